@@ -20,7 +20,6 @@ from streamsvm.online import minibatch as blocks
 from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import expert_vote as panel
 from streamsvm.refit import frozen_models as experts
-from streamsvm.refit import window_kernels as windows
 
 PAGE = Path(__file__).with_name("state.md")
 TABLES = {
@@ -33,7 +32,6 @@ TABLES = {
     stacking.STACK: "The second vote (`ensemble/stacked_vote.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
     calibration.CALIBRATION: "What probabilities are worth where labels are noisy (`online/calibration.py`)",
-    windows.WINDOW: "A window of a stream (`refit/window_kernels.py`)",
     panel.PANEL: "The vote of a learner and the models of its refits (`refit/expert_vote.py`)",
     panel.BALLOT: "What that vote is asked (`refit/expert_vote.py`)",
     experts.PLANES: "A linear model of a refit (`refit/frozen_models.py`)",

@@ -34,7 +34,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 _KERNELS = (
     *("features.encoding", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.maintenance"),
-    *("refit.window_kernels", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
+    *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
 )
 _ASKED_FOR = (
     *("decide.conformal_kernels", "delayed.label_join"),

@@ -10,30 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features.space import EncodedRows
 from streamsvm.models import ArchiveError
-from streamsvm.online.archive import decode_param, encode_param
+from streamsvm.online.archive import decode_param, encode_param, within
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Refit
 from streamsvm.refit.solvers import Task
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window, WindowRows
+from streamsvm.refit.window_rows import window_of_state, window_state
+from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window
 
 Arrays = dict[str, NDArray[Any]]
 
 WINDOWS = {kind.__name__: kind for kind in (Latest, Since, Reservoir, Adaptive)}
 # Estimators of these rooms alone are made anew from an archive: nothing else is imported at its word.
 TRUSTED = ("sklearn.", "streamsvm.batch.")
-_EVENTS = ("codes", "weights", "times", "numbers")
-# Of a window's rows.
-_ROWS = {
-    "values": "f8",
-    "columns": "i8",
-    "indptr": "i8",
-    "codes": "i8",
-    "weights": "f8",
-    "times": "f8",
-    "numbers": "i8",
-}
 
 
 def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -119,17 +108,10 @@ def decode_solver(content: Any) -> Any:
 
 def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
     """What is being solved; the model it starts from is that of the newest expert, kept with the experts."""
-    window = task.window
-    arrays: Arrays = {
-        "values": window.rows.values,
-        "columns": window.rows.columns,
-        "indptr": window.rows.indptr,
-        **{name: getattr(window, name) for name in _EVENTS},
-    }
+    header, arrays = window_state(task.window)
     if task.relevance is not None:
         arrays["relevance"] = task.relevance
-    header = {
-        "shared": bool(window.rows.shared),
+    header |= {
         "n_columns": task.n_columns,
         "carried": dict(task.carried or {}),
         "search": task.search,
@@ -146,20 +128,9 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
     ArchiveError, ValueError, TypeError
         Where it is no window.
     """
-    for name, kind in _ROWS.items():
-        if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != 1:
-            raise ArchiveError(f"array {name!r} of a refit has type {arrays[name].dtype}")
-    rows = EncodedRows(arrays["values"], arrays["columns"], arrays["indptr"], bool(header["shared"]))
-    n, codes, d = len(rows), arrays["codes"], int(header["n_columns"])
-    lengths = np.diff(rows.indptr)
-    fits = rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.values) and (lengths >= 0).all()
-    listed = (lengths == len(rows.columns)).all() if rows.shared else len(rows.columns) == len(rows.values)
-    known = ((rows.columns >= 0) & (rows.columns < d)).all() and ((codes >= 0) & (codes < n_classes)).all()
-    if not (fits and listed and known) or any(
-        len(arrays[name]) != n for name in ("codes", "weights", "times", "numbers")
-    ):
-        raise ArchiveError("the window of a refit does not fit itself")
-    window = WindowRows(rows, codes, arrays["weights"], arrays["times"], arrays["numbers"])
+    window, d = window_of_state(header, arrays), int(header["n_columns"])
+    within("columns", window.rows.columns, 0, d - 1)
+    within("codes", window.codes, 0, n_classes - 1)
     relevance = arrays.get("relevance")
     if relevance is not None and (relevance.shape != (d,) or not (np.isfinite(relevance) & (relevance >= 0.0)).all()):
         raise ArchiveError(f"there is no relevance for each of {d} columns")

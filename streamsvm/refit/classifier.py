@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -29,14 +29,13 @@ from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.models.saved import LOADABLE, Archived
-from streamsvm.online.archive import decode_param, encode_param
+from streamsvm.online.archive import decode_param, encode_param, within
 from streamsvm.online.base import Late, OnlineClassifier, one_row
 from streamsvm.online.frames import frame_like, like
 from streamsvm.parameters import check_between, check_number
-from streamsvm.refit import archive
+from streamsvm.refit import archive, outliers
 from streamsvm.refit import expert_vote as panel
 from streamsvm.refit import frozen_models as experts
-from streamsvm.refit import window_kernels as windows
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Asked, Job, Refit, get_ready
 from streamsvm.refit.panel import Panel
@@ -44,7 +43,8 @@ from streamsvm.refit.solvers import Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
-from streamsvm.refit.windows import Adaptive, Latest, OneEvent, Window
+from streamsvm.refit.window_memory import HeldEvents
+from streamsvm.refit.windows import Adaptive, Latest, Window
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +54,9 @@ _NEVER = 1 << 62
 # Experts are asked about so many labelled events at a time: who wakes among them is asked about the rest.
 MOST_ROWS = 2_048
 # What is compiled with the learner, rather than in the midst of the stream.
-_ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
+_ENTRIES = [entry for module in (outliers, panel, experts) for entry in module.ENTRIES.values()]
 # What is kept of parameters as it is.
 _PLAIN = ("experts", "delay", "search", "timeout", "seed")
-# Between two events so many words of a window are copied, or as many as it takes within a part of the delay.
-COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
-# So many events before something is due what can be done beforehand is.
-LOOK_OUT = 3
 # So many refits are remembered.
 KEPT = 100
 
@@ -194,10 +190,8 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         self._is_due = False
         self._refit: Refit | None = None  # which is under way
         self._asked: Asked | None = None  # as long as its window is being solved
-        self._arrived: tuple[Expert | None, dict[str, Any]] | None = None  # what came of that
         self._carried: dict[str, Any] = {}
-        self._at_hand: tuple[Any, OneEvent] | None = None  # and by what the learner takes it
-        self._steps: Iterator[None] | None = None  # to be taken between events, before the window is solved
+        self._at_hand: tuple[Any, Floats] | None = None  # where the single event is, and by what the learner takes it
         self._notes: list[dict[str, Any]] = []
         self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
         self._look_ahead()
@@ -364,11 +358,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
 
     @locked
     def __getstate__(self) -> dict[str, Any]:
-        self._finish_steps()
-        return self.__dict__ | {
-            "_at_hand": None,
-            "_arrived": None,
-        }  # a copy of the learner has the event at hand elsewhere
+        return self.__dict__ | {"_at_hand": None}  # a copy of the learner has it elsewhere
 
     # One event --------------------------------------------------------------------------------------------------------
 
@@ -416,9 +406,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
     def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, and remember it; False where that cannot be done."""
         model = self._model
-        if self._steps is not None and next(self._steps, True):  # a step that is not the last gives None
-            self._steps = None
-        event = self._event_at_hand()
+        row = self._row_at_hand()
         if self._is_empty and not self._sets:
             predicted = model._test_packed(code)
             if predicted < -1:
@@ -430,21 +418,20 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             if self._is_empty:
                 predicted = int(proba.argmax()) if len(proba) else -1
             else:
-                predicted, proba = self._panel.vote_on_one(event.row, proba, code)
+                predicted, proba = self._panel.vote_on_one(row, proba, code)
             self._sets.learn_one(proba, code)
         error = 0.0 if predicted == code else 1.0
-        event.fill(code, time, error)
-        self._memory.take_in_one(event)
+        self._memory.take_in_one(row, code, time, error)
         if not self._trigger.passes():
-            self._heed(self._trigger.see(event.times, event.errors).event)
+            self._heed(self._trigger.see(np.array([time]), np.array([error])).event)
         self._count(1)
         return True
 
-    def _event_at_hand(self) -> OneEvent:
-        """The single event at hand, as the learner has it."""
+    def _row_at_hand(self) -> Floats:
+        """The row of the single event at hand, where the learner has it."""
         fast = self._model._fast
         if self._at_hand is None or self._at_hand[0] is not fast:  # other columns, or another place for them
-            self._at_hand = fast, OneEvent(self._model._row, self._model._space.plain_length)
+            self._at_hand = fast, self._model._row[: self._model._space.plain_length]
         return self._at_hand[1]
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
@@ -494,7 +481,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         model = self._model
         n = int(model._n_classes[()])
         if self._pack(x) and model._predict_packed():
-            return self._panel.vote_on_one(self._event_at_hand().row, model._proba[:n], -1)
+            return self._panel.vote_on_one(self._row_at_hand(), model._proba[:n], -1)
         rows = one_row(*model._space.encode_event(x, learn=False))
         codes, _, probabilities, _ = self._run_part(rows, None, None, True, n)
         return int(codes[0]), probabilities[0]
@@ -724,7 +711,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         """Predict rows, and learn those with a class; up to where something happens at a time."""
         if codes is None or weights is None:
             return self._run_part(rows, None, None, predict, n_proba)[:3]
-        self._finish_steps()
         n = len(rows)
         codes = np.where(weights > 0.0, codes, -1)
         event_times = np.full(n, math.nan) if times is None else times
@@ -799,7 +785,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             first = last
             self._heed(trigger_event)
         self._count(len(learned))
-        self._finish_steps()
         return len(learned)
 
     def _heed(self, trigger_event: TriggerEvent) -> None:
@@ -822,7 +807,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._is_due = False
             if self._refit is None:
-                self._steps = self._begin(self._known_to_solver())
+                self._begin()
         self._look_ahead()
 
     def _look_ahead(self) -> None:
@@ -837,65 +822,23 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         if not self._is_empty:
             self._is_alone, n = self._panel.look_around()
             self._next = min(self._next, self._seen + n)
-        if self._due - self._seen > LOOK_OUT:
-            self._next = min(self._next, self._due - LOOK_OUT)
-        elif self._steps is None:
-            self._steps = self._look_out()
 
-    # What is done in steps: no single event waits for more than one. What has been learned is at the first step what it
-    # was when they were begun.
-
-    def _finish_steps(self) -> None:
-        """Do all that is left: somebody waits for it, or many events come at once."""
-        if self._steps is not None:
-            deque(self._steps, maxlen=0)
-            self._steps = None
-
-    def _begin(self, relevance: Floats | None) -> Iterator[None]:
+    def _begin(self) -> None:
         """Begin to solve the window, by what the learner knows."""
-        self._memory.begin_copy()
         self._n_refits += 1
-        refit = self._refit = Refit(self._n_refits, self._seen, self._seen + self._delay(len(self._memory)))
-        self._look_ahead()
-        yield
-        n_parts = max(COPIED_WITHIN * (refit.due - refit.event), 1.0)
-        n_words = max(COPIED_LEAST, math.ceil(self._memory.n_words_to_copy / n_parts))
-        while not self._memory.copy_on(n_words):
-            yield
-        yield
-        window = self._memory.copied()
-        yield
-        n = self._memory.n_columns_copied
-        self._memory.let_go_of_copy()
-        yield
-        task = Task(
-            window,
-            n,
-            None if relevance is None else relevance[:n],
-            dict(self._carried),
-            self.search,
-            self._newest_model(),
-            self.seed,
+        refit = Refit(self._n_refits, self._seen, self._seen + self._delay(len(self._memory)))
+        self._refit = refit  # also if it is interrupted here
+        relevance, carried = self._known_to_solver(), dict(self._carried)
+        self._start(
+            refit, partial(_task, self._memory.held(), relevance, carried, self.search, self._newest_model(), self.seed)
         )
-        yield
-        self._start(refit, task)
-
-    def _look_out(self) -> Iterator[None]:
-        """Do beforehand what can be of what is due: wait for a model that enters, or take memory for a copy."""
-        if self._asked is not None and self._asked.job.refit.due == self._due:
-            self._arrived = self._wait_for(self._asked.job)
-        elif self._refit is None and (self._trigger.due_in() or _NEVER) <= LOOK_OUT:
-            room = self._memory.room()
-            yield
-            self._memory.use_room(room)
-            self._known_to_solver()  # code that ran a moment ago runs faster
-        yield
 
     def _wait_for(self, job: Job) -> tuple[Expert | None, dict[str, Any]]:
         """What a solver found, if anything, and what is noted of it."""
         refit, found = job.refit, None
-        note = self._new_note(refit, len(job.task.window))
+        note = self._new_note(refit)
         try:
+            note["events"] = len(job.task.window)
             found = job.result(self.timeout)
             note["settings"] = dict(found.settings)
             note["score"] = None if math.isnan(found.score) else found.score
@@ -904,12 +847,12 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         note["seconds"] = job.seconds
         return found, note
 
-    def _new_note(self, refit: Refit, n_events: int) -> dict[str, Any]:
+    def _new_note(self, refit: Refit) -> dict[str, Any]:
         return {
             "number": refit.number,
             "event": refit.event,
             "entered": refit.due,
-            "events": n_events,
+            "events": 0,
             "solver": self._solver.name,
             "settings": {},
             "score": None,
@@ -943,7 +886,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         newest = max(experts, key=lambda expert: expert.number).model if experts else None
         return newest if isinstance(newest, LinearModel) else None
 
-    def _start(self, refit: Refit, task: Task) -> None:
+    def _start(self, refit: Refit, task: Callable[[], Task]) -> None:
         self._refit = refit
         self._asked = Asked(Job(self._solver, refit, task))
 
@@ -961,14 +904,13 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
 
     def _enter(self, refit: Refit) -> None:
         """Let the model of a refit enter, and note how it went."""
-        self._finish_steps()
-        asked, arrived = self._asked, self._arrived
-        self._refit = self._asked = self._arrived = None
+        asked = self._asked
+        self._refit = self._asked = None
         if asked is None:
             failure = self._failure(refit, RuntimeError("it was interrupted as it began, as by Ctrl-C"))
-            self._remember(self._new_note(refit, 0) | {"outcome": failure})
+            self._remember(self._new_note(refit) | {"outcome": failure})
             return
-        found, note = arrived or self._wait_for(asked.job)
+        found, note = self._wait_for(asked.job)
         if found is not None:
             try:
                 if not found.has_arrays:
@@ -1000,7 +942,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         TypeError
             Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
-        self._finish_steps()
         header, arrays = self._model.state()
         window_header, window_arrays = self._memory.state()
         experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]
@@ -1052,7 +993,9 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         params["trigger"] = None if params["trigger"] is None else decode_trigger(params["trigger"])
         self = cls(learner, **params)
         self._model, n_classes = model, len(model._codes)
-        self._memory.restore(header["memory"], parts.pop("window"))
+        window = parts.pop("window")
+        within("codes", window["codes"], 0, n_classes - 1)
+        self._memory.restore(header["memory"], window)
         self._trigger.restore(header["triggered"])
         experts = [
             None if kept is None else archive.expert_of(kept, parts.pop(f"expert{k}"), self._solver, n_classes)
@@ -1069,7 +1012,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
             if not self._seen <= job["due"]:
                 raise ArchiveError(f"a refit enters at event {job['due']}, and {self._seen} have come")
-            self._start(Refit(job["number"], job["event"], job["due"]), task)
+            self._start(Refit(job["number"], job["event"], job["due"]), lambda: task)
         self._look_ahead()
         if parts:
             raise ArchiveError(f"there are arrays of {sorted(parts)[0]!r}, which have no place here")
@@ -1077,6 +1020,13 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
 
 
 LOADABLE["RefitClassifier"] = RefitClassifier
+
+
+def _task(held: HeldEvents, relevance: Floats | None, carried: dict[str, Any], *settings: Any) -> Task:
+    """A window to be solved."""
+    window = held.rows()
+    n = window.n_columns
+    return Task(window, n, None if relevance is None else relevance[:n], carried, *settings)
 
 
 def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:

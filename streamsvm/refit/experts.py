@@ -18,7 +18,7 @@ from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler,
 from streamsvm.models.archive import check_names
 from streamsvm.refit import frozen_models as kernels
 from streamsvm.refit.solvers import Solution, Task, allows_nan, is_wide, proba_of
-from streamsvm.refit.windows import csr_of
+from streamsvm.refit.window_rows import csr_of
 
 logger = logging.getLogger(__name__)
 

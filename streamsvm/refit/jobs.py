@@ -67,12 +67,12 @@ class Job:
         Who solves it.
     refit
         Which refit it is for.
-    task
-        What is solved.
+    make
+        Gives what is solved; it is asked in the thread of the job.
     """
 
-    def __init__(self, solver: Solver, refit: Refit, task: Task) -> None:
-        self.refit, self.task = refit, task
+    def __init__(self, solver: Solver, refit: Refit, make: Callable[[], Task]) -> None:
+        self.refit, self._make = refit, make
         self.seconds = 0.0
         self._solver = solver
         self._found: Any = None
@@ -82,12 +82,20 @@ class Job:
     def _begin(self) -> None:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
-        self._is_given_up, self._over = False, threading.Event()
+        self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
         _jobs.add(self)  # at the end of the program `_end` looks after it
         _run_beside(self._run)
 
     def __reduce__(self) -> Any:
-        return Job, (self._solver, self.refit, self.task)
+        return _begun, (self._solver, self.refit, self.task)
+
+    @property
+    def task(self) -> Task:
+        """What is solved."""
+        with self._making:
+            task = self._make()
+            self._make = lambda: task
+            return task
 
     def _run(self) -> None:
         start = time.perf_counter()
@@ -204,6 +212,10 @@ def _work_at(desk: SimpleQueue[Callable[[], None]]) -> None:
         if len(_idle) >= MOST_IDLE:
             return
         _idle.append(desk)
+
+
+def _begun(solver: Solver, refit: Refit, task: Task) -> Job:
+    return Job(solver, refit, lambda: task)
 
 
 class Asked:

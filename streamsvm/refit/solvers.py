@@ -24,8 +24,8 @@ from streamsvm.features.space import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
 from streamsvm.models.arrays import cut
 from streamsvm.online.scaling import new_rows
-from streamsvm.refit.window_kernels import ENTRIES
-from streamsvm.refit.windows import WindowRows
+from streamsvm.refit.outliers import ENTRIES
+from streamsvm.refit.window_rows import WindowRows
 
 Floats = NDArray[np.float64]
 Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"

@@ -29,7 +29,7 @@ from streamsvm.ensemble import vote as blend
 from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import expert_vote as panel
 from streamsvm.refit import frozen_models as experts
-from streamsvm.refit import window_kernels as windows
+from streamsvm.refit import outliers
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = """
@@ -188,7 +188,7 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     monkeypatch.setattr(first_use, "_ready", set())
     for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
-    needed = {entry.name for module in (windows, panel, experts) for entry in module.ENTRIES.values()}
+    needed = {entry.name for module in (outliers, panel, experts) for entry in module.ENTRIES.values()}
     assert needed < first_use._ready  # before there is a model to ask
     warmed: list[Entry] = []
     monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))

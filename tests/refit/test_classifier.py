@@ -47,14 +47,14 @@ from streamsvm.refit import (
     OnDemand,
     OnDrift,
     Since,
-    classifier,
     experts,
     jobs,
 )
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import SOLVERS, Solution, Task, seeded, solver_of, trees_of
-from streamsvm.refit.windows import WindowMemory, WindowRows
+from streamsvm.refit.window_memory import WindowMemory
+from streamsvm.refit.window_rows import WindowRows
 from tests.learners import dicts
 
 Rows = NDArray[np.float64]
@@ -102,7 +102,6 @@ LEARNERS = {
 @pytest.mark.parametrize("solver", ["trees", "newton", "cuts", "bcd"])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_batches_cut_anywhere_are_a_loop(learner, solver, monkeypatch):
-    monkeypatch.setattr(classifier, "COPIED_LEAST", 100)  # of the loop, windows are copied in pieces
     X, y = events(1_100)
     whole, parts, loop = (cheap(solver, LEARNERS[learner]()) for _ in range(3))
     predicted, proba = whole.test_then_train(X, y, proba=True)
@@ -164,9 +163,8 @@ def test_sparse_rows_late_columns_and_strings():
 
 
 @pytest.mark.parametrize("solver", ["trees", "newton", LogisticRegression(C=0.5), GaussianNB()], ids=str)
-@pytest.mark.parametrize("at", [205, 240, 330, 905], ids=["being copied", "being solved", "heard", "several"])
+@pytest.mark.parametrize("at", [205, 240, 330, 905], ids=["just begun", "being solved", "heard", "several"])
 def test_saved_and_loaded_it_goes_on(tmp_path, solver, at, monkeypatch):
-    monkeypatch.setattr(classifier, "COPIED_LEAST", 100)
     X, y = events(1_100)
     whole, saved = cheap(solver), cheap(solver)
     predicted, proba = whole.test_then_train(X, y, proba=True)
@@ -174,7 +172,6 @@ def test_saved_and_loaded_it_goes_on(tmp_path, solver, at, monkeypatch):
     for x, label in zip(dicts(X)[at - 10 : at], y[at - 10 : at], strict=True):
         first.append(saved.predict_one(x))
         saved.learn_one(x, label)
-    assert (saved._steps is not None) == (at == 205)
     saved.save(tmp_path / "model")
     for again in (streamsvm.load(tmp_path / "model"), copy.deepcopy(saved), pickle.loads(pickle.dumps(saved))):
         second, rest = again.test_then_train(X[at:], y[at:], proba=True)
@@ -709,7 +706,7 @@ def test_what_is_given_up_holds_nobody_up():
     X, y = events(100)
     memory = Latest(100).begin()
     memory.add(CPMClassifier()._space.encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
-    job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200), Task(memory.snapshot(), 4))
+    job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200), lambda: Task(memory.snapshot(), 4))
     while job._worker is None:
         time.sleep(0.01)
     with pytest.raises(TimeoutError, match=r"longer than 0\.01 s"):
@@ -785,7 +782,7 @@ def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
     held = Held()
     jobs.logger.addHandler(held)
     try:
-        assert jobs.Job(held, jobs.Refit(1, 100, 200), None).result().model is FOUND.model
+        assert jobs.Job(held, jobs.Refit(1, 100, 200), lambda: None).result().model is FOUND.model
     finally:
         jobs.logger.removeHandler(held)
     (heard,) = held.heard
@@ -800,11 +797,11 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
         for x, label in rows[model.n_events_learned :]:
             model.learn_one(x, label)
 
-    def interrupted(memory, n_words):
+    def interrupted(memory):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WindowMemory, "copy_on", interrupted)
+        patch.setattr(WindowMemory, "held", interrupted)
         with pytest.raises(KeyboardInterrupt):
             learn_the_rest()
     learn_the_rest()
@@ -815,7 +812,7 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
 
 def test_threads_of_many_jobs_do_not_stay():
     held = Held()
-    many = [jobs.Job(held, jobs.Refit(1, 100, 200), None) for _ in range(40)]
+    many = [jobs.Job(held, jobs.Refit(1, 100, 200), lambda: None) for _ in range(40)]
     held.done.set()
     assert {id(job.result().model) for job in many} == {id(FOUND.model)}
     assert len(jobs._idle) < 20

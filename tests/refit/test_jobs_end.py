@@ -29,7 +29,7 @@ class Slow:
         (self.folder / "done").touch()
 
 def begin(holds_lock, folder):
-    job = Job(Slow(holds_lock, folder), Refit(1, 0, 64), None)
+    job = Job(Slow(holds_lock, folder), Refit(1, 0, 64), lambda: None)
     while not (job._solver.folder / "begun").exists():
         time.sleep(0.001)
 """

@@ -12,7 +12,7 @@ from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.features.space import EncodedRows
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.solvers import SOLVERS, Solution, Task
-from streamsvm.refit.windows import WindowRows
+from streamsvm.refit.window_rows import WindowRows
 
 N, D = 1_000, 4
 RNG = np.random.default_rng(0)

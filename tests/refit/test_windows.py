@@ -17,8 +17,9 @@ from river.drift import ADWIN
 
 from streamsvm.features.space import EncodedRows
 from streamsvm.models import ArchiveError
-from streamsvm.refit import windows
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, WindowRows
+from streamsvm.refit import window_memory
+from streamsvm.refit.window_rows import WindowRows
+from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
 
 MASK = 2**64 - 1
 N_COLUMNS = 12
@@ -208,7 +209,6 @@ def test_it_is_the_same_event_by_event(kind):
     events = stream(3, n=400)
     together, single = feed(kind.begin(), events), feed(kind.begin(), events, range(1, 400))
     same(together.snapshot(), single.snapshot())
-    assert together.n_bytes == single.n_bytes
     assert together.state()[0] == single.state()[0]
 
 
@@ -226,7 +226,7 @@ def test_the_streams_have_alarms_that_cut_and_alarms_that_do_not():
 
 
 def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
-    monkeypatch.setattr(windows, "_MOST_ERRORS", 1_000)
+    monkeypatch.setattr(window_memory, "MOST_ERRORS", 1_000)
     events = [(np.arange(1), np.zeros(1), 0, 1.0, math.nan, float(i >= 1_500)) for i in range(2_000)]
     memory, resumed = Adaptive().begin(), Adaptive().begin()
     feed(memory, events[:1_300])
@@ -303,28 +303,36 @@ def test_only_what_came_with_the_last_events_stays_on_demand():
 
 @every_kind
 @pytest.mark.parametrize("form", ["dense", "sparse", "mixed"])
-def test_a_copy_is_of_what_was_held_when_it_was_begun(kind, form):
-    events = stream(0, n=300, form=form)
-    memory = feed(kind.begin(), events[:150])
-    before = copy.deepcopy(memory.snapshot())
-    memory.begin_copy()
-    n_words, is_whole = 0, []
-    for event in events[150:]:
-        is_whole.append(memory.copy_on(n_words := n_words % 7 + 1))
-        feed(memory, [event])
-    same(memory.copied(), before)
-    assert is_whole[-1]
-    assert not is_whole[0]
+def test_what_was_held_stays_whatever_comes_later(kind, form):
+    events = stream(0, n=4_000, form=form)
+    memory, kept = kind.begin(), []
+    for i in range(0, 4_000, 500):
+        feed(memory, events[i : i + 500], range(1, 500) if i % 1_000 else ())
+        kept.append((memory.held(), memory.snapshot()))
+    for held, snapshot in kept:
+        same(held.rows(), snapshot)
 
 
-def test_a_copy_goes_on_where_classes_take_more_memory():
-    memory = feed(Latest(n=50).begin(), stream(0))
-    before = memory.snapshot()
-    memory.begin_copy()
-    assert not memory.copy_on(100)
-    memory.add(plain(1), np.array([5_000]))
-    same(memory.copied(), before)
-    assert memory.snapshot().codes[-1] == 5_000
+@every_kind
+def test_single_rows_are_those_of_batches(kind):
+    """Rows with values in the first columns have a way of their own."""
+    rng = np.random.default_rng(0)
+    together, single = kind.begin(), kind.begin()
+    for width in (3, 5):
+        rows, n = rng.normal(size=(1_500, width)), 1_500
+        codes, times, errors = rng.integers(0, 4, n), np.cumsum(rng.random(n)), (rng.random(n) < 0.3).astype(float)
+        indptr = np.arange(0, n * width + 1, width)
+        together.add(EncodedRows(rows.ravel(), np.arange(width), indptr, True), codes, times=times, errors=errors)
+        for row, *event in zip(rows, codes.tolist(), times.tolist(), errors.tolist(), strict=True):
+            single.take_in_one(row, *event)
+        same(together.snapshot(), single.snapshot())
+    assert together.state()[0] == single.state()[0]
+
+
+def test_a_class_with_a_large_number():
+    memory = feed(Latest(n=50, balanced=True).begin(), stream(0))
+    memory.add(plain(1), np.array([10**12]))
+    assert memory.snapshot().codes[-1] == 10**12
 
 
 def test_parts_of_a_window():
@@ -417,19 +425,6 @@ def test_a_row_that_is_too_large_is_counted_and_leaves_the_others_alone():
     assert memory.n_dropped_for_memory == 1
 
 
-def test_many_classes_take_their_memory_from_rows_and_no_more():
-    memory = Latest(n=300, max_bytes=200_000).begin()
-    feed(memory, list(wide(1, 200)))
-    before = len(memory)
-    memory.add(plain(3), np.array([1_000, 10**12, 1_500]))
-    assert memory.n_bytes <= 200_000
-    assert len(memory) < before
-    np.testing.assert_array_equal(memory.snapshot().codes[-2:], [1_000, 1_500])
-    resumed = Latest(n=300, max_bytes=200_000).begin()
-    resumed.restore(*memory.state())
-    same(memory.snapshot(), resumed.snapshot())
-
-
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
@@ -446,7 +441,6 @@ def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, 
     for memory in (resumed, pickle.loads(pickle.dumps(begun)), copy.deepcopy(begun)):
         feed(memory, events[cut:])
         same(memory.snapshot(), whole.snapshot())
-        assert memory.n_bytes == whole.n_bytes
         assert memory.state()[0] == whole.state()[0]
 
 
@@ -471,10 +465,7 @@ def put(i, value):
 
 DAMAGE = {
     "other settings": ("settings", lambda _: {"window": "Latest"}),
-    "class unknown": ("codes", put(0, 99)),
     "class negative": ("codes", put(0, -1)),
-    "slot twice": ("slots", put(0, 1)),
-    "slot beyond": ("slots", put(0, 10**9)),
     "row beyond": ("indptr", put(1, 10**9)),
     "row negative": ("indptr", put(1, -1)),
     "rows end elsewhere": ("indptr", put(-1, 3)),
@@ -486,9 +477,6 @@ DAMAGE = {
     "weight zero": ("weights", put(0, 0.0)),
     "weight NaN": ("weights", put(0, math.nan)),
     "time infinite": ("times", put(0, math.inf)),
-    "clock ahead": ("clocks", put(-1, 1e300)),
-    "clock NaN": ("clocks", put(-1, math.nan)),
-    "clock backward": ("clocks", put(0, 2e9)),
     "number twice": ("numbers", lambda a: np.full_like(a, a[0])),
     "number to come": ("numbers", put(-1, 10**9)),
     "number type": ("numbers", lambda a: a.astype(float)),
@@ -496,24 +484,39 @@ DAMAGE = {
     "two dimensions": ("codes", lambda a: a[None]),
     "shared": ("shared", lambda _: True),
     "shared type": ("shared", lambda _: None),
-    "newest": ("newest", lambda _: "soon"),
-    "newest missing": ("newest", lambda _: None),
     "taken": ("n_taken", lambda _: -1),
     "dropped": ("n_dropped", lambda _: 0.5),
-    "classes": ("n_classes", lambda _: 10**12),
-    "words": ("n_words", lambda _: 10**12),
-    "no words": ("n_words", lambda _: 0),
-    "random": ("random", lambda _: 2**64),
-    "errors": ("n_errors", lambda _: 10**9),
-    "errors packed": ("errors", lambda a: a[:-1]),
+    "bytes": ("n_bytes", lambda _: 10**12),
+    "no bytes": ("n_bytes", lambda _: 0),
+}
+OF_KINDS = {
+    Since(20.0, n=200): {
+        "clock ahead": ("clocks", put(-1, 1e300)),
+        "clock NaN": ("clocks", put(-1, math.nan)),
+        "clock backward": ("clocks", put(0, 2e9)),
+        "clocks too many": ("clocks", lambda a: np.full(1_000, a[0])),
+        "newest": ("newest", lambda _: "soon"),
+        "newest missing": ("newest", lambda _: None),
+    },
+    Reservoir(n=50): {
+        "place twice": ("places", put(0, 1)),
+        "place beyond": ("places", put(0, 10**9)),
+        "random": ("random", lambda _: 2**64),
+    },
+    Adaptive(n=50): {
+        **DAMAGE,
+        "errors": ("n_errors", lambda _: 10**9),
+        "errors packed": ("errors", lambda a: a[:-1]),
+    },
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_state_is_refused_and_changes_nothing(damage):
-    kind = Adaptive(n=50)
+@pytest.mark.parametrize(
+    ("kind", "damage"), [(kind, damage) for kind in OF_KINDS for damage in OF_KINDS[kind]], ids=str
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(kind, damage):
     header, arrays = feed(kind.begin(), stream(1)).state()
-    name, change = DAMAGE[damage]
+    name, change = OF_KINDS[kind][damage]
     place = header if name in header else arrays
     place[name] = change(place[name])
     memory = feed(kind.begin(), stream(2))
@@ -524,23 +527,16 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage):
 
 
 def test_missing_and_surplus_parts_of_a_state_are_refused():
-    kind = Latest(n=50)
-    header, arrays = feed(kind.begin(), stream(1)).state()
-    for name in header:
+    for kind in (Latest(n=50), Since(20.0), Reservoir(n=50), Adaptive(n=50)):
+        header, arrays = feed(kind.begin(), stream(1)).state()
+        for name in header:
+            with pytest.raises(ArchiveError):
+                kind.begin().restore({key: value for key, value in header.items() if key != name}, arrays)
+        for name in arrays:
+            with pytest.raises(ArchiveError):
+                kind.begin().restore(header, {key: value for key, value in arrays.items() if key != name})
         with pytest.raises(ArchiveError):
-            kind.begin().restore({key: value for key, value in header.items() if key != name}, arrays)
-    for name in arrays:
-        with pytest.raises(ArchiveError):
-            kind.begin().restore(header, {key: value for key, value in arrays.items() if key != name})
-    with pytest.raises(ArchiveError):
-        kind.begin().restore(header, arrays | {"more": np.zeros(1)})
-
-
-def test_what_its_arena_cannot_hold_is_refused():
-    kind = Latest(n=300, max_bytes=300_000)
-    header, arrays = feed(kind.begin(), list(wide(0, 60))).state()
-    with pytest.raises(ArchiveError, match="exceed the capacity"):
-        kind.begin().restore(header | {"n_words": 1024}, arrays)
+            kind.begin().restore(header, arrays | {"more": np.zeros(1)})
 
 
 # Settings ---------------------------------------------------------------------------------------------------------

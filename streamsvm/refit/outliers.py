@@ -1,0 +1,37 @@
+"""Outliers of a window."""
+
+from __future__ import annotations
+
+import math
+
+from numba import types
+
+from streamsvm.core.access import StateType
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import kernel
+from streamsvm.features.scaler import FAR, LEAST_UNTIED, ROWS, observe_rows
+
+
+@kernel
+def count_outliers(statistics, values, columns, indptr, shared):
+    """Take all rows into the statistics, and count the values that are outliers by these.
+
+    As for scaled values, those of columns with many equal values are the farther off, the fewer they are.
+    """
+    observe_rows(statistics, values, columns, indptr, shared)
+    n = 0
+    for i in range(indptr.size - 1):
+        skip = indptr[i] if shared else 0
+        for k in range(indptr[i], indptr[i + 1]):
+            j = columns[k - skip]
+            z = (values[k] - statistics.shift[j]) * statistics.scale[j]
+            n += abs(z) * math.sqrt(max(1.0 - statistics.ties[j], LEAST_UNTIED)) > FAR
+    return n
+
+
+ENTRIES = {
+    "count_outliers": Entry(
+        count_outliers,
+        (StateType(ROWS.name), types.float64[::1], types.int64[::1], types.int64[::1], types.boolean),
+    ),
+}

@@ -1,0 +1,400 @@
+"""The events that a window holds, in chunks that are never written to again.
+
+Events that leave are let go of later, with others of their chunk: so what was held at a moment is a list of chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED
+from streamsvm.refit.window_order import Holds
+from streamsvm.refit.window_rows import (
+    BYTES_OF_EVENT,
+    ROW_ARRAYS,
+    Chunk,
+    WindowRows,
+    joined,
+    window_of_state,
+    window_state,
+)
+
+if TYPE_CHECKING:
+    from streamsvm.refit.windows import Window
+
+# A chunk takes so many bytes, or this share of all, and has so many events at most.
+CHUNK_BYTES, CHUNK_SHARE, CHUNK_EVENTS = 1 << 18, 16, 1_024
+# Rows beyond this share of what they may take leave, until they are within the other.
+FULL, LEFT = 7 / 8, 3 / 4
+# Events that have left are let go of where those in memory are so many times those held, and a chunk more.
+SURPLUS = 1.5
+# A detector begins anew at the latest after so many errors.
+MOST_ERRORS = 1_000_000
+
+
+class HeldEvents:
+    """The events that were held at a moment.
+
+    Parameters
+    ----------
+    chunks
+        Where they are.
+    holds
+        Which they are.
+    """
+
+    def __init__(self, chunks: list[Chunk], holds: Holds) -> None:
+        self._chunks, self._holds = chunks, holds
+
+    def rows(self) -> WindowRows:
+        """A copy of them, in order of arrival."""
+        return joined([chunk.chosen(self._holds(chunk)) for chunk in self._chunks]).window()
+
+
+class WindowMemory:
+    """The events a window holds.
+
+    What it holds is the same however events are cut into batches. Its memory is allocated as it is needed and stays
+    within `max_bytes`, but for chunks that a snapshot has. Where rows take more, events leave until an eighth is free
+    again, and are counted.
+
+    Parameters
+    ----------
+    settings
+        What it is to hold.
+
+    Attributes
+    ----------
+    n_taken
+        How many events have come.
+    n_dropped_for_memory
+        How many were forgotten, or not taken in, because their rows took too much memory.
+    """
+
+    def __init__(self, settings: Window) -> None:
+        self.settings = settings
+        self.n_taken = self.n_dropped_for_memory = 0
+        n_bytes = settings.max_bytes - settings.order_bytes
+        self._chunk_bytes = min(CHUNK_BYTES, n_bytes // CHUNK_SHARE)
+        # Beside the rows there are the chunk that is being filled, and one that is put together from others.
+        self._most_bytes = n_bytes - 2 * self._chunk_bytes
+        # What rows take: those held and those that left since they were last looked through.
+        self._n_bytes = 0
+        self._order = settings.order()
+        self._chunks: list[Chunk] = []
+        self._n_rows = 0  # in these chunks
+        self._open = Chunk.empty(0, 0)
+        self._n_open = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory allocated, estimated where Python does it."""
+        rows = sum(chunk.n_bytes for chunk in (*self._chunks, self._open))
+        return rows + self.settings.order_bytes * len(self) // self.settings.n
+
+    # Events ------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        rows: EncodedRows,
+        codes: Ints,
+        weights: Floats | None = None,
+        times: Floats | None = None,
+        errors: Floats | None = None,
+    ) -> None:
+        """Take in, one after another, the events that have a class and a weight.
+
+        Parameters
+        ----------
+        rows
+            n rows.
+        codes
+            The class of each, negative where there is none.
+        weights
+            None for 1 each.
+        times
+            Seconds, NaN where there is none; None for none at all.
+        errors
+            For windows with a detector: 1 where the prediction was wrong, 0 where it was right, NaN where there was
+            none; None for none at all.
+        """
+        n = len(rows)
+        codes = np.asarray(codes, np.int64)
+        weights = np.ones(n) if weights is None else np.asarray(weights, np.float64)
+        times = np.full(n, np.nan) if times is None else np.asarray(times, np.float64)
+        for name, given in (("codes", codes), ("weights", weights), ("times", times), ("errors", errors)):
+            if given is not None and np.shape(given) != (n,):
+                raise ValueError(f"there are {n} rows, but `{name}` are of shape {np.shape(given)}")
+        if errors is not None:
+            errors = np.asarray(errors, np.float64)
+            if not ((errors == 0.0) | (errors == 1.0) | np.isnan(errors)).all():
+                raise ValueError("`errors` must be 0 or 1, or NaN where there was no prediction")
+        self.take_in(rows, codes, weights, times, errors)
+
+    def take_in(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
+        """As `add`, for those who know that all fits: nothing is looked at again."""
+        chosen = are_chosen(codes, weights)
+        numbers = self.n_taken - 1 + np.cumsum(chosen)
+        chunk = Chunk.of(rows, codes, weights, np.where(np.isfinite(times), times, np.nan), numbers)
+        self._take_chunk(chunk if chosen.all() else chunk.chosen(chosen))
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        """Take in the next events, a part after another."""
+        self.n_taken += chunk.n_events
+        self._close()
+        ends = np.concatenate([[0], np.cumsum(chunk.bytes_of_rows)])
+        at = 0
+        while at < chunk.n_events:
+            n_bytes = int(ends[at + 1] - ends[at])
+            if self._make_room(n_bytes, int(chunk.codes[at])):
+                most = ends[at] + max(min(self._chunk_bytes, self._most_bytes - self._n_bytes), n_bytes)
+                end = min(int(np.searchsorted(ends, most, side="right")) - 1, at + CHUNK_EVENTS)
+                part = chunk.part(at, end)
+                self._push(joined([part]))
+                self._n_bytes += int(ends[end] - ends[at])
+                self._order.enter_all(part.numbers, part.codes, part.times)
+                self._tidy()
+                at = end
+            else:
+                at += 1
+
+    def take_in_one(self, row: Floats, code: int, time: float, error: float) -> None:
+        """Take in an event with values in the first columns: its row, its class, its time, and its error."""
+        n = len(row)
+        n_bytes = BYTES_OF_EVENT + 8 * n
+        number, self.n_taken = self.n_taken, self.n_taken + 1
+        if self._n_bytes + n_bytes > self._most_bytes and not self._make_room(n_bytes, code):
+            return
+        k, opened = self._n_open, self._open
+        if k == len(opened.codes) or len(opened.values) != n * len(opened.codes):
+            self._close()
+            opened = self._open = Chunk.empty(max(min(self._chunk_bytes // n_bytes, CHUNK_EVENTS), 1), n)
+            k = 0
+            self._tidy()
+        opened.values[n * k : n * k + n] = row
+        opened.codes[k], opened.numbers[k] = code, number
+        opened.times[k] = time if math.isfinite(time) else math.nan
+        self._n_open = k + 1
+        self._n_bytes += n_bytes
+        self._order.enter(number, code, time)
+
+    def _close(self) -> None:
+        """Have no chunk that is being filled."""
+        if self._n_open:
+            opened, self._open = self._open, Chunk.empty(0, 0)
+            self._push(opened if self._n_open == opened.n_events else joined([opened.part(0, self._n_open)]))
+            self._n_open = 0
+
+    def _push(self, chunk: Chunk) -> None:
+        """Put a chunk behind the others, together with those that are as small."""
+        self._n_rows += chunk.n_events
+        chunks = self._chunks
+        while chunks and self._go_together(chunks[-1], chunk):
+            chunk = joined([chunks.pop(), chunk])
+        chunks.append(chunk)
+
+    def _go_together(self, last: Chunk, chunk: Chunk) -> bool:
+        n, n_bytes = last.n_events + chunk.n_events, last.n_bytes + chunk.n_bytes
+        return last.n_events <= chunk.n_events and n <= CHUNK_EVENTS and n_bytes <= self._chunk_bytes
+
+    def _tidy(self) -> None:
+        """Let go of what has left, where it is much."""
+        if self._n_rows > SURPLUS * len(self) + CHUNK_EVENTS:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let go of all events that have left."""
+        self._close()
+        self._order.forget()
+        chunks, holds = self._chunks[::-1], self._order.holds()
+        self._chunks, self._n_rows = [], 0
+        while chunks:
+            chunk = chunks.pop()
+            held = holds(chunk)
+            if held.any():
+                self._push(chunk if held.all() else chunk.chosen(held))
+
+    def _make_room(self, n_bytes: int, code: int) -> bool:
+        """See that there is room for the row of an event; whether there can be."""
+        if self._n_bytes + n_bytes <= self._most_bytes:
+            return True
+        if n_bytes > LEFT * self._most_bytes:
+            self.n_dropped_for_memory += 1
+            return False
+        self._let_go()
+        self._n_bytes = sum(chunk.n_bytes for chunk in self._chunks)
+        if self._n_bytes + n_bytes > FULL * self._most_bytes:
+            sizes: dict[int, int] = {}
+            for chunk in self._chunks:
+                sizes.update(zip(chunk.numbers.tolist(), chunk.bytes_of_rows.tolist(), strict=True))
+            while self._n_bytes + n_bytes > LEFT * self._most_bytes:
+                self._n_bytes -= sizes[self._order.leave(code)]
+                self.n_dropped_for_memory += 1
+            self._let_go()
+        return True
+
+    def keep_latest(self, n: int) -> None:
+        """Forget all events but those that are among the last n that came."""
+        self._order.keep_from(self.n_taken - n)
+
+    def held(self) -> HeldEvents:
+        """What is held now, whatever comes and leaves later: nothing is copied."""
+        opened = [self._open.part(0, self._n_open)] if self._n_open else []
+        return HeldEvents(self._chunks + opened, self._order.holds())
+
+    def snapshot(self) -> WindowRows:
+        """A copy of all that is held, in order of arrival."""
+        return self.held().rows()
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, as a JSON header and arrays: `restore` continues from it bit for bit."""
+        rows, arrays = window_state(self.snapshot())
+        order, own_arrays = self._order.state()
+        header = {
+            "settings": _described(self.settings),
+            "n_taken": self.n_taken,
+            "n_dropped": self.n_dropped_for_memory,
+            "n_bytes": self._n_bytes,
+        }
+        return header | rows | order, arrays | own_arrays
+
+    def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what another window of these settings held.
+
+        Raises
+        ------
+        ArchiveError
+            Where header or arrays are not those of such a window; this one is as it was then.
+        """
+        try:
+            fresh = type(self)(self.settings)
+            fresh._restore(header, dict(arrays))
+        except ArchiveError:
+            raise
+        except DAMAGED as error:
+            raise ArchiveError(f"not the state of a window: {error!r}") from error
+        self.__dict__.update(fresh.__dict__)
+
+    def _restore(self, header: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        if header["settings"] != _described(self.settings):
+            raise ArchiveError(f"the state of a window {header['settings']}, not {_described(self.settings)}")
+        n_taken = _whole(header, "n_taken", 0, int(MOST_EVENTS))
+        window = window_of_state(header, arrays)
+        own_arrays = {name: array for name, array in arrays.items() if name not in ROW_ARRAYS}
+        if len(window) > self.settings.n:
+            raise ArchiveError(f"{len(window)} events in a window of {self.settings.n}")
+        if len(window) and window.numbers[-1] >= n_taken:
+            raise ArchiveError(f"event {window.numbers[-1]} of {n_taken}")
+        chunk = Chunk.of(window.rows, window.codes, window.weights, window.times, window.numbers)
+        n_bytes = _whole(header, "n_bytes", 0, self._most_bytes)
+        if chunk.n_bytes > n_bytes:
+            raise ArchiveError(f"the rows take {chunk.n_bytes} bytes, and not {n_bytes}")
+        self._order.restore(window.numbers, window.codes, header, own_arrays)
+        for start in range(0, len(window), CHUNK_EVENTS):
+            self._push(joined([chunk.part(start, min(start + CHUNK_EVENTS, len(window)))]))
+        self.n_taken, self._n_bytes = n_taken, n_bytes
+        self.n_dropped_for_memory = _whole(header, "n_dropped", 0, int(MOST_EVENTS))
+
+    def __reduce__(self) -> Any:
+        return _resumed, (self.settings, *self.state())
+
+
+class AdaptiveMemory(WindowMemory):
+    """The events of an `Adaptive` window, and its detector.
+
+    The detector is what it is by the errors it was given since it began anew; these are kept, and given to it again.
+    """
+
+    def __init__(self, settings: Window) -> None:
+        super().__init__(settings)
+        self._renew()
+
+    def _renew(self) -> None:
+        from river.drift import ADWIN  # it comes with all of `scipy.stats`, which takes a second to import
+
+        self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[attr-defined, no-untyped-call]
+        self._errors, self._is_spent = bytearray(), False
+
+    def take_in(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
+        """As `add`, for those who know that all fits: nothing is looked at again."""
+
+        def take(start: int, end: int) -> None:
+            part = slice(start, end)
+            super(AdaptiveMemory, self).take_in(rows.part(start, end), codes[part], weights[part], times[part], None)
+
+        at = 0
+        if errors is not None:
+            told = np.flatnonzero(are_chosen(codes, weights) & ~np.isnan(errors))
+            for i, error in zip(told.tolist(), errors[told].tolist(), strict=True):
+                if self._is_alarmed_by(error):
+                    take(at, i + 1)
+                    self.keep_latest(self._detector.width)
+                    at = i + 1
+        take(at, len(rows))
+
+    def take_in_one(self, row: Floats, code: int, time: float, error: float) -> None:
+        """Take in an event with values in the first columns: its row, its class, its time, and its error."""
+        super().take_in_one(row, code, time, error)
+        if self._is_alarmed_by(error):
+            self.keep_latest(self._detector.width)
+
+    def _is_alarmed_by(self, error: float) -> bool:
+        """Tell the detector of an event, and whether it finds that errors have become more."""
+        if self._is_spent or len(self._errors) == MOST_ERRORS:
+            self._renew()
+        self._errors.append(error > 0.0)
+        detector = self._detector
+        detector.update(error)  # type: ignore[no-untyped-call]
+        self._is_spent = detector.drift_detected
+        # As long as there is no alarm the detector forgets nothing.
+        return self._is_spent and detector.estimation > sum(self._errors) / len(self._errors)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, as a JSON header and arrays: `restore` continues from it bit for bit."""
+        header, arrays = super().state()
+        errors = np.frombuffer(bytes(self._errors), np.uint8)
+        return header | {"n_errors": len(errors)}, arrays | {"errors": np.packbits(errors)}
+
+    def _restore(self, header: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        n, packed = _whole(header, "n_errors", 0, MOST_ERRORS), arrays.pop("errors")
+        if packed.dtype != np.uint8 or packed.shape != (-(-n // 8),):
+            raise ArchiveError(f"{n} errors are not in an array of shape {packed.shape} and type {packed.dtype}")
+        super()._restore(header, arrays)
+        for error in np.unpackbits(packed, count=n).tolist():
+            self._is_alarmed_by(error)
+
+
+def are_chosen(codes: Ints, weights: Floats) -> NDArray[np.bool_]:
+    """Which events have a class and a weight."""
+    return (codes >= 0) & (weights > 0.0) & (weights < math.inf)
+
+
+def _resumed(settings: Window, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WindowMemory:
+    memory = settings.begin()
+    memory.restore(header, arrays)
+    return memory
+
+
+def _described(settings: Window) -> dict[str, Any]:
+    return {"window": type(settings).__name__, **asdict(settings)}  # type: ignore[call-overload]
+
+
+def _whole(header: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    value = header[name]
+    if type(value) is not int or not low <= value <= high:
+        raise ArchiveError(f"{name!r} is {value!r}, not an integer between {low} and {high}")
+    return value

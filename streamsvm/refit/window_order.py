@@ -1,0 +1,354 @@
+"""Which events a window holds: the latest, those of the last seconds, or a sample.
+
+Events have numbers, how many came before each. Where one has to leave, it is the oldest; if `balanced`, the oldest of
+the class that has most, the new event counted (of several the one whose oldest is oldest). In a sample any is drawn
+from these instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features.space import Floats, Ints
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import check_names
+from streamsvm.refit.window_rows import Chunk
+
+Holds = Callable[[Chunk], NDArray[np.bool_]]
+
+_NEVER = np.iinfo(np.int64).max
+_MASK = (1 << 64) - 1
+# Of splitmix64; and so many numbers are drawn at a time.
+_STEP, _AHEAD = 0x9E3779B97F4A7C15, 512
+
+
+class Order:
+    """Numbers of the events held, oldest first: in one group, or in one for each class where it is balanced."""
+
+    _groups: dict[int, Any]
+
+    def __init__(self, n: int, balanced: bool) -> None:
+        self._n_most, self._balanced = n, balanced
+        self._groups = {}
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def enter(self, number: int, code: int, time: float) -> None:
+        """Hold one event more; others leave where they have to."""
+        raise NotImplementedError
+
+    def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
+        """Hold these events too, one after another."""
+        for event in zip(numbers.tolist(), codes.tolist(), times.tolist(), strict=True):
+            self.enter(*event)
+
+    def leave(self, code: int) -> int:
+        """Let the event leave that is the next to, before one of this class enters: its number."""
+        raise NotImplementedError
+
+    def keep_from(self, number: int) -> None:
+        """Let all leave that came before."""
+        raise NotImplementedError
+
+    def holds(self) -> Holds:
+        """What tells which events of a chunk are held now, whatever happens later."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Let go of what is kept of events that have left."""
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know beside the events held, as a JSON header and arrays."""
+        return {}, {}
+
+    def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Hold these events, in order of arrival, in an order that is new."""
+        check_names(arrays, set())
+        self.enter_all(numbers, codes, np.full(len(codes), math.nan))
+
+    def _group_of(self, code: int) -> int:
+        return code if self._balanced else 0
+
+    def _fullest(self, code: int) -> int:
+        """The group that has most, with one event more of class `code`."""
+        if not self._balanced:
+            return 0
+        best = most = oldest = 0
+        for own, group in self._groups.items():
+            n = len(group) + (own == code)
+            if n >= most:
+                first = next(iter(group))
+                if n > most or first < oldest:
+                    best, most, oldest = own, n, first
+        return best
+
+
+class ByAge(Order):
+    """The latest n events."""
+
+    _groups: dict[int, deque[int]]
+
+    def __init__(self, n: int, balanced: bool) -> None:
+        super().__init__(n, balanced)
+        self._n_held = 0
+
+    def __len__(self) -> int:
+        return self._n_held
+
+    def enter(self, number: int, code: int, time: float) -> None:
+        """Hold one event more."""
+        if self._n_held >= self._n_most:
+            self.leave(code)
+        group = self._groups.get(code if self._balanced else 0)
+        if group is None:
+            group = self._groups[self._group_of(code)] = deque()
+        group.append(number)
+        self._n_held += 1
+
+    def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
+        """Hold these events too, one after another."""
+        if self._balanced or len(numbers) == 0:
+            super().enter_all(numbers, codes, times)
+            return
+        group = self._groups.setdefault(0, deque())
+        group.extend(numbers.tolist())
+        for _ in range(len(group) - self._n_most):
+            group.popleft()
+        self._n_held = len(group)
+
+    def leave(self, code: int) -> int:
+        """Let the oldest leave: its number."""
+        return self._remove(self._fullest(code))
+
+    def _remove(self, key: int) -> int:
+        """Let the oldest of a group leave: its number."""
+        group = self._groups[key]
+        number = group.popleft()
+        if not group:
+            del self._groups[key]
+        self._n_held -= 1
+        return number
+
+    def keep_from(self, number: int) -> None:
+        """Let all leave that came before."""
+        for key, group in list(self._groups.items()):
+            while group and group[0] < number:
+                self._remove(key)
+
+    def holds(self) -> Holds:
+        """What tells which events of a chunk are held now."""
+        firsts = {key: group[0] for key, group in self._groups.items()}
+
+        def held(chunk: Chunk) -> NDArray[np.bool_]:
+            if not self._balanced:
+                return chunk.numbers >= firsts.get(0, _NEVER)
+            codes, at = np.unique(chunk.codes, return_inverse=True)
+            return chunk.numbers >= np.array([firsts.get(code, _NEVER) for code in codes.tolist()], np.int64)[at]
+
+        return held
+
+
+class ByTime(ByAge):
+    """The latest n events of the last seconds.
+
+    An event counts as having come at the newest time known when it came. So times that jump back, or are missing, leave
+    the order of events alone, and one that is far ahead empties the window once and no more. Its time is up when the
+    newest is more than `seconds` ahead. Then it leaves; if `balanced`, only while its class holds more than its share:
+    as many as there are events whose time is not up, divided by the classes held, and at least one.
+    """
+
+    def __init__(self, n: int, balanced: bool, seconds: float) -> None:
+        super().__init__(n, balanced)
+        self._seconds, self._newest = seconds, -math.inf
+        # When each came whose time is not up, with its number and its group; some may have left.
+        self._fresh: deque[tuple[float, int, int]] = deque()
+        # How many are held of each group whose time is up.
+        self._late: dict[int, int] = {}
+
+    def enter(self, number: int, code: int, time: float) -> None:
+        """Hold one event more, and let those leave whose time is up."""
+        if self._newest < time < math.inf:
+            if self._newest == -math.inf:  # events before the first time known came at that
+                self._fresh = deque((time, own, key) for _, own, key in self._fresh)
+            self._newest = time
+        key = self._group_of(code)
+        self._expire(key)
+        super().enter(number, code, time)
+        self._fresh.append((self._newest, number, key))
+
+    def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
+        """Hold these events too, one after another."""
+        Order.enter_all(self, numbers, codes, times)
+
+    def _expire(self, key: int) -> None:
+        """Let events leave whose time is up, before one of this group enters."""
+        fresh, groups, late = self._fresh, self._groups, self._late
+        while fresh and self._newest - fresh[0][0] > self._seconds:
+            _, number, own = fresh.popleft()
+            if self._is_held(number, own):
+                late[own] = late.get(own, 0) + 1
+        if not late:
+            return
+        share = 0
+        if self._balanced:
+            n_classes = len(groups) + (key not in groups)
+            share = max((len(self) - sum(late.values()) + 1) // n_classes, 1)
+        for own in list(late):
+            while own in late and len(groups[own]) + (own == key) > share:
+                self._remove(own)
+
+    def _is_held(self, number: int, key: int) -> bool:
+        group = self._groups.get(key)
+        return group is not None and group[0] <= number
+
+    def _remove(self, key: int) -> int:
+        """Let the oldest of a group leave: its number."""
+        if key in self._late:
+            self._late[key] -= 1
+            if self._late[key] == 0:
+                del self._late[key]
+        return super()._remove(key)
+
+    def forget(self) -> None:
+        """Let go of what is kept of events that have left."""
+        self._fresh = deque(event for event in self._fresh if self._is_held(*event[1:]))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The newest time, and when those came whose time is not up."""
+        self.forget()
+        newest = self._newest if math.isfinite(self._newest) else None
+        return {"newest": newest}, {"clocks": np.array([time for time, *_ in self._fresh], np.float64)}
+
+    def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Hold these events, in order of arrival."""
+        check_names(arrays, {"clocks"})
+        clocks, newest = arrays["clocks"], header["newest"]
+        self._newest = newest = -math.inf if newest is None else float(newest)
+        if clocks.dtype != np.float64 or clocks.ndim != 1 or len(clocks) > len(numbers):
+            raise ArchiveError(f"array 'clocks' has shape {clocks.shape} and type {clocks.dtype}")
+        if math.isnan(newest) or newest == math.inf or not (clocks <= newest).all() or (clocks[1:] < clocks[:-1]).any():
+            raise ArchiveError("times are not finite, or run backward")
+        if math.isfinite(newest) and not np.isfinite(clocks).all():
+            raise ArchiveError("times are not finite")
+        n_late = len(numbers) - len(clocks)
+        for i, (number, code) in enumerate(zip(numbers.tolist(), codes.tolist(), strict=True)):
+            key = self._group_of(code)
+            ByAge.enter(self, number, code, math.nan)
+            if i < n_late:
+                self._late[key] = self._late.get(key, 0) + 1
+            else:
+                self._fresh.append((float(clocks[i - n_late]), number, key))
+
+
+class Drawn(Order):
+    """A sample: each event enters, with m held with probability m / n in place of one that is drawn.
+
+    Groups map the numbers of their events, by arrival, to their places in the list that is drawn from.
+    """
+
+    _groups: dict[int, dict[int, int]]
+
+    def __init__(self, n: int, balanced: bool, seed: int) -> None:
+        super().__init__(n, balanced)
+        self._random = seed
+        self._drawn: list[int] = []  # numbers below 2^32 that are drawn from here on
+        self._n_drawn = 0
+        self._numbers: list[int] = []
+        self._keys: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def enter(self, number: int, code: int, time: float) -> None:
+        """Hold one event more."""
+        if self._draw(self._n_most) < len(self._numbers):
+            self.leave(code)
+        self._append(number, self._group_of(code))
+
+    def _append(self, number: int, key: int) -> None:
+        self._groups.setdefault(key, {})[number] = len(self._numbers)
+        self._numbers.append(number)
+        self._keys.append(key)
+
+    def leave(self, code: int) -> int:
+        """Let one leave that is drawn: its number."""
+        key, n = self._fullest(code), len(self._numbers)
+        while self._keys[at := self._draw(n)] != key:  # the fullest class has its share, so this ends soon
+            pass
+        return self._remove(at)
+
+    def _remove(self, at: int) -> int:
+        """Let the event at a place leave, which the last then takes: its number."""
+        numbers, keys, groups = self._numbers, self._keys, self._groups
+        number, key, last, last_key = numbers[at], keys[at], numbers.pop(), keys.pop()
+        if at < len(numbers):
+            numbers[at], keys[at], groups[last_key][last] = last, last_key, at
+        del groups[key][number]
+        if not groups[key]:
+            del groups[key]
+        return number
+
+    def keep_from(self, number: int) -> None:
+        """Let all leave that came before."""
+        for own, key in sorted(zip(self._numbers, self._keys, strict=True)):
+            if own < number:
+                self._remove(self._groups[key][own])
+
+    def _draw(self, n: int) -> int:
+        """A number below n, by splitmix64."""
+        at = self._n_drawn
+        if at == len(self._drawn):
+            self._draw_ahead()
+            at = 0
+        self._n_drawn = at + 1
+        return self._drawn[at] * n >> 32
+
+    def _draw_ahead(self) -> None:
+        self._random, self._n_drawn = self._state_of_random(), 0
+        z = np.uint64(self._random) + np.arange(1, _AHEAD + 1, dtype=np.uint64) * np.uint64(_STEP)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        self._drawn = ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).tolist()
+
+    def _state_of_random(self) -> int:
+        return (self._random + self._n_drawn * _STEP) & _MASK
+
+    def holds(self) -> Holds:
+        """What tells which events of a chunk are held now."""
+        numbers = self._numbers.copy()
+
+        @cache
+        def ordered() -> Ints:
+            return np.sort(np.array(numbers, np.int64))
+
+        def held(chunk: Chunk) -> NDArray[np.bool_]:
+            found = np.append(ordered(), -1)[np.searchsorted(ordered(), chunk.numbers)]
+            return np.asarray(found == chunk.numbers)
+
+        return held
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The state of the random numbers, and the place of each event in the list that is drawn from."""
+        return {"random": self._state_of_random()}, {"places": np.argsort(np.array(self._numbers, np.int64))}
+
+    def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Hold these events, in order of arrival."""
+        check_names(arrays, {"places"})
+        places, random = arrays["places"], header["random"]
+        if type(random) is not int or not 0 <= random <= _MASK:
+            raise ArchiveError(f"'random' is {random!r}, not an integer between 0 and {_MASK}")
+        if places.dtype != np.int64 or not np.array_equal(np.sort(places), np.arange(len(numbers))):
+            raise ArchiveError(f"{len(numbers)} events are not in as many places")
+        self._random = random
+        for at in np.argsort(places).tolist():
+            self._append(int(numbers[at]), self._group_of(int(codes[at])))
+        # Groups list events by arrival.
+        self._groups = {key: dict(sorted(group.items())) for key, group in self._groups.items()}

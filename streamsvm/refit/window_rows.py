@@ -1,0 +1,278 @@
+"""Rows of a window: as solvers are given them, as they are kept, and as archives hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features.scaler import LARGEST
+from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.models import ArchiveError
+from streamsvm.online.archive import within
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_MOST_COLUMNS = 1 << 31
+# The arrays of an archive.
+ROW_ARRAYS: dict[str, type] = {
+    "values": np.float64,
+    "columns": np.int64,
+    "indptr": np.int64,
+    "codes": np.int64,
+    "weights": np.float64,
+    "times": np.float64,
+    "numbers": np.int64,
+}
+_OF_EVENTS = ("codes", "weights", "times", "numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """Events of a window in order of arrival.
+
+    Parameters
+    ----------
+    rows
+        Their rows: `shared` where all have the columns 0 ... d - 1.
+    codes, weights, times
+        The class of each, its weight, and its time, NaN where it has none.
+    numbers
+        How many events came before each.
+    """
+
+    rows: EncodedRows
+    codes: Ints
+    weights: Floats
+    times: Floats
+    numbers: Ints
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def n_columns(self) -> int:
+        """All values are in the first so many columns."""
+        there = ~np.isnan(self.rows.values)
+        if self.rows.shared:
+            there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
+        return int(self.rows.columns[there].max(initial=-1)) + 1
+
+    def part(self, which: slice) -> WindowRows:
+        """Events that follow one another, as views."""
+        start, end, step = which.indices(len(self))
+        if step != 1:
+            raise ValueError(f"a part of a window has no gaps: got {which}")
+        end = max(start, end)
+        own = slice(start, end)
+        return WindowRows(
+            self.rows.part(start, end), self.codes[own], self.weights[own], self.times[own], self.numbers[own]
+        )
+
+    def dense(self, n_columns: int) -> Floats:
+        """The first columns as an array of shape (n, n_columns), NaN where missing."""
+        matrix = np.full((len(self), n_columns), np.nan)
+        if self.rows.shared:
+            width = len(self.rows.columns)
+            matrix[:, :width] = self.rows.values.reshape(len(self), width)[:, :n_columns]
+        else:
+            keep = self.rows.columns < n_columns
+            matrix[self._rows_of_entries()[keep], self.rows.columns[keep]] = self.rows.values[keep]
+        return matrix
+
+    def csr(self, n_columns: int) -> scipy.sparse.csr_array:
+        """The first columns as a sparse array of shape (n, n_columns), without what is missing."""
+        return csr_of(self.rows, n_columns)
+
+    def _rows_of_entries(self) -> Ints:
+        return np.repeat(np.arange(len(self)), np.diff(self.rows.indptr))
+
+
+def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
+    """The first columns of rows as a sparse array of shape (n, n_columns), without what is missing."""
+    import scipy.sparse  # only solvers of sparse windows need it
+
+    columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
+    keep = ~np.isnan(rows.values) & (columns < n_columns)
+    indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
+    # scikit-learn's trees take short indices alone.
+    kind = scipy.sparse.get_index_dtype(maxval=max(int(indptr[-1]), n_columns))
+    entries = rows.values[keep], columns[keep].astype(kind), indptr.astype(kind)
+    return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
+
+
+# As they are kept -------------------------------------------------------------------------------------------------
+
+
+class Chunk(NamedTuple):
+    """Events in order of arrival, in arrays that nobody writes to.
+
+    A row that has a value or NaN for each of the first columns lists no columns; others list those of their values.
+
+    Parameters
+    ----------
+    values
+        Those of all rows.
+    columns
+        Those of the rows that list them.
+    lengths, listed
+        How many values each row has, and whether it lists their columns.
+    codes, weights, times, numbers
+        As `WindowRows` has them.
+    """
+
+    values: Floats
+    columns: NDArray[np.int32]
+    lengths: Ints
+    listed: NDArray[np.bool_]
+    codes: Ints
+    weights: Floats
+    times: Floats
+    numbers: Ints
+
+    @classmethod
+    def of(cls, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, numbers: Ints) -> Self:
+        """Events of a batch, as views where nothing has to be left out."""
+        n, values, lengths = len(rows), rows.values, np.diff(rows.indptr)
+        if rows.shared and (len(rows.columns) == 0 or rows.columns[-1] == len(rows.columns) - 1):
+            columns, listed = rows.columns[:0], np.zeros(n, bool)
+        else:
+            columns = np.tile(rows.columns, n) if rows.shared else rows.columns
+            keep = ~np.isnan(values) | np.repeat(_are_whole(columns, lengths), lengths)
+            values, columns = values[keep], columns[keep]
+            lengths = np.diff(np.concatenate([[0], np.cumsum(keep)])[rows.indptr])
+            listed = ~_are_whole(columns, lengths)
+            columns = columns[np.repeat(listed, lengths)]
+        return cls(values, columns.astype(np.int32), lengths, listed, codes, weights, times, numbers)
+
+    @classmethod
+    def empty(cls, n: int, width: int) -> Self:
+        """Memory for n events with values in the first columns, of weight 1."""
+        no_columns, lengths = np.empty(0, np.int32), np.full(n, width)
+        codes, numbers = np.empty((2, n), np.int64)
+        return cls(np.empty(n * width), no_columns, lengths, np.zeros(n, bool), codes, np.ones(n), np.empty(n), numbers)
+
+    @property
+    def n_events(self) -> int:
+        """How many events there are."""
+        return len(self.codes)
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory they take."""
+        return sum(array.nbytes for array in self)
+
+    @property
+    def bytes_of_rows(self) -> Ints:
+        """The memory each event takes."""
+        return BYTES_OF_EVENT + self.lengths * np.where(self.listed, 12, 8)
+
+    def part(self, start: int, end: int) -> Self:
+        """Events that follow one another, as views."""
+        values, columns = (
+            slice(int(lengths[:start].sum()), int(lengths[:end].sum()))
+            for lengths in (self.lengths, self.lengths * self.listed)
+        )
+        return self._at(values, columns, slice(start, end))
+
+    def chosen(self, which: NDArray[np.bool_]) -> Self:
+        """The events chosen, as copies."""
+        lengths, listed = self.lengths, self.listed
+        return self._at(np.repeat(which, lengths), np.repeat(which[listed], lengths[listed]), which)
+
+    def _at(self, values: Any, columns: Any, events: Any) -> Self:
+        of_events: Any = (array[events] for array in self[2:])
+        return type(self)(self.values[values], self.columns[columns], *of_events)
+
+    def window(self) -> WindowRows:
+        """The events for a solver."""
+        values, lengths, n = self.values, self.lengths, self.n_events
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        shared = not self.listed.any() and bool((lengths == lengths[:1]).all())
+        if shared:
+            columns = np.arange(len(values) // max(n, 1))
+        else:
+            columns = np.arange(len(values)) - np.repeat(indptr[:-1], lengths)
+            columns[np.repeat(self.listed, lengths)] = self.columns
+        rows = EncodedRows(values, columns, indptr, shared)
+        return WindowRows(rows, self.codes, self.weights, self.times, self.numbers)
+
+
+# What an event takes beside its row.
+BYTES_OF_EVENT = Chunk.empty(1, 0).n_bytes
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Events of chunks one after another, in memory of their own."""
+    return Chunk(*map(np.concatenate, zip(*chunks, strict=True))) if chunks else Chunk.empty(0, 0)
+
+
+def _are_whole(columns: Ints, lengths: Ints) -> NDArray[np.bool_]:
+    """Whether rows have all of the first columns."""
+    last, some = np.full(len(lengths), -1), lengths > 0
+    last[some] = columns[np.cumsum(lengths)[some] - 1]
+    whole: NDArray[np.bool_] = last == lengths - 1
+    return whole
+
+
+# Archives ---------------------------------------------------------------------------------------------------------
+
+
+def window_state(window: WindowRows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Events for an archive."""
+    rows = window.rows
+    arrays = {"values": rows.values, "columns": rows.columns, "indptr": rows.indptr}
+    return {"shared": bool(rows.shared)}, arrays | {name: getattr(window, name) for name in _OF_EVENTS}
+
+
+def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WindowRows:
+    """Events of which `window_state` gave header and arrays.
+
+    Raises
+    ------
+    ArchiveError, ValueError
+        Where no window can have had them.
+    """
+    for name, dtype in ROW_ARRAYS.items():
+        if arrays[name].dtype != dtype or arrays[name].ndim != 1:
+            raise ArchiveError(f"array {name!r} has shape {arrays[name].shape} and type {arrays[name].dtype}")
+    n = len(arrays["codes"])
+    if type(header["shared"]) is not bool or len(arrays["indptr"]) != n + 1:
+        raise ArchiveError(f"there are not {n} rows")
+    for name in _OF_EVENTS:
+        if len(arrays[name]) != n:
+            raise ArchiveError(f"array {name!r} has {len(arrays[name])} elements for {n} events")
+    rows = EncodedRows(arrays["values"], arrays["columns"], arrays["indptr"], header["shared"])
+    _check_rows(rows)
+    within("codes", arrays["codes"], 0, np.inf)
+    within("weights", arrays["weights"], np.nextafter(0.0, 1.0), np.finfo(float).max)
+    within("numbers", arrays["numbers"], 0, np.inf)
+    if (np.diff(arrays["numbers"]) <= 0).any():
+        raise ArchiveError("events are not in order of arrival")
+    if np.isinf(arrays["times"]).any():
+        raise ArchiveError("times are not finite")
+    return WindowRows(rows, *(arrays[name] for name in _OF_EVENTS))
+
+
+def _check_rows(rows: EncodedRows) -> None:
+    """Refuse rows that are none."""
+    indptr, columns = rows.indptr, rows.columns
+    lengths = np.diff(indptr)
+    if indptr[0] != 0 or indptr[-1] != len(rows.values) or (lengths < 0).any():
+        raise ArchiveError("rows do not begin where the one before ends")
+    if rows.shared:
+        if not np.array_equal(columns, np.arange(len(columns))) or (lengths != len(columns)).any():
+            raise ArchiveError("rows that share their columns do not have all of them")
+    else:
+        if len(columns) != len(rows.values):
+            raise ArchiveError(f"there are {len(columns)} columns for {len(rows.values)} values")
+        within("columns", columns, 0, _MOST_COLUMNS - 1)
+        begins = np.zeros(len(columns) + 1, bool)
+        begins[indptr] = True
+        if not (np.diff(columns) > 0)[~begins[1:-1]].all():
+            raise ArchiveError("the columns of a row are not in ascending order")
+    within("values", rows.values[~np.isnan(rows.values)], -LARGEST, LARGEST)
