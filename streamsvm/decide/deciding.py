@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from numbers import Real
 from typing import Any, Self
@@ -15,6 +15,7 @@ from river import base
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.wrapped import ProbabilityWrapper, Shares, model_from
+from streamsvm.features.frames import like
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError
@@ -59,11 +60,11 @@ class DecidingClassifier(ProbabilityWrapper):
     ) -> None:
         super().__init__(model)
         self.cost, self.class_weight, self.abstain = cost, class_weight, abstain
-        self._costs = Costs(cost, class_weight, abstain)
+        self.costs = Costs(cost, class_weight, abstain)
         self._begin()
 
     def _take_label(self, code: int) -> None:
-        self._costs.come(code)
+        self.costs.come(code)
 
     def _begin(self) -> None:
         self._labels: list[Any] = []
@@ -117,17 +118,17 @@ class DecidingClassifier(ProbabilityWrapper):
         shares = self.model.predict_proba_one(x, **kwargs)
         if self._shares is None or not self._shares.put(shares):
             self._shares = self._take(shares)
-        return self._costs.decide_one(self._shares.proba[0])
+        return self.costs.decide_one(self._shares.proba[0])
 
     def _take(self, shares: dict[Any, float]) -> Shares:
         """Take the probabilities of an event whose labels are not those of the last."""
-        self._number(shares)
+        self.know(shares)
         found = self._shares
         if found is None or len(self._labels) < len(self._codes):
             self._labels = self.classes_
             found = Shares(self._labels)
             found.put(shares)
-            self._costs.matrix(self._labels)
+            self.costs.matrix(self._labels)
         return found
 
     @locked
@@ -154,10 +155,10 @@ class DecidingClassifier(ProbabilityWrapper):
         for label in counts:
             check_label(label)
         model.learn_many(X, y, **kwargs)
-        self._number(getattr(model, "classes_", ()))
-        self._number(counts)  # events of no weight leave a classifier without their labels
+        self.know(getattr(model, "classes_", ()))
+        self.know(counts)  # events of no weight leave a classifier without their labels
         for label, n in counts.items():
-            self._costs.come(self._codes[label], n)
+            self.costs.come(self._codes[label], n)
         self._begin()
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -193,16 +194,13 @@ class DecidingClassifier(ProbabilityWrapper):
         """
         model: Any = self.model
         if isinstance(model, PredictsManySets):
-            proba = model._probabilities(X)
-            return model._labels_like(X, self._decide(proba, model.classes_[: proba.shape[1]]))
-        shares = model.predict_proba_many(X)  # River's come as a frame of pandas
-        decided = self._decide(shares.to_numpy(), list(shares.columns))
-        return shares.iloc[:, :0].assign(decided=decided)["decided"].rename(None)
-
-    def _decide(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[Any]:
-        """The decisions by probabilities of the classifier's classes; no label is taken."""
-        proba = self._over_known(proba, classes)
-        return self._answers(self._costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)[0])
+            proba = model.proba_array(X)
+            proba = self._over_known(proba, model.classes_[: proba.shape[1]])
+        else:
+            shares = model.predict_proba_many(X)  # River's come as a frame of pandas
+            proba = self._over_known(shares.to_numpy(), list(shares.columns))
+        decisions, _ = self.costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)
+        return like(X, self._answers(decisions))
 
     @locked
     def test_then_train(
@@ -238,7 +236,7 @@ class DecidingClassifier(ProbabilityWrapper):
         _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
         shares = self._over_known(shares, model.classes_)
         codes = self._codes_of(labels_of(y))
-        decided = self._answers(self._costs.decide_rows(shares, codes, self.classes_, codes >= 0)[0])
+        decided = self._answers(self.costs.decide_rows(shares, codes, self.classes_, codes >= 0)[0])
         return answers(decided, shares if proba else None, members[0] if members else None)
 
     def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
@@ -266,7 +264,7 @@ class DecidingClassifier(ProbabilityWrapper):
         _, _, shares, *told = model.run_batch(features, labels, learn, True, **kwargs)
         shares = self._over_known(shares, model.classes_[: shares.shape[1]])
         codes = self._codes_of(labels) if learn else np.full(len(shares), -1)
-        decisions = self._costs.run(shares, codes, self.classes_, follow=learn)[0]
+        decisions = self.costs.run(shares, codes, self.classes_, follow=learn)[0]
         scores = np.full(len(shares), np.nan)
         found = np.flatnonzero(decisions >= 0)
         scores[found] = shares[found, decisions[found]]
@@ -274,7 +272,7 @@ class DecidingClassifier(ProbabilityWrapper):
 
     def _over_known(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[np.float64]:
         """Probabilities over the labels known here, of rows of the classifier's."""
-        self._number(classes)
+        self.know(classes)
         if classes == self.classes_:
             return proba
         wide = np.zeros((len(proba), len(self._codes)))
@@ -285,7 +283,14 @@ class DecidingClassifier(ProbabilityWrapper):
         """The labels decided for; -1 stands for the last: None."""
         return np.fromiter((*self._codes, None), object, len(self._codes) + 1)[decisions]
 
-    def _number(self, labels: Any) -> None:
+    def know(self, labels: Iterable[Any]) -> None:
+        """Number labels that are new.
+
+        Parameters
+        ----------
+        labels
+            In the order in which they have come.
+        """
         for label in labels:
             if label not in self._codes:
                 self._codes[as_label(label)] = len(self._codes)
@@ -297,17 +302,17 @@ class DecidingClassifier(ProbabilityWrapper):
 
     def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         own = {"cost": _encoded(self.cost), "class_weight": _encoded(self.class_weight)}
-        return own | {"abstain": _encoded(self.abstain)}, {"counts": self._costs.counts}
+        return own | {"abstain": _encoded(self.abstain)}, {"counts": self.costs.counts}
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         model = model_from(header["model"], arrays)
         self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
-        self._number(map(decode_label, header["classes"]))
+        self.know(map(decode_label, header["classes"]))
         counts = arrays["counts"]
         if counts.size > len(self._codes):
             raise ArchiveError("counts of labels that are not known")
-        self._costs.counts = counts
+        self.costs.counts = counts
         return self
 
 
@@ -316,7 +321,7 @@ LOADABLE["DecidingClassifier"] = DecidingClassifier
 
 def decider_of(model: Any) -> DecidingClassifier | None:
     """What decides for a classifier by costs: the classifier itself, or its part; None where nothing does."""
-    found = model if isinstance(model, DecidingClassifier) else getattr(model, "_decider", None)
+    found = model if isinstance(model, DecidingClassifier) else getattr(model, "decider", None)
     return found if isinstance(found, DecidingClassifier) else None
 
 

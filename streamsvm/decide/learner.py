@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
-
-from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Members
 from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
+from streamsvm.features.frames import frame_like
 from streamsvm.locks import locked
 
 
@@ -87,16 +86,30 @@ class PredictsManySets(PredictsSets):
     """One that takes rows, too."""
 
     @abstractmethod
-    def _probabilities(self, X: Any) -> Floats:
-        """Those of rows, over `classes_`."""
+    def proba_array(self, X: Any) -> Floats:
+        """The probabilities of rows over `classes_`, as an array."""
 
-    @abstractmethod
-    def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
-        """A frame of X's kind with a column for each class, or the values as they are."""
+    @locked
+    def predict_proba_many(self, X: Any) -> Any:
+        """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
 
-    @abstractmethod
-    def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
-        """Labels as a series that goes with a frame, or as they are."""
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+        Returns
+        -------
+        frame or ndarray of float64, shape (n, n_classes)
+            Its columns are `classes_`. There are none as long as nothing has been learned.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
+        """
+        proba = self.proba_array(X)
+        return frame_like(X, proba, self.classes_[: proba.shape[1]])
 
     @locked
     def predict_set_many(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Any:
@@ -122,8 +135,8 @@ class PredictsManySets(PredictsSets):
             Where rows cannot be used.
         """
         sets = self.label_sets(coverage, by_class)
-        proba = self._probabilities(X)
-        return self._frame_like(X, sets.of(proba), self.classes_[: proba.shape[1]])
+        proba = self.proba_array(X)
+        return frame_like(X, sets.of(proba), self.classes_[: proba.shape[1]])
 
 
 def answers(predicted: Any, proba: Floats | None, members: Members | None) -> Any:

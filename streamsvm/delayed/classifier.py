@@ -280,7 +280,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
                 with self._lock:
-                    self._deciding._number(self._asked.classes)
+                    self._deciding.know(self._asked.classes)
             self.model.learn_one(x, y, **kwargs)
             return
         with self._lock:
@@ -349,7 +349,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
                 relearns=self.relearn_corrections,
                 folder=None if self.folder is None else Path(self.folder),
             )
-            decisions = None if self._deciding is None else Decisions(costs=self._deciding._costs)
+            decisions = None if self._deciding is None else Decisions(costs=self._deciding.costs)
             self._join = Join(store, self._asked, on_timeout=self.on_timeout, decisions=decisions)
         return self._join
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.delayed.join import Answer, Asked, Model
+from streamsvm.delayed.join import Answer, Asked
 from streamsvm.features.space import BadRows
 from streamsvm.labels import as_label
 
@@ -118,8 +118,3 @@ def takes_likeliest(model: Any) -> bool:
 def is_own(model: Any) -> bool:
     """Whether a classifier takes many rows at once, with what it remembers of each."""
     return hasattr(model, "memory_size") and hasattr(model, "run_batch")
-
-
-def as_model(model: Any, *, proba: bool = False) -> Model:
-    """A classifier as the join asks it."""
-    return OwnModel(model, proba=proba) if is_own(model) else OtherModel(model)

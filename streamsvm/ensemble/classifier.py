@@ -409,7 +409,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self._refitter.refit()
 
     @property
-    def _decider(self) -> DecidingClassifier | None:
+    def decider(self) -> DecidingClassifier | None:
+        """What decides by costs; None where nothing does."""
         return None if self._parts is None else self._parts.decider
 
     @property

@@ -13,7 +13,7 @@ _BY_TOP = ("learn_one", "learn_many", "predict_one", "predict_many", "test_then_
 _BY_VOTE = (
     *("predict_proba_one", "predict_proba_many", "predict_set_one", "predict_set_many", "peek_proba_many"),
     *("label_sets", "explain_one", "moment", "spreads", "leaders", "nearest", "autocorrelation_effect"),
-    *("keep_categories", "check_names", "_probabilities"),
+    *("keep_categories", "check_names", "proba_array"),
 )
 _BY_LEARNER = ("memory_bytes", "feature_of")
 _PROPERTIES = {

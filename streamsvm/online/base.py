@@ -26,6 +26,7 @@ from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import OTHERS, Explains, Reasons
 from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
+from streamsvm.features.frames import like, weight_of, weights_of
 from streamsvm.features.space import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import (
@@ -44,7 +45,6 @@ from streamsvm.models.archive import check_names, decode_label, decode_labels, e
 from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.calibration import noise_of
-from streamsvm.online.frames import frame_like, like, weight_of, weights_of
 from streamsvm.online.requests import REQUEST
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
@@ -683,37 +683,16 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         return like(X, self._decode(codes))
 
     @locked
-    def predict_proba_many(self, X: Any) -> Any:
-        """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
+    def proba_array(self, X: Any) -> Floats:
+        """The probabilities of rows as `predict_proba_many` has them, as an array whatever the rows come in.
 
         Parameters
         ----------
         X
             n rows, as for `learn_many`.
-
-        Returns
-        -------
-        frame or ndarray of float64, shape (n, n_classes)
-            Its columns are `classes_`. There are none as long as nothing has been learned.
-
-        Raises
-        ------
-        BadRows
-            Where rows cannot be used.
         """
-        n = int(self._state.n_classes)
-        return frame_like(X, self._probabilities(X), self._answers[:n])
-
-    @locked
-    def _probabilities(self, X: Any) -> Floats:
         _, _, proba = self._run(self._space.encode(X), n_proba=int(self._state.n_classes))
         return proba
-
-    def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
-        return frame_like(X, values, list(classes))
-
-    def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
-        return like(X, labels)
 
     @locked
     def peek_proba_many(self, X: Any) -> Floats:

@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm.adjusting import Setting
 from streamsvm.core.state import State
 from streamsvm.features import scaler as scaling
+from streamsvm.features.frames import weights_of
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import FeatureSpace, Floats, Ints
 from streamsvm.labels import is_label, labels_of
@@ -19,7 +20,6 @@ from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base, calibration
 from streamsvm.online.archive import within
-from streamsvm.online.frames import weights_of
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels

@@ -23,6 +23,7 @@ from streamsvm.decide.conformal import AllSets, Key
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
 from streamsvm.ensemble.classifier import StreamSVMClassifier
+from streamsvm.features.frames import like
 from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.labels import unhashable
 from streamsvm.loading import from_state as learner_from_state
@@ -31,7 +32,6 @@ from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.archive import decode_param, encode_param, within
 from streamsvm.online.base import Late, OnlineClassifier, one_row
-from streamsvm.online.frames import frame_like, like
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit import archive, outliers
 from streamsvm.refit import expert_vote as panel
@@ -549,38 +549,17 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         return like(X, self._model._decode(codes))
 
     @locked
-    def predict_proba_many(self, X: Any) -> Any:
-        """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
+    def proba_array(self, X: Any) -> Floats:
+        """The probabilities of rows as `predict_proba_many` has them, as an array whatever the rows come in.
 
         Parameters
         ----------
         X
             n rows, as for `learn_many`.
-
-        Returns
-        -------
-        frame or ndarray of float64, shape (n, n_classes)
-            Its columns are `classes_`. There are none as long as nothing has been learned.
-
-        Raises
-        ------
-        BadRows
-            Where rows cannot be used.
         """
-        proba = self._probabilities(X)
-        return frame_like(X, proba, self.classes_[: proba.shape[1]])
-
-    @locked
-    def _probabilities(self, X: Any) -> Floats:
         n = int(self._model._state.n_classes)
         _, _, proba = self._run(self._model._space.encode(X), n_proba=n)
         return proba
-
-    def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
-        return frame_like(X, values, list(classes))
-
-    def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
-        return like(X, labels)
 
     @locked
     def peek_proba_many(self, X: Any) -> Floats:

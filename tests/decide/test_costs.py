@@ -150,7 +150,7 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
         batched.save(tmp_path / "model")
         batched = load(tmp_path / "model")
     assert found == expected
-    assert batched.clone()._costs.counts.size == 0
+    assert batched.clone().costs.counts.size == 0
     assert found != model.clone().test_then_train(X, y).tolist()
 
 
@@ -213,11 +213,11 @@ def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_sam
     model.learn_one({"never": 0.0}, "first", w=0.0)  # which the classifier leaves out
     for x, label in zip(dicts(X), y.tolist(), strict=True):
         classes, shares = model.classes_, model.predict_proba_one(x)
-        counts = model._costs.counts.copy()
-        [expected], _ = model._costs.run(
+        counts = model.costs.counts.copy()
+        [expected], _ = model.costs.run(
             np.array([[shares.get(label, 0.0) for label in classes]]), np.array([-1]), classes, follow=False
         )
-        assert model._costs.counts.tolist() == counts.tolist()
+        assert model.costs.counts.tolist() == counts.tolist()
         assert model.predict_one(x) == (None if expected < 0 else classes[expected])
         model.learn_one(x, label)
 

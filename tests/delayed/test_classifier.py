@@ -169,7 +169,7 @@ def test_labels_by_key_and_without_are_counted_alike() -> None:
         else:
             model.learn_one(x, y)
     y = [y for _, y in turning(200)]
-    counts = {label: model.model._costs.counts[code] for code, label in enumerate(model.model.classes_)}
+    counts = {label: model.model.costs.counts[code] for code, label in enumerate(model.model.classes_)}
     assert counts == {label: y.count(label) for label in "pq"}
 
 

@@ -64,8 +64,8 @@ def _dtype(labels: NDArray[Any]) -> Any:
     return next((kind for kind in (bool, int, float) if kinds == {kind}), object)
 
 
-def frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
-    """Probabilities as a frame of the kind of X with a column for each label, or as they are."""
+def frame_like(X: Any, proba: NDArray[Any], classes: list[Any]) -> Any:
+    """Numbers of rows as a frame of the kind of X with a column for each label, or as they are."""
     frame = _frame(X)
     if frame is None:
         return proba
