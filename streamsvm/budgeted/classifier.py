@@ -15,7 +15,7 @@ from streamsvm.budgeted import expansion, kernels, maintenance
 from streamsvm.budgeted import sparse_coefs as seats
 from streamsvm.budgeted.sparse_coefs import SEATS
 from streamsvm.core import losses, merging
-from streamsvm.core.precompile import prepare
+from streamsvm.core.entry_points import Entry
 from streamsvm.core.state import State
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
 from streamsvm.features.space import FeatureSpace, Floats, Ints
@@ -276,14 +276,15 @@ class BSGDClassifier(base.OnlineClassifier):
             parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
         )
         state.lend(table=merging.table())
-        maintain = maintenance.ENTRIES["maintain"]
-        prepare([maintain])
-        state.maintain = maintain.compile().address
+        state.maintain = maintenance.ENTRIES["maintain"].compile().address
         state.heads.weight[:] = 1.0 / len(heads)
         state.gamma_now = 1.0 if self.gamma is None else self.gamma
         state.gamma = self.gamma or 0.0
         self._set_params(state)
         return state
+
+    def _entries(self) -> list[Entry]:
+        return [*super()._entries(), maintenance.ENTRIES["maintain"]]
 
     @property
     def _mutable_attributes(self) -> set[str]:
@@ -369,7 +370,7 @@ class BSGDClassifier(base.OnlineClassifier):
             row[columns] = values
             return self.model.nearest(row, n) if self.n_support_vectors else []
         self._put_to_explain(x)
-        self._event(self._state, b"", PREDICT, 1.0)
+        self._event(self._rows, b"", PREDICT, 1.0)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
         return nearest_vectors(self._state, self._rows, self._rows, self._space, self._answers, n, weights)

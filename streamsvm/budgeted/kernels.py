@@ -28,19 +28,19 @@ from streamsvm.budgeted.expansion import (
 )
 from streamsvm.budgeted.metric import is_due, relearn_metric
 from streamsvm.budgeted.sparse_coefs import find_seat, is_seated, n_seats
-from streamsvm.core.access import PACKED, StateType, address_of, shares_of, state_at
+from streamsvm.core.access import address_of, state_at
 from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.jit import call, inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.core.math import ONE, ZERO, exp_below
 from streamsvm.core.simd import u
 from streamsvm.core.state import f32
-from streamsvm.features.scaler import PREDICT, PROBA, follow, in_hand, is_followed, load, observe_in_hand, single_event
+from streamsvm.features.scaler import follow, in_hand
+from streamsvm.online import driver
 from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
 from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
-from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
 
-__all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
+__all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 
 # Changes of coefficients are cut here, so that their squares do not overflow in float32, whatever an event weighs.
 LARGEST_CHANGE = 1e15
@@ -283,72 +283,28 @@ def settle_average(state, h):
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
-@brief
-def event(state, packed, label, weight):
-    """Predict or learn the single event, as `polytope.event` does."""
+def run_event(address):
+    """Predict and learn the event in hand, as `polytope.run_event` does."""
+    state = bsgd_at(address)
     rows = state.rows
-    row, columns, n, shared = single_event(rows, packed)
-    if n < 0:
-        return -2
-    m = load(rows, row, columns, 0, n, shared)
-    if m < 0:
-        return m - 1
-    if label < 0 or rows.follow != 0:
+    m, label = rows.n_pairs, rows.label
+    if rows.answering:
         best = predict(state, m)
-        if best >= 0 and label != PREDICT:
+        rows.best, rows.n_shares = best, state.n_classes
+        has_proba = best >= 0 and rows.telling > 0
+        if has_proba:
             find_proba(state)
-        if is_followed(rows, label):
-            follow(rows, label, 0)
-        if label < 0:
-            return best
-        if best < 0:
+        elif best < 0 and label >= 0:
             evaluate(state, m, False)
-        if calibrates(state, label):
-            calibrate(state, label, best >= 0)
-    else:
+        if rows.following:
+            follow(rows, label, rows.at)
+        if label >= 0 and calibrates(state, label):
+            calibrate(state, label, has_proba)
+    elif label >= 0:
+        rows.best = -1
         score_to_learn(state, m, label)
-    learn(state, m, label, weight)
-    observe_in_hand(rows, row, columns, 0, n, shared)
-    return 0
-
-
-@brief
-def event_proba(state, packed):
-    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
-    known = event(state, packed, PROBA, 1.0) >= 0
-    return shares_of(state.proba, state.n_classes if known else 0)
-
-
-@kernel
-def run_rows(state, request):
-    """Do what is asked of rows, as `polytope.run_rows` does."""
-    rows, values, columns, indptr = state.rows, request.values, request.columns, request.indptr
-    shared = request.shared > 0
-    for i in range(indptr.size - 1):
-        start, end = indptr[i], indptr[i + 1]
-        m = load(rows, values, columns, start, end, shared)
-        if m < 0:
-            return i
-        learning = is_learned(request, i)
-        if request.answering:
-            best = predict(state, m)
-            request.codes[i] = best
-            has_proba = best >= 0 and needs_proba(request)
-            if has_proba:
-                find_proba(state)
-                answer(request, i, best, state.proba, state.n_classes)
-            elif best < 0 and learning:
-                evaluate(state, m, False)
-            if request.following > 0:
-                follow(rows, request.labels[i] if learning else -1, i)
-            if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i], has_proba)
-        elif learning:
-            score_to_learn(state, m, request.labels[i])
-        if learning:
-            learn(state, m, request.labels[i], request.weights[i])
-            observe_in_hand(rows, values, columns, start, end, shared)
-    return indptr.size - 1
+    if label >= 0:
+        learn(state, m, label, rows.weight)
 
 
 def run_member(address, block_address, i, at_hand):
@@ -366,11 +322,8 @@ def run_member(address, block_address, i, at_hand):
             learn(state, m, row.label, row.weight)
 
 
-_STATE = StateType(BSGD.name)
-
 ENTRIES = {
-    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
-    "event_proba": Entry(event_proba, (_STATE, PACKED)),
-    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "run_event": Entry(run_event, (types.int64,)),
     "run_member": Entry(run_member, (types.int64,) * 4),
 }
+CODE = {"drive": driver.ENTRIES["drive"], "step": ENTRIES["run_event"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -100,9 +101,13 @@ def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> 
     address = _fixed(builder, declaration, state, f"{name}@")
     if isinstance(entry, Part):
         return builder.inttoptr(address, value_type)
-    array = context.make_array(out)(context, builder)
-    size = ir.IntType(64)(entry.element.itemsize)
     shape = [_fixed(builder, declaration, state, f"{name}@{k}") for k in range(len(entry.dims))]
+    return _array(context, builder, out, address, shape, entry.element.itemsize)
+
+
+def _array(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any], n_bytes: int) -> Any:
+    """An array of memory that it does not own."""
+    array, size = context.make_array(kind)(context, builder), ir.IntType(64)(n_bytes)
     strides = [size]
     for n in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], n, flags=("nsw",)))
@@ -143,6 +148,43 @@ def _address_of(_: Any, state: Any) -> Any:
 
 
 address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intrinsic(_address_of)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def _array_at(element: Any) -> Callable[[int, int], Any]:
+    """A function that compiled code calls for the array of so many elements of eight bytes at an address."""
+    if config.DISABLE_JIT:
+        return lambda address, n: np.ctypeslib.as_array((_C_TYPES[element] * int(n)).from_address(int(address)))
+    kind = types.Array(element, 1, "C")
+
+    def at(_: Any, address: Any, n: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return _array(context, builder, kind, values[0], [values[1]], 8)
+
+        return kind(types.int64, types.int64), codegen
+
+    return intrinsic(at)  # type: ignore[return-value]
+
+
+_C_TYPES: dict[Any, Any] = {types.float64: ctypes.c_double, types.int64: ctypes.c_int64}
+values_at, columns_at = _array_at(types.float64), _array_at(types.int64)
+
+
+def _element_address(_: Any, array: Any, i: Any) -> Any:
+    """Where an element of an array in one dimension is."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        return builder.ptrtoint(builder.gep(array.data, [values[1]]), ir.IntType(64))
+
+    return types.int64(array, types.int64), codegen
+
+
+element_address: Any = (
+    (lambda array, i: array.ctypes.data + 8 * int(i)) if config.DISABLE_JIT else intrinsic(_element_address)
+)
 
 
 # Values of a single event ---------------------------------------------------------------------------------------------
@@ -189,6 +231,24 @@ def _unbox_packed(kind: PackedType, packed: Any, c: Any) -> NativeValue:
     found.start = c.builder.ptrtoint(c.builder.load(start), ir.IntType(64))
     found.size = c.builder.load(size)
     return NativeValue(found._getvalue(), is_error=c.builder.not_(is_ok))
+
+
+def _packed_values(_: Any, packed: Any) -> Any:
+    """The values of an event that a call has packed."""
+    kind = types.Array(types.float64, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        found = cgutils.create_struct_proxy(PACKED)(context, builder, value=values[0])
+        return _array(context, builder, kind, found.start, [builder.lshr(found.size, ir.IntType(64)(3))], 8)
+
+    return kind(packed), codegen
+
+
+packed_values: Any = (
+    (lambda packed: np.frombuffer(packed) if packed else np.zeros(0))
+    if config.DISABLE_JIT
+    else intrinsic(_packed_values)
+)
 
 
 def _nothing_packed(_: Any) -> Any:

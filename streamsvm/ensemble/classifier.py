@@ -17,7 +17,6 @@ from streamsvm.budgeted import maintenance
 from streamsvm.budgeted.classifier import BSGDClassifier, nearest_vectors
 from streamsvm.core import losses
 from streamsvm.core.entry_points import Entry
-from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide.wrapped import model_from, state_of
 from streamsvm.ensemble import delayed_votes as answers
@@ -222,11 +221,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
         budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
         return [MEMBERS[name](budget) for name in self._members()]
 
-    def _reset(self) -> None:
+    def _entries(self) -> list[Entry]:
         members = {entry.name: entry for kind in self._kinds() for entry in kind.entries}
-        rows = (kernels.ENTRIES[name] for name in ("run_rows", "scale_rows", "vote_on_rows"))
-        prepare([*rows, *members.values()])
-        super()._reset()
+        return [*super()._entries(), *kernels.ENTRIES.values(), *members.values()]
+
+    def _is_ranking(self) -> bool:
+        return any(kind.on_ranks for kind in self._kinds())
 
     def _room_for(self, n: int) -> int:
         return (
@@ -240,7 +240,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
         kinds = self._kinds()
         n_heads = [len(kind.heads) for kind in kinds]
-        experts, ranking = sum(n_heads), any(kind.on_ranks for kind in kinds)
+        experts, ranking = sum(n_heads), self._is_ranking()
         members = {
             str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None), room)
             for i, kind in enumerate(kinds, start=1)
@@ -369,10 +369,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
         n = self._n_classes[()]
-        return self._proba[:n] if self._event(self._state, b"", code, 1.0) == 0 else None
+        return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
     def _test_packed(self, code: int) -> int:
-        if self._event(self._state, b"", code, 1.0) < 0:
+        if self._event(self._rows, b"", code, 1.0) < 0:
             return -2
         best = int(self._proba[: len(self._codes)].argmax())
         return best if self._proba[best] > 0.0 else -1

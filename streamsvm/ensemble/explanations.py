@@ -12,9 +12,10 @@ from streamsvm.core.simd import u
 from streamsvm.ensemble.label_autocorrelation import is_heard as is_autocorrelation_heard
 from streamsvm.ensemble.linear import average_scores, linear_at
 from streamsvm.ensemble.stacked_vote import is_heard
-from streamsvm.ensemble.vote import BLEND, LEAST_VOTE, blend_at, event
+from streamsvm.ensemble.vote import BLEND, LEAST_VOTE, blend_at
 from streamsvm.features.scaler import FOLLOW, in_hand, is_whole
 from streamsvm.online.calibration import is_heard as is_noise_heard
+from streamsvm.online.driver import event
 from streamsvm.online.explanations import WALK, begin, keep_expert, settle, walk_at, walk_sums
 from streamsvm.online.requests import REQUEST, answer, is_learned
 
@@ -91,7 +92,7 @@ def explain_rows(state, request, walk):
     for i in range(request.indptr.size - 1):
         walk.row = i
         hold(rows, request, i, shared)
-        best = event(state, nothing_packed(), FOLLOW, 1.0)
+        best = event(rows, nothing_packed(), FOLLOW, 1.0)
         if best < -1:
             return
         request.codes[i] = best
@@ -99,7 +100,7 @@ def explain_rows(state, request, walk):
             answer(request, i, best, state.proba, state.n_classes)
         if is_learned(request, i):
             hold(rows, request, i, shared)
-            event(state, nothing_packed(), request.labels[i], request.weights[i])
+            event(rows, nothing_packed(), request.labels[i], request.weights[i])
 
 
 @inlined

@@ -26,9 +26,9 @@ import math
 
 from numba import types
 
-from streamsvm.core.access import PACKED, StateType, address_of, shares_of, state_at
+from streamsvm.core.access import StateType, address_of, state_at
 from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.jit import call, inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_BY_HEAD, LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of, most_loss
 from streamsvm.core.simd import u
@@ -54,16 +54,13 @@ from streamsvm.ensemble.stacked_vote import STACK, first_logs, forget_stack, is_
 from streamsvm.features.scaler import (
     LOOK,
     MOST_EVENTS,
-    PROBA,
     ROWS,
     follow,
-    is_followed,
     load,
     load_pairs,
     observe,
     observe_ranks,
-    packed_values,
-    single_event,
+    rows_at,
 )
 from streamsvm.online.calibration import CALIBRATION, allow_for_noise, calibrated, inverse_temperature, learn_noise
 from streamsvm.online.minibatch import BLOCK as BLOCK_OF_ROWS
@@ -216,7 +213,7 @@ def keep_at_hand(state, row, columns, n, shared):
 def observe_event(state, values, columns, start, end, shared):
     """Take a learned row into the statistics."""
     if state.is_ranking:
-        observe_ranks(state.ranks, state.rows, values, columns, start, end, shared)
+        observe_ranks(state.ranks, state.rows, values, columns, start, end, start if shared else 0)
     observe(state.rows, values, columns, start, end, shared)
 
 
@@ -678,41 +675,37 @@ def vote_on_rows(address, block_address, request_address):
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
-@brief
-def event(state, packed, label, weight):
-    """Predict or learn the single event, as `polytope.event` does; its probabilities are there with its class.
+def drive(address, values_address, columns_address, n, shared):
+    """Predict or learn the single event, which is in the memory, as `driver.event` asks for it; compiled apart.
 
     It is a request for one row: what that takes is compiled already.
     """
-    row, columns, n, shared = single_event(state.rows, packed)
-    if n < 0 or (state.uses_autocorrelation and packed_values(packed).size > 0 and not has_room(state.autocorrelation)):
-        return -2
-    request, block = state.whole if shared else state.listed, state.block
+    rows = rows_at(address)
+    state = blend_at(rows.learner)
+    predicting = LOOK < rows.asked < 0
+    if predicting and state.uses_autocorrelation and not has_room(state.autocorrelation):
+        rows.best = -2  # memory has to grow before another prediction is noted
+        return
+    request, block, row = state.whole if shared else state.listed, state.block, rows.row
+    columns = rows.all_rows if shared else rows.row_columns
     at_hand = is_at_hand(state, row, columns, n, shared)
     state.at_hand = 0
-    request.shared, request.at_hand = int(shared), int(at_hand)
-    request.predicting, request.answering = int(LOOK < label < 0), int(label < 0)
-    request.following = int(is_followed(state.rows, label))
-    request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
+    request.shared, request.at_hand = shared, int(at_hand)
+    request.predicting, request.answering = int(predicting), int(rows.label < 0)
+    request.following = rows.following
+    request.indptr[1], request.labels[0], request.weights[0] = n, rows.label, rows.weight
     addresses = address_of(state), address_of(block), address_of(request)
     block.first = 0
     call(state.scale, addresses)
+    rows.best = block.n_rows - 1
     if block.n_rows < 0:
-        return block.n_rows - 1
+        return
     for i in range(block.members.size):
         call_member(block, i, at_hand)
     call(state.vote, addresses)
-    if label < 0:
+    rows.best, rows.n_shares = request.codes[0], state.n_classes
+    if rows.label < 0:
         keep_at_hand(state, row, columns, n, shared)
-        return request.codes[0]
-    return 0
-
-
-@brief
-def event_proba(state, packed):
-    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
-    known = event(state, packed, PROBA, 1.0) >= 0
-    return shares_of(state.proba, state.n_classes if known else 0)
 
 
 @kernel
@@ -735,9 +728,9 @@ def run_rows(state, request):
 _STATE = StateType(BLEND.name)
 
 ENTRIES = {
-    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
-    "event_proba": Entry(event_proba, (_STATE, PACKED)),
+    "drive": Entry(drive, (types.int64,) * 5),
     "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
     "scale_rows": Entry(scale_rows, (types.int64,) * 3),
     "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 3),
 }
+CODE = {"drive": ENTRIES["drive"]}

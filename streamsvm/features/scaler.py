@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import carray, config, types
-from numba.extending import intrinsic
+from numba import types
 
-from streamsvm.core.jit import call, inlined, kernel, view
+from streamsvm.core.access import address_of, columns_at, element_address, state_at, values_at
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import call, inlined, kernel
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, address, i64
 from streamsvm.features.sorted_window import (
@@ -97,6 +97,21 @@ ROWS = Declaration(
         ),
         "decay": Number("what sums are multiplied by at each value", start=1.0),
         "limit": Number("the largest scaled value", start=CLIP),
+        "learner": address("the state of the learner whose rows these are"),
+        "drive": address("its code for a single event or row: see `driver`"),
+        "step": address("its code for the event in hand"),
+        "find_ranks": address("the code of `find_ranks`"),
+        "take_ranks": address("the code of `take_ranks`"),
+        "asked": Number("a class to learn the event with, or what is asked of it", i64),
+        "label": Number("the class it is learned with, -1 where it is not", i64),
+        "weight": Number("how much its step weighs"),
+        "answering": Number("whether it is predicted", i64),
+        "telling": Number("whether its probabilities are wanted", i64),
+        "following": Number("whether what follows events is told of it", i64),
+        "at": Number("which of several rows it is", i64),
+        "best": Number("its most probable class, -1 where there is none, -2 - i where value i cannot be used", i64),
+        "n_shares": Number("of so many classes the probabilities are there", i64),
+        "proba": Array(("rows_classes",), "the probabilities of classes", lent=True),
         "follow": address("what follows the probabilities of events, and their labels: its code, 0 for nothing"),
         "followed": address("its memory"),
         "seen": Number("events learned", saved=True, within=_COUNT),
@@ -132,61 +147,7 @@ ROWS = Declaration(
 )
 
 
-@intrinsic
-def _pointer(_, address):
-    def codegen(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.intp), codegen
-
-
-def _typed_values(packed):
-    return carray(_pointer(packed.start), (packed.size >> 3,), np.float64)
-
-
-def _plain_values(packed):
-    return np.frombuffer(packed) if packed else np.zeros(0)
-
-
-# The values of an event that a call has packed.
-packed_values = _plain_values if config.DISABLE_JIT else view(_typed_values)
-
-
-@inlined
-def single_event(rows, packed):
-    """The values and columns of a single event, how many, and whether columns are `shared`, as for `load`.
-
-    Parameters
-    ----------
-    packed
-        Its values, of the first columns. Where it is empty, a thread that has the learner's lock has put the event into
-        the memory: with values for the first `row_length` columns, or for those it lists, once.
-
-    Returns
-    -------
-    (values, columns, n, shared)
-        n is -1 where a thread has the lock, or the memory is another one now, or has to grow.
-    """
-    values = packed_values(packed)
-    n = values.size
-    if n > 0:
-        row = rows.row
-        if rows.held > 0 or n > row.size or rows.seen >= rows.room:
-            return row, rows.all_rows, -1, True
-        for j in range(n):
-            row[u(j)] = values[u(j)]
-        return row, rows.all_rows, n, True
-    if rows.listed == 0:
-        return rows.row, rows.all_rows, rows.row_length, True
-    n = rows.listed - 1
-    rows.listed = 0
-    return rows.row, rows.row_columns, n, False
-
-
-@inlined
-def is_followed(rows, label):
-    """Whether what follows events is told of a single one, by what is asked of it."""
-    return rows.follow != 0 and (label >= 0 or label <= FOLLOW)
+rows_at = state_at(ROWS)
 
 
 @inlined
@@ -256,7 +217,7 @@ def load_pairs(rows, by, values, columns, start, end, shared):
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
     if n_ranked > 0:
-        find_ranks(rows, by, values, columns, start, end, skip)
+        call(rows.find_ranks, row_addresses(rows, by, values, columns, start, end, skip))
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
@@ -283,15 +244,23 @@ def load_pairs(rows, by, values, columns, start, end, shared):
     return m
 
 
-@kernel
-def find_ranks(rows, by, values, columns, start, end, skip):
+@inlined
+def row_addresses(rows, by, values, columns, start, end, skip):
+    """A row with its statistics, for code that is compiled apart."""
+    places = element_address(values, start), element_address(columns, start - skip)
+    return address_of(rows), address_of(by), places[0], places[1], end - start
+
+
+def find_ranks(address, statistics, values_address, columns_address, n_entries):
     """How many of the recent values of each column are smaller than that of a row, in `entering`; how many not larger.
 
-    Where one is equal, those not larger are those below the next number.
+    Where one is equal, those not larger are those below the next number. Compiled apart.
     """
+    rows, by = rows_at(address), rows_at(statistics)
+    values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
     n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
-    for i in range(start, end):
-        x, column = values[u(i)], columns[u(i - skip)]
+    for i in range(n_entries):
+        x, column = values[u(i)], columns[u(i)]
         if column >= n_ranked:
             break
         if by.centred[u(column)] > 0.0 and x == x:
@@ -563,7 +532,7 @@ def observe_pairs(rows, values, columns, start, end, shared):
     present, due = rows.present, rows.due
     skip, is_sample = start if shared else 0, is_watched(rows.seen)
     if rows.scaling == RANK:
-        observe_ranks(rows, rows, values, columns, start, end, shared)
+        observe_ranks(rows, rows, values, columns, start, end, skip)
     for i in range(start, end):
         x = values[u(i)]
         if math.isnan(x):
@@ -618,13 +587,20 @@ def renew(rows, j):
     rows.due[j] = present + min(max(n * RENEW_SHARE, 1.0), RENEW_MOST)
 
 
-@kernel
-def observe_ranks(rows, by, values, columns, start, end, shared):
+@inlined
+def observe_ranks(rows, by, values, columns, start, end, skip):
     """Take a learned row into the recent values, before it is taken into the statistics of `by`."""
-    n_ranked, leaving, skip = rows.ranks.shape[0], rows.leaving, start if shared else 0
-    find_places(rows, by, values, columns, start, end, skip)
-    for i in range(start, end):
-        x, column = values[u(i)], columns[u(i - skip)]
+    call(rows.take_ranks, row_addresses(rows, by, values, columns, start, end, skip))
+
+
+def take_ranks(address, statistics, values_address, columns_address, n_entries):
+    """`observe_ranks`, compiled apart."""
+    rows, by = rows_at(address), rows_at(statistics)
+    values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
+    n_ranked, leaving = rows.ranks.shape[0], rows.leaving
+    find_places(rows, by, values, columns, n_entries)
+    for i in range(n_entries):
+        x, column = values[u(i)], columns[u(i)]
         if column >= n_ranked:
             break
         j = u(column)
@@ -633,11 +609,11 @@ def observe_ranks(rows, by, values, columns, start, end, shared):
 
 
 @kernel
-def find_places(rows, by, values, columns, start, end, skip):
+def find_places(rows, by, values, columns, n_entries):
     """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
     n_ranked, window, spacing, n = rows.ranks.shape[0], rows.window, rows.spacing, 0
-    for i in range(start, end):
-        x, column = values[u(i)], columns[u(i - skip)]
+    for i in range(n_entries):
+        x, column = values[u(i)], columns[u(i)]
         if column >= n_ranked:
             break
         if not (x == x and by.due[u(column)] >= 0.0):
@@ -674,3 +650,9 @@ def observe_rows(rows, values, columns, indptr, shared):
         for j in range(rows.present.size):
             if rows.present[j] > 0.0:
                 renew(rows, j)
+
+
+ENTRIES = {
+    "find_ranks": Entry(find_ranks, (types.int64,) * 5),
+    "take_ranks": Entry(take_ranks, (types.int64,) * 5),
+}

@@ -17,6 +17,7 @@ from river import base
 from connectors.held import Coded, numbers_of
 from connectors.notices import Notice, grouped
 from streamsvm.adjusting import Adjustable, Setting, check_mutable
+from streamsvm.core.entry_points import Entry
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.arrays import Members
@@ -43,6 +44,7 @@ from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label
 from streamsvm.models.saved import LOADABLE, Archived
+from streamsvm.online import driver
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.calibration import noise_of
 from streamsvm.online.requests import REQUEST
@@ -76,7 +78,8 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     gives what it would give by itself. A single event is one compiled call that keeps the interpreter's lock; all else
     takes the learner's `_lock`. Memory that a learner has outgrown is there as long as a call has it.
 
-    A subclass names its kernel file, `_kernels`, with `event` and `run_rows`, and gives `_new_state`.
+    A subclass names its kernel file, `_kernels`, with the `CODE` that its `rows` have the addresses of, and gives
+    `_new_state`.
     """
 
     _kernels: ClassVar[ModuleType]
@@ -171,7 +174,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_kernels" in cls.__dict__:
-            cls._event, cls._event_proba = _entry(cls, "event"), _entry(cls, "event_proba")
             LOADABLE[cls.__name__] = cls
 
     # State -------------------------------------------------------------------------------------------------------
@@ -185,6 +187,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._many_classes_at, self._order_notice = 0, ""
         self._first = FirstRows()
         self._answers: list[Any] = [None]
+        prepare(self._entries())
         self._n_prepared = 0
         self._sets = AllSets()
         self._capacity, self._room = (1, 1), self._room_for(FIRST_ROOM)
@@ -290,6 +293,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     def _use(self, state: State) -> None:
         """Work on this state from now on, with what the fast path of single events needs at hand."""
         self._state, self._rows = state, state.rows
+        self._connect()
         self._lock.guard(state.rows)
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
         self._explainer: Any = None
@@ -298,10 +302,27 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._follow_space()
         self._follow_sets()
 
+    def _entries(self) -> list[Entry]:
+        """The compiled code that single events need."""
+        ranks = scaling.ENTRIES.values() if self._is_ranking() else ()
+        return [driver.ENTRIES["event"], *self._kernels.CODE.values(), *ranks]
+
+    def _is_ranking(self) -> bool:
+        """Whether values are scaled by their ranks."""
+        return bool(getattr(self, "scaling", None) == "rank")
+
+    def _connect(self) -> None:
+        """Let events reach the learner, by the addresses of its compiled code."""
+        rows = self._rows
+        rows.learner = self._state.address
+        for name, entry in self._kernels.CODE.items():
+            setattr(rows, name, entry.compile().address)
+        rows.lend(proba=self._state.proba)
+
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
-        self._fast = (space.plain_length, space.packer, space.getter, self._state)
+        self._fast = (space.plain_length, space.packer, space.getter, self._rows)
         # The first events are learned one by one, since they are looked at.
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
         self._fill, self._view = space.filler, self._row.data
@@ -447,14 +468,14 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             code = self._codes.get(y)
         except TypeError:
             raise unhashable(y) from None
-        plain_length, pack, get, state = self._learning
+        plain_length, pack, get, rows = self._learning
         if code is not None and w == 1.0 and type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
             except NOT_PLAIN:
                 pass
             else:
-                if self._event(state, packed, code, 1.0) == 0:
+                if self._event(rows, packed, code, 1.0) == 0:
                     return
         self._learn(x, y, w)
 
@@ -466,7 +487,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._check_class(y)
         if self._first is not None and w == 1.0 and y in self._codes and self._pack(x):
             values = self._row[: len(x)].copy()
-            if self._event(self._state, b"", self._codes[y], 1.0) == 0:
+            if self._event(self._rows, b"", self._codes[y], 1.0) == 0:
                 self._look_at_event(np.arange(len(x)), values)
                 return
         space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
@@ -478,7 +499,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             self._doubt_labels(n_classes, [y])
             self._grow()
             self._list(*entries)
-            self._event(self._state, b"", code, w)
+            self._event(self._rows, b"", code, w)
 
     def _list(self, columns: Ints, values: Floats) -> None:
         """Make an event that lists its columns the single one at hand."""
@@ -503,14 +524,14 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         TypeError, ValueError
             For a feature that is infinite, or neither number nor string nor None.
         """
-        plain_length, pack, get, state = self._fast
+        plain_length, pack, get, rows = self._fast
         if type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
             except NOT_PLAIN:
                 pass
             else:
-                code = self._event(state, packed, scaling.PREDICT, 1.0)
+                code = self._event(rows, packed, scaling.PREDICT, 1.0)
                 if code >= -1:
                     return self._answers[code]
         with self._lock:
@@ -531,14 +552,14 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         TypeError, ValueError
             For a feature that is infinite, or neither number nor string nor None.
         """
-        plain_length, pack, get, state = self._fast
+        plain_length, pack, get, rows = self._fast
         if type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
             except NOT_PLAIN:
                 pass
             else:
-                if shares := self._event_proba(state, packed):
+                if shares := self._event_proba(rows, packed):
                     return dict(zip(self._answers, shares, strict=False))
         with self._lock:
             if self._n_classes[()] == 0:
@@ -594,11 +615,11 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_proba`."""
         self._make_room(1)
         if self._pack(x):
-            code: int = self._event(self._state, b"", asked, 1.0)
+            code: int = self._event(self._rows, b"", asked, 1.0)
             if code >= -1:
                 return code
         self._list(*self._space.encode_event(x, learn=False))
-        return int(self._event(self._state, b"", asked, 1.0))
+        return int(self._event(self._rows, b"", asked, 1.0))
 
     def _relevances(self) -> Floats | None:
         """The part of each of the first columns in a learned metric, 0 of the others; None where there is none."""
@@ -617,7 +638,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _predict_packed(self) -> bool:
         """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
-        return bool(self._event(self._state, b"", scaling.PROBA, 1.0) >= -1)
+        return bool(self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1)
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         """Learn the event at hand; what was probable before, or None where it cannot be used."""
@@ -625,14 +646,14 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         if not self._predict_packed():
             return None
         proba: NDArray[np.float64] = self._proba[:n].copy()
-        self._event(self._state, b"", code, 1.0)
+        self._event(self._rows, b"", code, 1.0)
         return proba
 
     def _test_packed(self, code: int) -> int:
         """Predict the event at hand, then learn it: the class, -1 where there is none; less where it cannot be used."""
-        predicted = int(self._event(self._state, b"", scaling.PREDICT, 1.0))
+        predicted = int(self._event(self._rows, b"", scaling.PREDICT, 1.0))
         if predicted >= -1:
-            self._event(self._state, b"", code, 1.0)
+            self._event(self._rows, b"", code, 1.0)
         return predicted
 
     # Many events -------------------------------------------------------------------------------------------------
@@ -908,8 +929,8 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         return predicted, scores, proba
 
     def _run_request(self, request: State) -> None:
-        prepare([self._kernels.ENTRIES["run_rows"]])
-        self._kernels.run_rows(self._state, request)
+        prepare([driver.ENTRIES["run_rows"]])
+        driver.run_rows(self._rows, request)
 
     def _decode(self, codes: Ints) -> NDArray[Any]:
         answers = np.empty(len(self._answers), object)
@@ -926,7 +947,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     def _show(self, x: Mapping[Hashable, Any]) -> bool:
         """Have an event looked at by what follows events; returns whether it could be used. No trace is left."""
         self._put_to_explain(x)
-        return bool(self._event(self._state, b"", scaling.LOOK, 1.0) >= 0)
+        return bool(self._event(self._rows, b"", scaling.LOOK, 1.0) >= 0)
 
     def _new_explainer(self) -> Explainer | None:
         """What finds reasons in its memory as it is; None where predictions have to be asked for."""
@@ -1100,6 +1121,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
         self._space.width = width
+        prepare(self._entries())
         fresh = self._fresh_state()
         fresh.take(memory)
         self._use(fresh)
@@ -1145,20 +1167,24 @@ def _label_notice(n_learned: int) -> str:
     )
 
 
-def _entry(cls: type[OnlineClassifier], name: str) -> Any:
+def _entry(name: str) -> Any:
     """A compiled step of single events as a class attribute, compiled when it is first called.
 
     From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
     """
 
     def first_call(*arguments: Any) -> Any:
-        entry = cls._kernels.ENTRIES[name]
+        entry = driver.ENTRIES[name]
         prepare([entry])
         compiled = entry.compile()
-        setattr(cls, f"_{name}", staticmethod(compiled) if isinstance(compiled, FunctionType) else compiled)
+        plain = isinstance(compiled, FunctionType)
+        setattr(OnlineClassifier, f"_{name}", staticmethod(compiled) if plain else compiled)
         return compiled(*arguments)
 
     return staticmethod(first_call)
+
+
+OnlineClassifier._event, OnlineClassifier._event_proba = _entry("event"), _entry("event_proba")
 
 
 def check_categories(categories: Any) -> tuple[Hashable, ...] | None:

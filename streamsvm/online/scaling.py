@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features import scaler as kernels
 from streamsvm.features.space import FeatureSpace, Floats, Ints
@@ -48,6 +49,10 @@ def new_rows(
         kind or "", kernels.NONE
     )
     rows.window, rows.spacing = window if kind == "rank" else 0, spacing
+    if ranked and window:
+        prepare(list(kernels.ENTRIES.values()))
+        for name, entry in kernels.ENTRIES.items():
+            setattr(rows, name, entry.compile().address)
     if kind == "decayed":
         rows.decay = 0.5 ** (1.0 / window)
     if kind == "none":

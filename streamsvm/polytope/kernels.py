@@ -14,24 +14,14 @@ import math
 import numpy as np
 from numba import types
 
-from streamsvm.core.access import PACKED, StateType, shares_of, state_at
+from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import brief, inlined, kernel
+from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
 from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, u
 from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
-from streamsvm.features.scaler import (
-    MOST_EVENTS,
-    PREDICT,
-    PROBA,
-    ROWS,
-    follow,
-    in_hand,
-    is_followed,
-    load,
-    observe_in_hand,
-    single_event,
-)
+from streamsvm.features.scaler import MOST_EVENTS, ROWS, follow, in_hand
+from streamsvm.online import driver
 from streamsvm.online.calibration import (
     CALIBRATION,
     MOST_SURPRISE,
@@ -43,7 +33,6 @@ from streamsvm.online.calibration import (
     surprise,
 )
 from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
-from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
 
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
@@ -455,74 +444,26 @@ def open_classes(state, n):
         state.n_classes = c + 1
 
 
-@brief
-def event(state, packed, label, weight):
-    """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
-
-    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used, or -2
-    where another thread has the learner: nothing has changed then. Probabilities are left in `proba`, also by learning
-    where somebody follows events.
-    """
+def run_event(address):
+    """Predict and learn the event in hand, as `rows` asks for it; compiled apart."""
+    state = cpm_at(address)
     rows = state.rows
-    row, columns, n, shared = single_event(rows, packed)
-    if n < 0:
-        return -2
-    m = load(rows, row, columns, 0, n, shared)
-    if m < 0:
-        return m - 1
     event_rows, values = in_hand(rows)
-    if label < 0 or rows.follow != 0:
+    m, label = rows.n_pairs, rows.label
+    if rows.answering:
         best = predict(state, event_rows, values, m)
-        if best >= 0 and label != PREDICT:
+        rows.best, rows.n_shares = best, state.n_classes
+        if best >= 0 and rows.telling:
             find_proba(state)
-        if is_followed(rows, label):
-            follow(rows, label, 0)
-        if label < 0:
-            return best
-        if calibrates(state, label):
+        if rows.following:
+            follow(rows, label, rows.at)
+        if label >= 0 and calibrates(state, label):
             calibrate(state, label)
-    else:
+    elif label >= 0:
+        rows.best = -1
         score_to_learn(state, event_rows, values, m, label)
-    step(state, event_rows, values, m, label, weight, -1)
-    observe_in_hand(rows, row, columns, 0, n, shared)
-    return 0
-
-
-@brief
-def event_proba(state, packed):
-    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
-    known = event(state, packed, PROBA, 1.0) >= 0
-    return shares_of(state.proba, state.n_classes if known else 0)
-
-
-@kernel
-def run_rows(state, request):
-    """Do what is asked of rows; returns how many were done: fewer than there are if the next cannot be used."""
-    rows, values, columns, indptr = state.rows, request.values, request.columns, request.indptr
-    shared = request.shared > 0
-    for i in range(indptr.size - 1):
-        start, end = indptr[i], indptr[i + 1]
-        m = load(rows, values, columns, start, end, shared)
-        if m < 0:
-            return i
-        event_rows, scaled = in_hand(rows)
-        learning = is_learned(request, i)
-        if request.answering:
-            best = predict(state, event_rows, scaled, m)
-            request.codes[i] = best
-            if best >= 0 and needs_proba(request):
-                find_proba(state)
-                answer(request, i, best, state.proba, state.n_classes)
-            if request.following > 0:
-                follow(rows, request.labels[i] if learning else -1, i)
-            if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i])
-        elif learning:
-            score_to_learn(state, event_rows, scaled, m, request.labels[i])
-        if learning:
-            step(state, event_rows, scaled, m, request.labels[i], request.weights[i], -1)
-            observe_in_hand(rows, values, columns, start, end, shared)
-    return indptr.size - 1
+    if label >= 0:
+        step(state, event_rows, values, m, label, rows.weight, -1)
 
 
 def run_member(address, block_address, i, at_hand):
@@ -571,11 +512,8 @@ def draw(rng, n):
     return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
-_STATE = StateType(CPM.name)
-
 ENTRIES = {
-    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
-    "event_proba": Entry(event_proba, (_STATE, PACKED)),
-    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "run_event": Entry(run_event, (types.int64,)),
     "run_member": Entry(run_member, (types.int64,) * 4),
 }
+CODE = {"drive": driver.ENTRIES["drive"], "step": ENTRIES["run_event"]}

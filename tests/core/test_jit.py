@@ -18,6 +18,7 @@ from streamsvm.core import entry_points as entries
 from streamsvm.core.access import address_of, state_at
 from streamsvm.core.jit import apart, call, kernel
 from streamsvm.core.state import Array, Declaration, State
+from streamsvm.online import driver
 from streamsvm.polytope import kernels as polytope
 from tests.core.programs import printed, printed_uncompiled
 
@@ -127,17 +128,14 @@ def test_what_is_apart_is_compiled_once():
 
 @needs_compiler
 def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
-    entry = polytope.ENTRIES["event"]
-    assert {
-        "polytope.kernels.event",
-        "polytope.kernels.step",
-        "features.scaler.load",
-        "features.scaler.renew",
-    } <= entry.reached()
-    assert "ensemble.vote.event" not in entry.reached()
+    entry = driver.ENTRIES["event_proba"]
+    assert {"online.driver.event_proba", "online.driver.event"} <= entry.reached()
+    assert {"features.scaler.load", "features.scaler.renew"} <= driver.ENTRIES["drive"].reached()
+    assert "polytope.kernels.step" in polytope.ENTRIES["run_event"].reached()
+    assert "polytope.kernels.step" not in entry.reached()
     entry.compile()
     assert entry.is_compiled
-    assert entries.find("polytope.kernels.event") is entry
+    assert entries.find("online.driver.event_proba") is entry
 
 
 LEARN = """

@@ -1,0 +1,121 @@
+"""How events reach a learner: single ones from Python, and rows one after another.
+
+What a learner exports is compiled apart, and called by the addresses in its `rows`: `step` predicts and learns the
+event in hand, as these ask for it, and `drive` brings an event there. Code from here is compiled once for all learners.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from streamsvm.core.access import (
+    PACKED,
+    StateType,
+    address_of,
+    columns_at,
+    element_address,
+    packed_values,
+    shares_of,
+    values_at,
+)
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.simd import u
+from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, ROWS, load, observe_in_hand, rows_at
+from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
+
+# What `put` returns where it takes no values.
+NOT_TAKEN = -(1 << 62)
+
+
+def drive(address, values_address, columns_address, n, shared):
+    """Scale an event, have the learner predict and learn it, and take what is learned into the statistics."""
+    rows = rows_at(address)
+    values, columns = values_at(values_address, n), columns_at(columns_address, n)
+    m = load(rows, values, columns, 0, n, shared > 0)
+    if m < 0:
+        rows.best = m - 1
+        return
+    call(rows.step, (rows.learner,))
+    if rows.label >= 0:
+        observe_in_hand(rows, values, columns, 0, n, shared > 0)
+
+
+@inlined
+def put(rows, packed):
+    """Take the values of a single event into its memory; returns how many, -1 - n for n that belong to listed columns.
+
+    Where none are packed, a thread that has the learner's lock has put the event there: with values for the first
+    `row_length` columns, or for those it lists, once. None are taken where a thread has the lock, or the memory is
+    another one now, or has to grow.
+    """
+    values, row = packed_values(packed), rows.row
+    n = values.size
+    if n == 0:
+        listed = rows.listed
+        rows.listed = 0
+        return -listed if listed > 0 else rows.row_length
+    if rows.held > 0 or n > row.size or rows.seen >= rows.room:
+        return NOT_TAKEN
+    for j in range(n):
+        row[u(j)] = values[u(j)]
+    return n
+
+
+@brief
+def event(rows, packed, label, weight):
+    """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
+
+    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used, or -2
+    where another thread has the learner: nothing has changed then. Probabilities are left in `proba`, also by learning
+    where somebody follows events.
+    """
+    n = put(rows, packed)
+    if n == NOT_TAKEN:
+        return -2
+    rows.asked, rows.label, rows.weight, rows.at = label, max(label, -1), weight, 0
+    rows.answering = int(label < 0 or rows.follow != 0)
+    rows.telling = int(label != PREDICT)
+    rows.following = int(rows.follow != 0 and (label >= 0 or label <= FOLLOW))
+    shared = n >= 0
+    columns = element_address(rows.all_rows if shared else rows.row_columns, 0)
+    call(rows.drive, (address_of(rows), element_address(rows.row, 0), columns, n if shared else -1 - n, int(shared)))
+    return rows.best if label < 0 or rows.best < -1 else 0
+
+
+@brief
+def event_proba(rows, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(rows, packed, PROBA, 1.0) >= 0
+    return shares_of(rows.proba, rows.n_shares if known else 0)
+
+
+@kernel
+def run_rows(rows, request):
+    """Do what is asked of rows; returns how many were done: fewer than there are if the next cannot be used."""
+    values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
+    rows.answering, rows.following = request.answering, request.following
+    rows.telling = int(needs_proba(request))
+    for i in range(indptr.size - 1):
+        start, end = indptr[i], indptr[i + 1]
+        rows.at, rows.weight = i, request.weights[i]
+        rows.label = request.labels[i] if is_learned(request, i) else -1
+        places = element_address(values, start), element_address(columns, 0 if shared else start)
+        call(rows.drive, (address_of(rows), places[0], places[1], end - start, request.shared))
+        if rows.best < -1:
+            return i
+        if request.answering:
+            request.codes[i] = rows.best
+            if rows.best >= 0:
+                answer(request, i, rows.best, rows.proba, rows.n_shares)
+    return indptr.size - 1
+
+
+_ROWS = StateType(ROWS.name)
+
+ENTRIES = {
+    "drive": Entry(drive, (types.int64,) * 5),
+    "event": Entry(event, (_ROWS, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_ROWS, PACKED)),
+    "run_rows": Entry(run_rows, (_ROWS, StateType(REQUEST.name))),
+}
