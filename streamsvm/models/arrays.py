@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,11 @@ from streamsvm.models.archive import (
 _LARGEST_BLOCK = 1 << 22
 # Scaled values beyond this fall with the square of the distance, as those of the online learners do.
 FARTHER = 100.0
+_SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
+_WINDOW_ARRAYS = ("windows", "window_lengths")
+_FITTED_ARRAYS = ("mean", "spread")
+_TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
+_MOST_DEGREE = 1 << 31
 
 
 def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
@@ -128,8 +134,106 @@ class Scaler:
         return z / scale + shift if scale > 0.0 else shift
 
 
+class _Model:
+    """A model that has a score for each class; the one with the largest wins."""
+
+    __slots__ = ()
+    classes: list[Any]
+
+    @abstractmethod
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score of every class."""
+
+    def predict(self, X: NDArray[np.float64]) -> list[Any]:
+        """The label of every raw row.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
+        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+
+class _Saved(_Model):
+    """One for scaled rows that is saved: its arrays, by name, and settings beside them."""
+
+    __slots__ = ()
+    _arrays: ClassVar[tuple[str, ...]]
+    scaler: Scaler
+
+    def _settings(self) -> dict[str, Any]:
+        """What the header of its archive has beside labels and columns."""
+        return {}
+
+    @classmethod
+    def _checked(cls, header: dict[str, Any]) -> dict[str, Any]:
+        """Settings from a header."""
+        return {}
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write it to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            The file, which is replaced where it is one of this package.
+        overwrite
+            Whether a file of something else is replaced, too.
+
+        Raises
+        ------
+        FileExistsError
+            Where there is a file of something else.
+        """
+        if not overwrite:
+            check_replaced(path)
+        scaler = self.scaler
+        header = {
+            "class": type(self).__name__,
+            "classes": [encode_label(label) for label in self.classes],
+            "names": [encode_label(name) for name in scaler.names],
+            "limit": scaler.limit.hex(),
+            **self._settings(),
+        }
+        arrays = {name: getattr(self, name) for name in self._arrays}
+        arrays |= {name: getattr(scaler, name) for name in _SCALER_ARRAYS}
+        if scaler.windows is not None:
+            arrays["windows"] = np.concatenate([*scaler.windows, np.empty(0)])
+            arrays["window_lengths"] = np.array([len(window) for window in scaler.windows], np.int64)
+        if scaler.mean is not None and scaler.spread is not None:
+            arrays |= {name: getattr(scaler, name) for name in _FITTED_ARRAYS}
+        write_archive(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read it from a file.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, foreign, or holds something else.
+        FileNotFoundError
+            Where there is none.
+        """
+        header, arrays = read_archive(path)
+        if header.get("class") != cls.__name__:
+            raise ArchiveError(f"{path} holds {header.get('class')!r}, not a {cls.__name__}")
+        try:
+            _check_arrays(arrays, cls._arrays)
+            own: dict[str, Any] = {name: arrays[name] for name in cls._arrays} | cls._checked(header)
+            return cls(classes=decode_labels(header["classes"]), scaler=_scaler(header, arrays), **own)  # type: ignore[call-arg]
+        except DAMAGED as error:
+            raise ArchiveError(f"{path} is not a whole {cls.__name__}: {error!r}") from error
+
+
 @dataclass(slots=True)
-class Polytopes:
+class Polytopes(_Model):
     """One polytope a class: f_c(x) = max_k faces[c, k] . x + biases[c, k], and the class with the largest f wins.
 
     Parameters
@@ -193,19 +297,9 @@ class Polytopes:
         scores = np.einsum("nd,ckd->nck", self.scaler(X), self.faces) + self.biases
         return np.asarray(scores.max(axis=2))
 
-    def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
-        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
-
 
 @dataclass(slots=True)
-class KernelExpansion:
+class KernelExpansion(_Saved):
     """f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c], and the class with the largest f wins.
 
     The kernel is one of
@@ -244,6 +338,7 @@ class KernelExpansion:
     ['in', 'out']
     """
 
+    _arrays: ClassVar[tuple[str, ...]] = ("vectors", "coefs", "biases", "relevance")
     classes: list[Any]
     vectors: NDArray[np.float64]
     coefs: NDArray[np.float64]
@@ -350,77 +445,20 @@ class KernelExpansion:
             for b in np.argsort(-similarity, kind="stable")[:n]
         ]
 
-    def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
-        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write it to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path
-            The file, which is replaced where it is one of this package.
-        overwrite
-            Whether a file of something else is replaced, too.
-
-        Raises
-        ------
-        FileExistsError
-            Where there is a file of something else.
-        """
-        if not overwrite:
-            check_replaced(path)
-        kernel = {"gamma": self.gamma.hex(), "kernel": self.kernel, "degree": self.degree, "coef0": self.coef0.hex()}
-        arrays = {name: getattr(self, name) for name in ("vectors", "coefs", "biases", "relevance")}
-        _write_model(path, self, arrays, kernel)
+    def _settings(self) -> dict[str, Any]:
+        return {"gamma": self.gamma.hex(), "kernel": self.kernel, "degree": self.degree, "coef0": self.coef0.hex()}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> KernelExpansion:
-        """Read it from a file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Raises
-        ------
-        ArchiveError
-            Where the file is damaged, foreign, or holds something else.
-        FileNotFoundError
-            Where there is none.
-        """
-        header, arrays = _read_model(path, cls.__name__)
-        try:
-            _check_arrays(arrays, ("vectors", "coefs", "biases", "relevance"))
-            degree, coef0 = header["degree"], float.fromhex(header["coef0"])
-            if type(degree) is not int or not 1 <= degree <= _MOST_DEGREE or not math.isfinite(coef0):
-                raise ValueError(f"a kernel of degree {degree!r} and coef0 {coef0!r}")
-            return cls(
-                _classes(header),
-                vectors=arrays["vectors"],
-                coefs=arrays["coefs"],
-                biases=arrays["biases"],
-                gamma=float.fromhex(header["gamma"]),
-                relevance=arrays["relevance"],
-                scaler=_scaler(header, arrays),
-                kernel=header["kernel"],
-                degree=degree,
-                coef0=coef0,
-            )
-        except DAMAGED as error:
-            raise ArchiveError(f"{path} is not a whole KernelExpansion: {error!r}") from error
+    def _checked(cls, header: dict[str, Any]) -> dict[str, Any]:
+        degree, coef0 = header["degree"], float.fromhex(header["coef0"])
+        if type(degree) is not int or not 1 <= degree <= _MOST_DEGREE or not math.isfinite(coef0):
+            raise ValueError(f"a kernel of degree {degree!r} and coef0 {coef0!r}")
+        gamma = float.fromhex(header["gamma"])
+        return {"gamma": gamma, "kernel": header["kernel"], "degree": degree, "coef0": coef0}
 
 
 @dataclass(slots=True)
-class LinearModel:
+class LinearModel(_Saved):
     """One hyperplane a class: f_c(x) = coef[c] . x + intercept[c], and the class with the largest f wins.
 
     Parameters
@@ -443,6 +481,7 @@ class LinearModel:
     ['low', 'high']
     """
 
+    _arrays: ClassVar[tuple[str, ...]] = ("coef", "intercept")
     classes: list[Any]
     coef: NDArray[np.float64]
     intercept: NDArray[np.float64]
@@ -468,65 +507,13 @@ class LinearModel:
         """
         return np.asarray(self.scaler(X) @ self.coef.T + self.intercept)
 
-    def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
-        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
-
     def polytopes(self) -> Polytopes:
         """The same as polytopes of one face, which `CPMClassifier(n_faces=1)` can adopt."""
         return Polytopes(self.classes, self.coef[:, None, :], self.intercept[:, None], self.scaler)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write it to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path
-            The file, which is replaced where it is one of this package.
-        overwrite
-            Whether a file of something else is replaced, too.
-
-        Raises
-        ------
-        FileExistsError
-            Where there is a file of something else.
-        """
-        if not overwrite:
-            check_replaced(path)
-        _write_model(path, self, {"coef": self.coef, "intercept": self.intercept}, {})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> LinearModel:
-        """Read it from a file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Raises
-        ------
-        ArchiveError
-            Where the file is damaged, foreign, or holds something else.
-        FileNotFoundError
-            Where there is none.
-        """
-        header, arrays = _read_model(path, cls.__name__)
-        try:
-            _check_arrays(arrays, ("coef", "intercept"))
-            return cls(_classes(header), arrays["coef"], arrays["intercept"], _scaler(header, arrays))
-        except DAMAGED as error:
-            raise ArchiveError(f"{path} is not a whole LinearModel: {error!r}") from error
-
 
 @dataclass(slots=True)
-class Trees:
+class Trees(_Model):
     """Trees that each add to the score of a class; the class with the largest score wins.
 
     A row goes from a tree's root to a leaf: left where its value in the node's column is at most the threshold, right
@@ -608,51 +595,6 @@ class Trees:
             scores[:, output] += self.value[at]
         return scores
 
-    def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
-        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
-
-
-_SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
-_WINDOW_ARRAYS = ("windows", "window_lengths")
-_FITTED_ARRAYS = ("mean", "spread")
-_TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
-_MOST_DEGREE = 1 << 31
-
-
-def _write_model(
-    path: str | os.PathLike[str], model: Any, arrays: dict[str, NDArray[Any]], fields: dict[str, Any]
-) -> None:
-    """Write a model with classes and a scaler."""
-    scaler = model.scaler
-    header = {
-        "class": type(model).__name__,
-        "classes": [encode_label(label) for label in model.classes],
-        "names": [encode_label(name) for name in scaler.names],
-        "limit": scaler.limit.hex(),
-        **fields,
-    }
-    arrays = arrays | {name: getattr(scaler, name) for name in _SCALER_ARRAYS}
-    if scaler.windows is not None:
-        arrays["windows"] = np.concatenate([*scaler.windows, np.empty(0)])
-        arrays["window_lengths"] = np.array([len(window) for window in scaler.windows], np.int64)
-    if scaler.mean is not None and scaler.spread is not None:
-        arrays |= {name: getattr(scaler, name) for name in _FITTED_ARRAYS}
-    write_archive(path, header, arrays)
-
-
-def _read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    header, arrays = read_archive(path)
-    if header.get("class") != kind:
-        raise ArchiveError(f"{path} holds {header.get('class')!r}, not a {kind}")
-    return header, arrays
-
 
 def _check_arrays(arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> None:
     """Refuse arrays of other names or types than those of a model with arrays of its own."""
@@ -663,10 +605,6 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> N
     for name, array in arrays.items():
         if array.dtype != _TYPES.get(name, np.float64):
             raise ValueError(f"array {name!r} has type {array.dtype}")
-
-
-def _classes(header: dict[str, Any]) -> list[Any]:
-    return decode_labels(header["classes"])
 
 
 def _scaler(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaler:
