@@ -105,3 +105,16 @@ def imported(node: ast.AST) -> list[str]:
         return []
     whole = ROOT / Path(*str(node.module).split("."))
     return [f"{node.module}.{alias.name}" if whole.is_dir() else str(node.module) for alias in node.names]
+
+
+OF_LIBRARIES = {"_multiclass", "_get_params", "_topic_manager", "_TIMED_OUT", "_PARTITION_EOF"}
+
+
+@pytest.mark.parametrize("folder", ["decide", "delayed", "keyed", "models"])
+def test_private_members_are_used_by_their_own_module_alone(folder):
+    for path in sorted((ROOT / "streamsvm" / folder).glob("*.py")):
+        found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+        private = [node for node in found if node.attr.startswith("_") and not node.attr.startswith("__")]
+        own = {node.attr for node in private if ast.unparse(node.value) in ("self", "cls", "super()")}
+        others = {node.attr: node.lineno for node in private if node.attr not in own | OF_LIBRARIES}
+        assert not others, f"{path}: {others}"

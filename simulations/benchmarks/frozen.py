@@ -61,7 +61,7 @@ def measure(X: Any, y: list[Any], effort: str) -> dict[str, float]:
     with_it, without = (StreamSVMClassifier(effort=effort, label_autocorrelation=used) for used in (True, False))
     for model in (with_it, without):
         model.learn_many(part(X, slice(n)), y[:n])
-    unused = with_it._without_order()
+    unused = with_it.without_order()
     rows = data.rows_of(held)
     found = {
         "trust": with_it.autocorrelation_trust,

@@ -356,7 +356,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
         return answers.memory_size(len(self._state.experts))
 
-    def _without_order(self) -> Self:
+    def without_order(self) -> Self:
         """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
         twin = deepcopy(self)
         twin.label_autocorrelation = False

@@ -18,6 +18,7 @@ from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
 from streamsvm.labels import is_label
 from streamsvm.models.archive import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.schema import knows
 from streamsvm.parameters import check_number
 
 # What is kept by a state that an engine calls us with.
@@ -417,9 +418,9 @@ class KeyedClassifier:
     def _predict(self, key: Key, x: dict[Any, Any]) -> tuple[Any, float | None]:
         """The label predicted and its probability; None and None where nothing is known."""
         learner = key.held.learner
-        prediction, shares = learner._answer(x)
+        prediction, score, shares = learner.answer_one(x)
         if self._parent is None or key.vote is None:
-            return prediction, shares[learner._codes[prediction]] if shares else None
+            return prediction, score
         together = self._together(key, x, shares)
         best = max(together, key=together.__getitem__, default=None)
         return best, together.get(best)
@@ -429,13 +430,13 @@ class KeyedClassifier:
         assert self._parent is not None
         assert key.vote is not None
         learner = key.held.learner
-        classes = learner._answers[: len(shares)]
+        classes = learner.classes_[: len(shares)]
         return key.vote.together(self._parent.proba(x), classes, shares, learner.n_events_learned)
 
     def _learn(self, key: Key, x: dict[Any, Any], label: Any, late: bool = False) -> None:
         """Learn an event: that which was predicted last, or else a `late` one."""
         learner = key.held.learner
-        if label not in learner._codes:
+        if not knows(learner, label):
             encode_label(label)
         if late and self._parent is not None and key.vote is not None:
             # Nobody asks for a prediction: none may be taken note of.

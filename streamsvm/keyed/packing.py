@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from connectors.notices import Notices
 from streamsvm.core.state import State
-from streamsvm.features.scaler import ROOM
-from streamsvm.features.space import Recurrence, logger
+from streamsvm.features.space import logger
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, decode_labels, encode_label
+from streamsvm.models.archive import DAMAGED
+from streamsvm.online import schema as schemas
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.refit.snapshots import Image
@@ -197,14 +197,15 @@ class Held:
     @property
     def blocks(self) -> list[NDArray[np.uint64]]:
         """Its memory; a learner that grows takes another."""
-        if self._state is not self.learner._state:
-            self._state, self._blocks = self.learner._state, self.learner._state.blocks()
+        if self._state is not schemas.memory(self.learner):
+            self._state = schemas.memory(self.learner)
+            self._blocks = self._state.blocks()
         return self._blocks
 
     @property
     def has_grown(self) -> bool:
         """Whether there are columns, labels or names left out that are not in its schema."""
-        return self.schema.extent != extent(self.learner)
+        return self.schema.extent != schemas.extent(self.learner)
 
 
 class Schema:
@@ -225,17 +226,10 @@ class Schema:
 
     def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
         self.data, self.learner = data, learner
-        self.extent, self.capacity = extent(learner), learner._capacity
-        self.blocks = learner._state.blocks()
-        self.image = Image(learner._state)
-        self.n_bytes = learner._state.n_bytes
+        self.extent, self.capacity = schemas.extent(learner), schemas.capacity(learner)
+        memory = schemas.memory(learner)
+        self.blocks, self.image, self.n_bytes = memory.blocks(), Image(memory), memory.n_bytes
         self.after: dict[Any, bytes] = {}
-
-
-def extent(learner: OnlineClassifier) -> tuple[int, int, int]:
-    """What changes with each new column or label, and each name that is left out from now on."""
-    space = learner._space
-    return len(space.names), len(learner._codes), len(space.left_out)
 
 
 class Packer:
@@ -284,7 +278,7 @@ class Packer:
             )
         self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
         own = {k: encode_param(v) for k, v in self._params.items()}
-        what = {"class": self._class.__name__, "state tables": _tables(model._state)}
+        what = {"class": self._class.__name__, "state tables": _tables(schemas.memory(model))}
         self.settings: dict[str, Any] = what | own | self._more
         self._settings = Settings(self.settings)
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
@@ -292,9 +286,9 @@ class Packer:
         self._free: dict[tuple[int, int], list[Held]] = {}
         self._said = Notices(logger)  # once for all keys
         self._n_free = self._n_used = self._most_used = 0  # learners at rest, in use, and most in use at once
-        self._nothing = self._schema(_describe(model))
+        self._nothing = self._schema(schemas.describe(model))
         # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.
-        blank = Held(self._nothing.learner._another(), self._nothing)
+        blank = Held(schemas.twin(self._nothing.learner), self._nothing)
         blank.learner.predict_one({})
         is_blank = self._nothing.image.take(blank.blocks) == self._nothing.image.take(self._nothing.blocks)
         self._blank = blank if is_blank else None
@@ -344,8 +338,8 @@ class Packer:
             held = self._borrow(self._schema(data))
             learner = held.learner
             held.schema.image.put(held.blocks, packed)
-            learner._accept(learner._state)
-            self._recall(learner, counts)
+            schemas.accept(learner)
+            schemas.recall(learner, counts)
         except DAMAGED as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
         return held
@@ -366,7 +360,7 @@ class Packer:
         learner = held.learner
         if held.has_grown:
             held.schema = self._grown(held)
-        return [self._settings.data, held.schema.data, _counts(learner), held.schema.image.take(held.blocks)]
+        return [self._settings.data, held.schema.data, schemas.counts(learner), held.schema.image.take(held.blocks)]
 
     def give_back(self, held: Held) -> None:
         """Take a learner that has been packed, or is to be forgotten, for another key.
@@ -395,7 +389,9 @@ class Packer:
         """What is known of a schema by the section that says it."""
         found = self._schemas.get(data)
         if found is None:
-            found = self._schemas[data] = Schema(data, self._learner(data))
+            found = self._schemas[data] = Schema(
+                data, schemas.with_schema(self._class(**self._params), data, self._said)
+            )
             self._n_bytes += found.n_bytes
             while len(self._schemas) > MOST_SCHEMAS or (self._n_bytes > MOST_BYTES and len(self._schemas) > 2):
                 self._n_bytes -= self._schemas.popitem(last=False)[1].n_bytes
@@ -406,12 +402,12 @@ class Packer:
     def _grown(self, held: Held) -> Schema:
         """The schema of a learner that has met more than its own says."""
         before, learner = held.schema, held.learner
-        (n_columns, n_labels, n_left_out), now = before.extent, extent(learner)
+        (n_columns, n_labels, n_left_out), now = before.extent, schemas.extent(learner)
         more = tuple((type(label), label) for label in learner.classes_[n_labels:])
         if (n_columns, n_left_out) != (now[0], now[2]) or not all(kind in _EXACT for kind, _ in more):
-            return self._schema(_describe(learner))
+            return self._schema(schemas.describe(learner))
         if more not in before.after:
-            before.after[more] = _describe(learner)
+            before.after[more] = schemas.describe(learner)
         return self._schema(before.after[more])
 
     def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
@@ -423,9 +419,9 @@ class Packer:
         if data is None:
             if not set(map(type, names)) <= {str} or len(names) > self._nothing.learner.max_features:
                 return None
-            learner = self._nothing.learner._another()
+            learner = schemas.twin(self._nothing.learner)
             learner.learn_one(x, label)
-            data = _describe(learner)
+            data = schemas.describe(learner)
             if len(self._first) == MOST_SCHEMAS:
                 self._first.clear()
             self._first[names, type(label), label] = data
@@ -434,7 +430,7 @@ class Packer:
     def _begin(self, schema: Schema) -> Held:
         held = self._borrow(schema)
         schema.image.clear(held.blocks)
-        self._recall(held.learner, b"")
+        schemas.recall(held.learner, b"")
         return held
 
     def _borrow(self, schema: Schema) -> Held:
@@ -444,11 +440,11 @@ class Packer:
         free = self._free.get(schema.capacity)
         if not free:
             self._let_go()
-            return Held(schema.learner._another(), schema)
+            return Held(schemas.twin(schema.learner), schema)
         held = free.pop()
         self._n_free -= 1
         if held.schema is not schema:
-            held.learner._share_names(schema.learner)
+            schemas.share_names(held.learner, schema.learner)
             held.schema = schema
         return held
 
@@ -461,76 +457,6 @@ class Packer:
         while self._n_free and self._n_used + self._n_free > most:
             max(self._free.values(), key=len).pop()
             self._n_free -= 1
-
-    def _learner(self, data: bytes) -> OnlineClassifier:
-        """A learner of a schema that has learned nothing else."""
-        learner = self._class(**self._params)
-        learner._make_room(ROOM)  # what is packed of one learner is put into the memory of another
-        said = json.loads(data)
-        header = {"names": said["names"], "n_refused": 0, "left_out": said["left_out"], "watched": []}
-        indicators = np.zeros(len(said["names"]), bool)
-        indicators[np.array(said["indicators"], np.intp)] = True
-        learner._restore_space(header, indicators)
-        learner._space.said = self._said
-        learner._restore_labels(decode_labels(said["classes"]))
-        learner._space.set_fast_path()
-        learner._grow()
-        for code, label in enumerate(learner.classes_):
-            learner._weight_class(label, code)
-        learner._follow_space()
-        return learner
-
-    @staticmethod
-    def _recall(learner: OnlineClassifier, counts: bytes) -> None:
-        """Take over what is counted of columns."""
-        space = learner._space
-        if not counts:
-            if space.watched or space.n_refused or learner._many_classes_at:
-                learner._own_space().recall(0, {})
-                learner._many_classes_at = 0
-            return
-        numbers = np.frombuffer(counts, np.int64).tolist()
-        n_refused, learner._many_classes_at = numbers[:2]
-        watched, i = {}, 2
-        while i < len(numbers):
-            column, before, seen, n_again = numbers[i : i + 4]
-            if min(column, n_again) < 0 or not space.is_indicator[column]:
-                raise ArchiveError("what is counted of columns is not what can be counted")
-            watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
-            i += 4 + n_again
-        learner._own_space().recall(n_refused, watched)
-
-
-def _describe(learner: OnlineClassifier) -> bytes:
-    """Columns and labels as a section."""
-    space = learner._space
-    said = {
-        "names": [encode_label(name) for name in space.names],
-        "indicators": [j for j, is_indicator in enumerate(space.is_indicator) if is_indicator],
-        "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
-        "classes": [encode_label(label) for label in learner.classes_],
-    }
-    return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _counts(learner: OnlineClassifier) -> bytes:
-    """What is counted of columns: how many were refused, where there were many classes, and names that are watched.
-
-    A name stands there as its first column.
-    """
-    space = learner._space
-    if not (space.watched or space.n_refused or learner._many_classes_at):
-        return b""
-    numbers = [space.n_refused, learner._many_classes_at]
-    for name, found in space.watched.items():
-        numbers += [
-            min(space._strings[name].values()),
-            found.before,
-            found.seen,
-            len(found.again),
-            *sorted(found.again),
-        ]
-    return np.array(numbers, np.int64).tobytes()
 
 
 def _tables(state: State) -> str:

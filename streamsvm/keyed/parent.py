@@ -167,7 +167,7 @@ class Parent:
         # What labels came last says nothing of the next event of a key.
         is_plain = isinstance(model, OnlineClassifier) and not model.is_composed
         is_ordered = isinstance(model, StreamSVMClassifier) and is_plain and not learns
-        self.model = model._without_order() if is_ordered else model
+        self.model = model.without_order() if is_ordered else model
         self.learns = learns
         # One that stays as it is must take no note of what it predicts.
         self._peeks = not learns and not is_plain and hasattr(model, "peek_proba_many")

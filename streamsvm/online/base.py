@@ -565,7 +565,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             if self._n_classes[()] == 0:
                 self._space.encode_event(x, learn=False)  # refuses what is no event
                 return {}
-            _, shares = self._answer(x)
+            *_, shares = self.answer_one(x)
             return dict(zip(self._answers, shares, strict=False))
 
     @locked
@@ -603,13 +603,19 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._predict(x, scaling.FOLLOW)
         return sets.found(self._answers)
 
-    def _answer(self, x: dict[Hashable, Any]) -> tuple[Any, Sequence[float]]:
-        """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call.
+    def answer_one(self, x: dict[Hashable, Any]) -> tuple[Any, float | None, Sequence[float]]:
+        """The label that `predict_one` gives, its probability, and those over `classes_`, good until the next call.
 
-        As with all that leaves something for the next call, the lock is needed where other threads use the learner.
+        Not thread-safe, since the next call overwrites the probabilities.
+
+        Parameters
+        ----------
+        x
+            Features by name.
         """
         code = self._predict(x)
-        return self._answers[code], self._shares[: self._n_classes[()]]
+        shares = self._shares[: self._n_classes[()]]
+        return self._answers[code], shares[code] if code >= 0 else None, shares
 
     def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_proba`."""
