@@ -363,12 +363,6 @@ class BSGDClassifier(base.OnlineClassifier):
         'odd'
         """
         check_number("n", n, 1, whole=True)
-        if self.scaling == "none":  # values may be held in units of an adopted model
-            columns, values = self._space.encode_event(x, learn=False)
-            row = np.full(len(self._space), np.nan)
-            row[self._space.is_indicator] = 0.0
-            row[columns] = values
-            return self.model.nearest(row, n) if self.n_support_vectors else []
         self._put_to_explain(x)
         self._event(self._rows, b"", PREDICT, 1.0)
         weights = np.zeros(len(self._state.heads))

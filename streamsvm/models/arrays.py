@@ -117,22 +117,6 @@ class Scaler:
                 scaled[:, j] = (both / (2.0 * len(window)) - 0.5) * math.sqrt(12.0)
         return np.where(np.isnan(X), 0.0, scaled)
 
-    def unscaled(self, j: int, z: float) -> float:
-        """A scaled value of column j in raw units; of ranks, the value that has this rank.
-
-        Parameters
-        ----------
-        j
-            The number of the column.
-        z
-            The scaled value.
-        """
-        window = self.windows[j] if self.windows is not None else ()
-        if len(window):
-            return float(np.quantile(window, min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0)))
-        scale, shift = float(self.scale[j]), float(self.shift[j])
-        return z / scale + shift if scale > 0.0 else shift
-
 
 class _Model:
     """A model that has a score for each class; the one with the largest wins."""
@@ -412,38 +396,6 @@ class KernelExpansion(_Saved):
             return np.asarray((self.gamma * products + self.coef0) ** self.degree)
         square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * products
         return np.asarray(np.exp(-self.gamma * np.maximum(square, 0.0)))
-
-    def nearest(self, row: NDArray[np.float64], n: int = 5) -> list[dict[str, Any]]:
-        """The vectors most like a raw row of shape (d,), as `StreamSVMClassifier.nearest` gives them.
-
-        Parameters
-        ----------
-        row
-            NaN where missing.
-        n
-            How many at most.
-
-        Examples
-        --------
-        >>> model = KernelExpansion(
-        ...     ["out", "in"], np.array([[0.0], [9.0]]), np.array([[-1.0, 1.0], [1.0, -1.0]]), np.zeros(2), gamma=1.0,
-        ...     relevance=np.ones(1), scaler=Scaler(["x"], np.zeros(1, bool), np.ones(1), np.full(1, 0.5), np.ones(1))
-        ... )
-        >>> model.nearest(np.array([19.0]), n=1)
-        [{'similarity': 1.0, 'label': 'out', 'features': {'x': 19.0}}]
-        """
-        similarity = self._values(self.scaler(row[None]))[0]
-        return [
-            {
-                "similarity": float(similarity[b]),
-                "label": self.classes[int(self.coefs[:, b].argmax())],
-                "features": {
-                    self.scaler.names[j]: self.scaler.unscaled(int(j), float(self.vectors[b, j]))
-                    for j in np.flatnonzero(self.vectors[b])
-                },
-            }
-            for b in np.argsort(-similarity, kind="stable")[:n]
-        ]
 
     def _settings(self) -> dict[str, Any]:
         return {"gamma": self.gamma.hex(), "kernel": self.kernel, "degree": self.degree, "coef0": self.coef0.hex()}

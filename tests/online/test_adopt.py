@@ -205,3 +205,18 @@ def test_mapping_is_exact():
         scaled, expected = model.scaled_by(scaler), model.decision_function(X)
         np.testing.assert_allclose(scaled.decision_function(X), expected, atol=1e-12)
         np.testing.assert_allclose(scaled.scaled_by(identity).decision_function(X), expected, atol=1e-12)
+
+
+def test_vectors_of_an_adopted_model_are_told_in_the_units_of_the_stream():
+    """Relevances beyond the range of the learned metric are units of the columns."""
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    relevance = np.array([1.0, 1e-8])
+    model = BSGDClassifier(scaling="none", budget=10)
+    model.adopt(
+        KernelExpansion(["a", "b"], X, np.ones((2, 5)), np.zeros(2), 1.0, relevance, Scaler.identity(["x", "y"]))
+    )
+    squares = ((X - X[2]) ** 2 * relevance).sum(axis=1)
+    found = model.nearest({"x": X[2, 0], "y": X[2, 1]}, n=5)
+    for one, b in zip(found, np.argsort(squares), strict=True):
+        assert one["similarity"] == pytest.approx(math.exp(-squares[b]), abs=1e-5)
+        assert one["features"] == pytest.approx(dict(zip("xy", X[b], strict=True)), rel=1e-5)
