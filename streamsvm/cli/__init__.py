@@ -10,19 +10,17 @@ checkpoint and report; within 10 seconds in any case, after which what is not do
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
-import io
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
-from streamsvm.cli.options import build_parser, without_secrets
+from streamsvm.cli.options import build_parser
+from streamsvm.cli.terminal import complain, prepare_streams
 
 __all__ = ["build_parser", "main"]
 
@@ -37,22 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     started = time.perf_counter() - _age()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _prepare_streams()
+    prepare_streams()
     try:
         _check_connectors()
         if argv is None:
-            return _guarded(arguments, started)
+            return _told(arguments, started)
         from streamsvm.run.stopping import forgetting_deadlines
 
         with forgetting_deadlines():
-            return _guarded(arguments, started)
+            return _told(arguments, started)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-
-
-def _guarded(arguments: list[str], started: float) -> int:
-    try:
-        return _told(arguments, started)
     except ImportError as error:
         message = f"a package that streamsvm needs is missing, or another was installed over it: {error}"
         return complain(f"{message}: install streamsvm again, in an environment of its own", 2)
@@ -66,10 +59,9 @@ def _told(arguments: list[str], started: float) -> int:
     try:
         args = _parse(arguments)
         given = {name: value for name, value in vars(args).items() if name not in ("command", "version")}
-        command = importlib.import_module(f"streamsvm.cli.{args.command}")
-        with _logging(given.get("quiet")):
-            code: int = command.main(given, started)
-            return code
+        command = importlib.import_module(f"streamsvm.cli.{args.command.replace('-', '_')}")
+        code: int = command.main(given, started)
+        return code
     except SetupError as error:
         return complain(error, 2)
     except BrokenPipeError:
@@ -99,21 +91,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return args
 
 
-def _prepare_streams() -> None:
-    """Make standard streams fit to be written.
-
-    Where one is closed the null device takes its place, or a file opened later would be taken for that stream.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal need not know all letters of a label
-
-
 def _age() -> float:
     """Seconds since this process began, where the system tells; imports count for the time to the first prediction."""
     try:
@@ -121,13 +98,6 @@ def _age() -> float:
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, AttributeError, ValueError, IndexError):
         return 0.0
-
-
-def complain(error: object, code: int) -> int:
-    """Say what went wrong on standard error; the exit code."""
-    with contextlib.suppress(OSError):  # such as a full disk that standard error goes to
-        print(f"streamsvm: error: {without_secrets(error)}", file=sys.stderr)
-    return code
 
 
 def _check_connectors() -> None:
@@ -140,30 +110,3 @@ def _check_connectors() -> None:
     place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
     message = f"{place} stands in the way of the package `connectors` that is a part of streamsvm"
     sys.exit(complain(f"{message}: rename it, or run from another directory", 2))
-
-
-@contextlib.contextmanager
-def _logging(quiet: bool | None) -> Iterator[None]:
-    """Show what the package has to say on standard error; warnings come in any case."""
-    import logging
-
-    level = logging.WARNING if quiet else logging.INFO
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    handler.addFilter(_mask_secrets)
-    levels = {logger: logger.level for logger in map(logging.getLogger, ("streamsvm", "connectors"))}
-    for logger in levels:
-        logger.addHandler(handler)
-        logger.setLevel(level)
-    try:
-        yield
-    finally:
-        for logger, before in levels.items():
-            logger.removeHandler(handler)
-            logger.setLevel(before)
-
-
-def _mask_secrets(record: Any) -> bool:
-    """Keep passwords of URLs out of the log."""
-    record.msg, record.args = without_secrets(record.getMessage()), ()
-    return True

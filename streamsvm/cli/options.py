@@ -6,21 +6,18 @@ import argparse
 import difflib
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import fields
 from typing import Any, NoReturn
 
+from streamsvm.cli.keys import KeyConfig, KeyOptions
+from streamsvm.cli.terminal import without_secrets
 from streamsvm.run.config import GROUPS, option_of
 
 _FLAG = argparse.BooleanOptionalAction
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
-
-
-def without_secrets(text: object) -> str:
-    """A text without the passwords of the URLs in it."""
-    from connectors.errors import without_secrets
-
-    return without_secrets(text)
+_MOVED = dict.fromkeys(("--group", "--repartition", "--parent", "--forget-after"), "streamsvm per-key")
+_MOVED["--per-key"] = "streamsvm per-key SOURCE --field FIELD"
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,6 +27,8 @@ class Parser(argparse.ArgumentParser):
         """Say so in one line, and exit."""
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
         if unknown != message and unknown.startswith("--"):
+            if unknown in _MOVED and self.prog.endswith(("streamsvm", "run")):
+                self.exit(2, f"streamsvm: error: {unknown}: is of a command of its own: {_MOVED[unknown]}\n")
             near = difflib.get_close_matches(unknown, self._all_options(), 1, cutoff=0.75)
             message += f": did you mean {near[0]}?" if near else ""
         self.exit(2, f"streamsvm: error: {without_secrets(message)} (see {self.prog} --help)\n")
@@ -64,8 +63,18 @@ def build_parser() -> Parser:
         "and report (what takes longer than 9 s then, such as a solver, is left as by a kill; a second signal kills).",
         **shared,
     )
-    for group in GROUPS:
+    groups: tuple[Any, ...] = GROUPS
+    for group in groups:
         _add_group(run, group)
+    keyed = commands.add_parser(
+        "per-key",
+        help="a model for each customer, machine or sensor, on many machines",
+        description="Predict the events of a Kafka topic of JSON objects and learn from them, with a model for each "
+        "key. What a worker keeps of its keys goes by its group: started again it goes on, exactly once.",
+        **shared,
+    )
+    for group in (KeyOptions, *groups):
+        _add_group(keyed, group, KeyConfig.takes)
     watch = commands.add_parser(
         "watch",
         help="serve a page that shows a run that is elsewhere",
@@ -96,14 +105,17 @@ def build_parser() -> Parser:
     return parser
 
 
-def _add_group(parser: argparse.ArgumentParser, options: Any) -> None:
-    """Add the fields of a class of options; types are looked at by `RunConfig`."""
+def _add_group(parser: argparse.ArgumentParser, options: Any, names: Container[str] | None = None) -> None:
+    """Add the fields of a class of options, or some of them; types are looked at by `RunConfig`."""
+    asked = [each for each in fields(options) if names is None or each.name in names]
+    if not asked:
+        return
     told = inspect.getdoc(options) or ""
-    head, _, parameters = told.partition("\nParameters\n----------\n")
-    title, _, description = head.partition(".\n")
+    head, found, parameters = told.partition("\nParameters\n----------\n")  # without docstrings, as of -OO, not found
+    title, _, description = (head if found else options.__name__.removesuffix("Options")).partition(".\n")
     helps = {name: (kind, _joined(text)) for name, kind, text in _PARAMETER.findall(parameters)}
     group = parser.add_argument_group(title[:1].lower() + title[1:], _joined(description) or None)
-    for each in fields(options):
+    for each in asked:
         metavar, text = helps.get(each.name, ("", ""))
         kind, option = str(each.type).removesuffix(" | None"), option_of(each.name)
         text = text[:1].lower() + text[1:].removesuffix(".") + _listed(each.name)
@@ -114,6 +126,7 @@ def _add_group(parser: argparse.ArgumentParser, options: Any) -> None:
             how["metavar"] = metavar.strip("{}").replace(", ", "|") or None
             how |= {"action": "append"} if kind in ("Names", "Kinds", "Params") else {}
         if each.name == "source":
+            how["help"] = how["help"] if names is None else "the topic of the events, as kafka://HOST:PORT/TOPIC"
             group.add_argument("source", nargs="?", **how)
         else:
             group.add_argument(option, dest=each.name, **how)

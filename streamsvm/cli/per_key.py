@@ -1,4 +1,4 @@
-"""The runs of the command line that have a model for each key, as workers of a group on Quix Streams."""
+"""``streamsvm per-key``: a worker of a group that has a model for each key, on Quix Streams."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import importlib.util
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import Options
+from streamsvm.cli.keys import KeyConfig
+from streamsvm.cli.run import config_of
+from streamsvm.cli.terminal import logged
 from streamsvm.core.clock import compile_seconds
-from streamsvm.run.config import RunConfig, Url, option_of
+from streamsvm.run.config import Url, option_of
 from streamsvm.run.errors import SetupError
 from streamsvm.run.start import model_of
 
@@ -23,14 +25,6 @@ if TYPE_CHECKING:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import Worker
 
-_TAKEN = frozenset(
-    (
-        *("per_key", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
-        *("source", "label", "time", "time_unit", "time_format", "ignore", "until_end"),
-        *("model", "effort", "params", "out", "rejected"),
-        *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
-    )
-)
 _EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers end transactions that take longer than 20 s
 _STATE = "state"
 _SECURITY = {
@@ -47,39 +41,41 @@ _SECURITY = {
 """What the engine calls options of a Kafka URL."""
 
 
-def check(config: RunConfig) -> None:
+def main(given: dict[str, Any], _started: float) -> int:
+    """Work until stopped, and return the exit code."""
+    config = config_of(given, KeyConfig)
+    with logged(config.quiet):
+        check(config)
+        return run(config)
+
+
+def check(config: KeyConfig) -> None:
     """Refuse what does not fit a model for each key, before anything is opened."""
     source = config.urls["source"]
     if not source.startswith("kafka://"):
-        raise SetupError(
-            f"--per-key {config.per_key}: {source} is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC"
-        )
+        raise SetupError(f"SOURCE {source}: is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC")
+    if not config.field:
+        raise SetupError("--field FIELD is missing: say by which field events go together")
     if not config.group:
-        raise SetupError(
-            f"--per-key {config.per_key} needs --group NAME: what its workers have in common, and what they keep goes "
-            "by"
-        )
+        raise SetupError("--group NAME is missing: what the workers have in common, and what they keep goes by")
     if not config.label:
-        raise SetupError("--per-key needs --label NAME: the field that says what to predict")
-    if config.label == config.per_key:
-        raise SetupError(f"--label {config.label}: is the field of --per-key")
-    for each in fields(config):
-        if each.name not in _TAKEN and getattr(config, each.name) not in (each.default, None, False):
-            raise SetupError(f"{option_of(each.name)} is not for runs with --per-key: leave it out")
+        raise SetupError("--label NAME is missing: the field that says what to predict")
+    if config.label == config.field:
+        raise SetupError(f"--label {config.label}: is --field too")
     if importlib.util.find_spec("quixstreams") is None:
-        raise SetupError("--per-key needs Quix Streams: pip install 'streamsvm[quix]'")
+        raise SetupError("per-key needs Quix Streams: pip install 'streamsvm[quix]'")
     for option, url in _others(config):
         if not url.startswith("kafka://"):
-            raise SetupError(f"{option} {url}: must be a Kafka topic with --per-key, as kafka://HOST:PORT/TOPIC")
+            raise SetupError(f"{option} {url}: must be a Kafka topic, as kafka://HOST:PORT/TOPIC")
     if (config.checkpoint_seconds or 0.0) > _MOST_S:
-        raise SetupError(f"--checkpoint-seconds {config.checkpoint_seconds:g}: at most {_MOST_S:g} with --per-key")
+        raise SetupError(f"--checkpoint-seconds {config.checkpoint_seconds:g}: at most {_MOST_S:g} here")
     _check_topics(config)
     _check_late(config)
     if config.checkpoint and Path(config.checkpoint).exists() and not Path(config.checkpoint).is_dir():
         raise SetupError(f"--checkpoint {config.checkpoint}: is not a directory")
 
 
-def _others(config: RunConfig) -> list[tuple[str, Url]]:
+def _others(config: KeyConfig) -> list[tuple[str, Url]]:
     """The topics beside that of the events, by their options."""
     found = [
         (option_of(name), config.urls[name]) for name in ("label_source", "out", "rejected") if name in config.urls
@@ -87,7 +83,7 @@ def _others(config: RunConfig) -> list[tuple[str, Url]]:
     return [(option, url) for option, url in found if url != "null:"]
 
 
-def _check_topics(config: RunConfig) -> None:
+def _check_topics(config: KeyConfig) -> None:
     servers, topic = _address("SOURCE", config.urls["source"])
     seen = {topic: "SOURCE"}
     for option, url in _others(config):
@@ -101,7 +97,7 @@ def _check_topics(config: RunConfig) -> None:
             raise SetupError(f"{option} {url}: options stand behind SOURCE, for all topics")
 
 
-def _check_late(config: RunConfig) -> None:
+def _check_late(config: KeyConfig) -> None:
     if config.label_source is None:
         for name in ("join", "wait"):
             if getattr(config, name) is not None:
@@ -113,21 +109,22 @@ def _check_late(config: RunConfig) -> None:
         raise SetupError("--repartition is for labels that come with their events: leave it out, or --label-source")
 
 
-def run(config: RunConfig) -> int:
+def run(config: KeyConfig) -> int:
     """Work until stopped; the exit code."""
-    from streamsvm.run.prometheus import serving
+    from streamsvm.run.prometheus import Collector, Exporter
 
     started: list[Worker] = []
     with contextlib.ExitStack() as stack:
         if config.metrics_port is not None:  # a taken port is refused before brokers are asked
-            stack.enter_context(serving(config.metrics_port, functools.partial(_figures, started)))
+            figures = Collector(functools.partial(_figures, started))
+            stack.enter_context(contextlib.closing(Exporter(config.metrics_port, figures)))
         worker = _worker(config, _keyed(config))
         started.append(worker)
         worker.run(until_end=bool(config.until_end))
     return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
 
-def _keyed(config: RunConfig) -> KeyedClassifier:
+def _keyed(config: KeyConfig) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import RECORD_TIME
 
@@ -140,7 +137,7 @@ def _keyed(config: RunConfig) -> KeyedClassifier:
         return KeyedClassifier(
             model,
             label=str(config.label),
-            ignore=(config.per_key, *(config.ignore or ())),
+            ignore=(config.field, *(config.ignore or ())),
             parent=config.parent,
             time=time,
             time_unit="ms" if time == RECORD_TIME else config.time_unit,
@@ -152,10 +149,10 @@ def _keyed(config: RunConfig) -> KeyedClassifier:
     except OSError as error:
         raise SetupError(f"--parent {config.parent}: {error.strerror or error}") from error
     except (TypeError, ValueError) as error:
-        raise SetupError(f"--per-key: {error}") from error
+        raise SetupError(f"per-key: {error}") from error
 
 
-def _worker(config: RunConfig, keyed: KeyedClassifier) -> Worker:
+def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
     from confluent_kafka import KafkaException
     from quixstreams.exceptions import QuixException
 
@@ -179,7 +176,7 @@ def _worker(config: RunConfig, keyed: KeyedClassifier) -> Worker:
         on_producer_error=lambda *_: False,
     )
     try:
-        return Worker(app, Stream(topic, str(config.per_key), labels, out, rejected, bool(config.repartition)), keyed)
+        return Worker(app, Stream(topic, str(config.field), labels, out, rejected, bool(config.repartition)), keyed)
     except UnreachableError:
         raise
     except KafkaException as error:
@@ -214,9 +211,9 @@ def _connection(url: Url, servers: str) -> Any:
     try:
         options.finish()
     except ConnectorError as error:
-        raise SetupError(f"{error} (with --per-key events are JSON objects)") from error
+        raise SetupError(f"{error} (events are JSON objects here)") from error
     if strange := sorted(set(given) - set(_SECURITY)):
-        raise SetupError(f"{path}: `{strange[0]}` is no option of runs with --per-key")
+        raise SetupError(f"{path}: `{strange[0]}` is no option here")
     _check_security(path, servers, given)
     try:
         return ConnectionConfig(bootstrap_servers=servers, **{_SECURITY[name]: value for name, value in given.items()})

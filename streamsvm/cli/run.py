@@ -6,10 +6,11 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from connectors.errors import ConnectorError
 from connectors.options import split_names
+from streamsvm.cli.terminal import complain, logged
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import RunError, SetupError
 
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
     from streamsvm.run.runner import Runner
     from streamsvm.run.standing import Report
 
+Config = TypeVar("Config", bound=RunConfig)
+
 
 def main(given: dict[str, Any], started: float) -> int:
     """Run, and return the exit code."""
-    config = config_of(given)
-    if config.per_key:
-        from streamsvm.cli import per_key
+    config = config_of(given, RunConfig)
+    with logged(config.quiet):
+        return _run(config, started)
 
-        per_key.check(config)
-        return per_key.run(config)
+
+def _run(config: RunConfig, started: float) -> int:
     config.validate()
     from streamsvm.run.progress import progress  # imports the model
     from streamsvm.run.start import Run
@@ -43,7 +46,7 @@ def main(given: dict[str, Any], started: float) -> int:
     return _told(config, run.runner.report, run.failures, caught)
 
 
-def config_of(given: dict[str, Any]) -> RunConfig:
+def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
     """The settings, those of a configuration file first, so that the command line wins."""
     for name in {"types", "missing", "ignore"} & given.keys():  # which may be repeated
         try:
@@ -52,13 +55,11 @@ def config_of(given: dict[str, Any]) -> RunConfig:
             raise SetupError(f"argument --{name}: {error}") from error
         given[name] = names
     path = given.pop("config", None)
-    return RunConfig(**given) if path is None else RunConfig.from_toml(path, **given)
+    return kind(**given) if path is None else kind.from_toml(path, **given)
 
 
 def _told(config: RunConfig, report: Report, failures: list[Exception], caught: list[int]) -> int:
     """Print the report, say what failed, and return the exit code."""
-    from streamsvm.cli import complain
-
     try:
         _print_text(config, report)
     except BrokenPipeError as error:

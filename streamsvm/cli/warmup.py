@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Any
 
+from streamsvm.cli.terminal import logged
 from streamsvm.run.config import converted
 
 _GONE_S = 86_400.0  # compiled code of other versions is removed that nobody has used for so long
@@ -14,6 +15,11 @@ _GONE_S = 86_400.0  # compiled code of other versions is removed that nobody has
 
 def main(given: dict[str, Any], _started: float) -> int:
     """Compile, and say where compiled code is kept; the exit code."""
+    with logged(given.get("quiet", False)):
+        return _compile(given)
+
+
+def _compile(given: dict[str, Any]) -> int:
     from streamsvm.core.cache import is_kept, n_bytes, remove_unused
     from streamsvm.loading import warmup
 

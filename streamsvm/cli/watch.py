@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any, NoReturn
 
+from streamsvm.cli.terminal import logged
 from streamsvm.run.config import converted
 
 
@@ -20,4 +21,5 @@ def main(given: dict[str, Any], _started: float) -> NoReturn:
         signal.signal(number, leave)
     place, page = converted("DIR|URL", "str", given["place"]), converted("--page", "str", given.get("page", "8080"))
     token = converted("--page-token", "str", given.get("page_token"))
-    watch(place, page, token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None)
+    with logged(given.get("quiet", False)):
+        watch(place, page, token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None)

@@ -9,8 +9,9 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from numpy.typing import NDArray
 
-from connectors.events import Noticing
+from connectors.events import Batch, Noticing
 from streamsvm.decide.changes import Changes, Spread
+from streamsvm.run.errors import RunError, SetupError
 
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
@@ -57,31 +58,6 @@ class Categorical(Protocol):
 
     def keep_categories(self, names: Sequence[Hashable]) -> None:
         """Never leave these out."""
-
-
-@runtime_checkable
-class Weighing(Protocol):
-    """It learns which features matter."""
-
-    @property
-    def relevance(self) -> Mapping[Any, float]:
-        """How much each does."""
-
-
-@runtime_checkable
-class Voting(Protocol):
-    """It is made of heads that vote."""
-
-    def leaders(self) -> list[dict[str, Any]]:
-        """These, the leading first."""
-
-
-@runtime_checkable
-class AutocorrelationAware(Protocol):
-    """It may learn the autocorrelation of labels."""
-
-    def autocorrelation_effect(self) -> dict[str, float] | None:
-        """What that does; None where it has no say."""
 
 
 @runtime_checkable
@@ -171,11 +147,8 @@ class Insight:
     @classmethod
     def of(cls, model: object) -> Insight:
         """What this model knows now."""
-        return cls(
-            _relevance(model),
-            model.leaders() if isinstance(model, Voting) else [],
-            model.autocorrelation_effect() if isinstance(model, AutocorrelationAware) else None,
-        )
+        leaders, effect = getattr(model, "leaders", list), getattr(model, "autocorrelation_effect", _none)
+        return cls(_relevance(model), leaders(), effect())
 
 
 def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hashable, Spread]:
@@ -188,8 +161,53 @@ def notices_of(one: object) -> list[str]:
     return list(one.notices) if isinstance(one, Noticing) else []
 
 
+def _none() -> None:
+    """Nothing is known."""
+
+
 def _relevance(model: object) -> dict[Hashable, float]:
-    found = model.relevance if isinstance(model, Weighing) else {}
+    found = getattr(model, "relevance", {})
     if not isinstance(found, Mapping) or len(set(found.values())) < 2:  # foreign models may mean something else by it
         return {}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
+    """Refuse what cannot be kept: only classifiers that give their state as plain arrays are, nothing is pickled."""
+    asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
+    if asked and not isinstance(model, Persistent):
+        raise SetupError(
+            f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
+            f"leave out {asked}, or use a model of this package such as --model blend"
+        )
+    if asked:
+        try:
+            model.state()
+        except TypeError as error:
+            raise SetupError(f"{asked}: {error}") from error
+
+
+def check_names(model: Any, batch: Batch) -> None:
+    """Refuse events without a single feature that the model has learned; warn where few are known.
+
+    Raises
+    ------
+    RunError
+        Where none is known.
+    """
+    from streamsvm.features.names import FeatureMismatchError
+    from streamsvm.models.saved import innermost
+
+    try:
+        getattr(innermost(model), "check_names", _accept)(batch.features or batch.rows())
+    except FeatureMismatchError as error:
+        raise RunError(str(error)) from error
+
+
+def _accept(_: Any) -> None:
+    """Of a model that does not tell, nothing is refused."""
+
+
+def class_path(model: Any) -> str:
+    """The dotted path of a model's class."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"

@@ -23,8 +23,6 @@ from streamsvm.run.plot import check_plot, is_picture
 
 def check(config: RunConfig) -> None:
     """Refuse what does not fit together before anything is opened."""
-    if config.per_key:
-        raise SetupError(f"--per-key {config.per_key}: is for the command line; in Python use streamsvm.keyed.quix")
     if config.load and (config.model or config.params or config.effort):
         raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
     if config.load and config.refit:
@@ -48,7 +46,6 @@ def check(config: RunConfig) -> None:
 
 
 _NEEDED = {
-    ("per_key", "FIELD: say by which field events go together"): ("group", "repartition"),
     ("refit", "SOLVER"): ("refit_every", "refit_window"),
     ("out", ": say where predictions go"): ("proba", "explain"),
     ("checkpoint", "DIR"): ("checkpoint_every", "checkpoint_seconds", "fresh"),

@@ -83,16 +83,12 @@ def with_refits(model: Any, solver: str, trigger: str | None = None, window: str
                 given[name] = read(text)
             except ValueError as error:
                 raise SetupError(f"{option} {error}") from error
-    if not _is_ours(model):
+    if _name(model) not in SHORT_NAMES.values():
         raise SetupError(f"--refit is for the models of this package, {', '.join(SHORT_NAMES)}, not for {_name(model)}")
     try:
         return RefitClassifier(model, _solver(solver), **given)
     except (TypeError, ValueError, ImportError) as error:
         raise SetupError(f"--refit {solver}: {error}") from error
-
-
-def _is_ours(model: Any) -> bool:
-    return any(_name(model) == name for name in SHORT_NAMES.values())
 
 
 def _name(model: Any) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from connectors.errors import ConnectorError
 from connectors.options import TIME_UNITS, split_kinds, split_names, split_url
@@ -210,36 +210,6 @@ class LateOptions:
 
 
 @dataclass(kw_only=True)
-class KeyOptions:
-    r"""A model for each key.
-
-    Each customer, machine or sensor has a model of its own, which predicts its events and learns from them. Started
-    on as many machines as one likes: the workers of a group share the partitions of a Kafka topic, by Quix Streams
-    (extra `quix`), and each event is predicted exactly once whoever of them dies or comes.
-
-    Parameters
-    ----------
-    per_key : FIELD
-        The field of an event with its key, which is that in Kafka too.
-    group : NAME
-        The group of workers, by which all goes that is kept of the keys.
-    repartition
-        The topic has other keys in Kafka: send events through a topic in which they have theirs.
-    parent : FILE
-        What a key begins from, beside which its own model is heard: a model of all keys that a run saved, or learn
-        for one that each worker learns beside the keys, from nothing.
-    forget_after : TIME
-        A key that had no event for so long, in event time, as 90d, begins anew; after twice that it is removed.
-    """
-
-    per_key: str | None = None
-    group: str | None = None
-    repartition: bool = False
-    parent: str | None = None
-    forget_after: Span | None = None
-
-
-@dataclass(kw_only=True)
 class ModelOptions:
     r"""Model.
 
@@ -414,13 +384,13 @@ class ReportOptions:
     log_every: Seconds = 5.0
     metrics_port: str | None = None
     page: str | None = None
-    page_token: str | None = None
+    page_token: str | None = field(default=None, repr=False)
     quiet: bool = False
     config: str | None = None
 
 
 GROUPS = (
-    *(StreamOptions, LateOptions, KeyOptions, ModelOptions, RefitOptions, ResultOptions),
+    *(StreamOptions, LateOptions, ModelOptions, RefitOptions, ResultOptions),
     *(CheckpointOptions, ReportOptions),
 )
 """The options of a run, in the order of the help."""
@@ -436,7 +406,6 @@ class RunConfig(
     ResultOptions,
     RefitOptions,
     ModelOptions,
-    KeyOptions,
     LateOptions,
     StreamOptions,
 ):
@@ -460,6 +429,9 @@ class RunConfig(
     streamsvm.run.errors.SetupError: argument --window: must be at least 1, got 0
     """
 
+    takes: ClassVar[frozenset[str] | None] = None
+    """The fields that may be set; None for all."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             kind, value = str(each.type).removesuffix(" | None"), getattr(self, each.name)
@@ -469,7 +441,7 @@ class RunConfig(
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))
 
     @classmethod
-    def from_toml(cls, path: str, **more: Any) -> RunConfig:
+    def from_toml(cls, path: str, **more: Any) -> Self:
         """Read a file whose keys are the long options of the command line, with `source` and a table `model`.
 
         Parameters
@@ -480,6 +452,8 @@ class RunConfig(
             Options that win over those of the file. Parameters of the model that the file names are laid over its own.
         """
         options = {each.name: str(each.type) for each in fields(cls) if each.name not in ("config", "params")}
+        if cls.takes is not None:
+            options = {name: kind for name, kind in options.items() if name in cls.takes}
         given = read_toml(path, set(options), {name for name, kind in options.items() if kind.startswith("bool")})
         table = given.pop("model")
         if table:

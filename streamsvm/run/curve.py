@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streamsvm.models.archive import whole
 
 _BUCKETS = 1024
 
@@ -24,6 +27,11 @@ class Buckets:
     dtype
         Of the sums.
 
+    Attributes
+    ----------
+    events
+        How many there were.
+
     Examples
     --------
     >>> buckets = Buckets(2, (1,))
@@ -34,7 +42,7 @@ class Buckets:
     """
 
     def __init__(self, n: int, shape: tuple[int, ...], width: int = 1, dtype: Any = np.int64) -> None:
-        self.width, self.values = width, np.zeros((n, *shape), dtype)
+        self.events, self.width, self.values = 0, width, np.zeros((n, *shape), dtype)
 
     def reach(self, end: int) -> None:
         """Merge neighbours until there is room for so many events."""
@@ -44,9 +52,22 @@ class Buckets:
             self.values[half:] = 0
             self.width *= 2
 
-    def used(self, events: int) -> int:
-        """How many buckets have begun after so many events."""
-        return -(-events // self.width)
+    @property
+    def used(self) -> int:
+        """How many buckets have begun."""
+        return -(-self.events // self.width)
+
+    def state(self) -> tuple[dict[str, Any], NDArray[Any]]:
+        """All of it."""
+        return {"events": self.events, "width": self.width}, self.values[: self.used]
+
+    def restore(self, header: Mapping[str, Any], values: NDArray[Any]) -> None:
+        """Take over what `state` gave."""
+        self.events, self.width = whole(header["events"]), whole(header["width"], 1)
+        is_whole = values.shape == (self.used, *self.values.shape[1:]) and values.dtype == self.values.dtype
+        if not is_whole or len(values) > len(self.values):
+            raise ValueError(f"sums of {self.events} events in buckets of {self.width}, and an array {values.shape}")
+        self.values[: len(values)] = values
 
 
 class Curve(Buckets):
@@ -68,7 +89,6 @@ class Curve(Buckets):
 
     def __init__(self, n_columns: int) -> None:
         super().__init__(_BUCKETS, (n_columns,))
-        self.events = 0
 
     def add(self, hits: NDArray[Any]) -> None:
         """Take the events of a batch: one row each."""
@@ -106,19 +126,3 @@ class Curve(Buckets):
     def width_of(self, window: int) -> int:
         """How many events a window of about `window` has: whole buckets, which are wide where the stream is long."""
         return min(max(1, round(window / self.width)), max(self.events // self.width, 1)) * self.width
-
-    def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
-        """All of it."""
-        return {"events": self.events, "width": self.width}, self.values[: self.used(self.events)]
-
-    @classmethod
-    def from_state(cls, header: dict[str, Any], hits: NDArray[np.int64], n_columns: int) -> Curve:
-        """What `state` gave."""
-        curve = cls(n_columns)
-        curve.events, curve.width = header["events"], header["width"]
-        if type(curve.events) is not int or type(curve.width) is not int or curve.width < 1:
-            raise ValueError(f"a curve of {curve.events!r} events in buckets of {curve.width!r}")
-        if hits.shape != (curve.used(curve.events), n_columns) or hits.dtype != np.int64:
-            raise ValueError(f"a curve of {curve.events} events, and hits of shape {hits.shape}")
-        curve.values[: len(hits)] = hits
-        return curve

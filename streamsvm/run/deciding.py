@@ -105,6 +105,19 @@ def with_decided(answers: Answers, decided: Decided) -> Answers:
     return replace(answers, members=decided.members, decisions=decided.decisions, alarms=alarms)
 
 
+def together(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any = slice(None)) -> Any:
+    """Values of several parts as one array, rows over all classes that are known by now; None where there are none."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    if known[0].ndim == 1:
+        return np.concatenate(known)[keep]
+    wide = [np.zeros((len(part), n_classes), part.dtype) for part in known]
+    for row, part in zip(wide, known, strict=True):
+        row[:, : part.shape[1]] = part
+    return np.concatenate(wide)[keep]
+
+
 def _spelled(given: Any) -> Any:
     """A table by label with all that its labels may mean."""
     if not isinstance(given, Mapping):

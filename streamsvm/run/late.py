@@ -24,7 +24,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import whole
 from streamsvm.run.abilities import State
 from streamsvm.run.codec import nested, part_of
-from streamsvm.run.deciding import with_decided
+from streamsvm.run.deciding import together, with_decided
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, Learner, with_gaps
@@ -138,11 +138,11 @@ class LateLearning:
             batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
         n = len(self.learner.classes)
         self.asked = self._ask(scores[keep], slots[keep])
-        probas = _rows([answer.probas for answer in answers], n, keep)
+        probas = together([answer.probas for answer in answers], n, keep)
         decided = [answer.decided for answer in answers]
         found = Decided(
-            _rows([part.members for part in decided], n, keep),
-            *(_joined([getattr(part, name) for part in decided], keep) for name in ("decisions", "alarms")),
+            together([part.members for part in decided], n, keep),
+            *(together([getattr(part, name) for part in decided], n, keep) for name in ("decisions", "alarms")),
         )
         return with_decided(Answers(batch, codes[keep], scores[keep], probas), found), joined
 
@@ -251,25 +251,6 @@ def _room() -> Iterator[None]:
         raise SetupError(f"--max-pending-bytes: {error}") from error
     except ArchiveError as error:
         raise RunError(f"{error}: give another --checkpoint directory, or --fresh to start over") from error
-
-
-def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any) -> Any:
-    """Rows of several parts, over all classes that are known by now; None where there are none."""
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    found = np.zeros((sum(map(len, known)), n_classes), known[0].dtype)
-    at = 0
-    for part in known:
-        found[at : at + len(part), : part.shape[1]] = part
-        at += len(part)
-    return found[keep]
-
-
-def _joined(parts: Sequence[NDArray[Any] | None], keep: Any) -> Any:
-    """Values of several parts, one after the other; None where there are none."""
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known)[keep] if known else None
 
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

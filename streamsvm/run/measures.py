@@ -8,6 +8,7 @@ the areas are off by no more than half of what is tied within bins, which `Ranki
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,41 +102,6 @@ class Figures:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """How well a class is told from the others by its probability, in the mean over classes where there are several.
-
-    Parameters
-    ----------
-    roc_auc, error
-        The area under the ROC curve, and how far that may be off for bins.
-    average_precision
-        The precision of alarms, in the mean over the class's events.
-    recall
-        The share of its events that are among the most probable ones, by the share of all events that these are.
-    """
-
-    roc_auc: float
-    error: float
-    average_precision: float
-    recall: dict[float, float]
-
-    @classmethod
-    def of(cls, ranking: Ranking, classes: list[int], spans: slice = slice(None)) -> Ranked:
-        """Of these classes, as far as any event of them came."""
-
-        def mean(values: list[float]) -> float:
-            known = [value for value in values if value == value]
-            return sum(known) / len(known) if known else math.nan
-
-        return cls(
-            mean([ranking.roc_auc(c, spans) for c in classes]),
-            mean([ranking.error(c, spans) for c in classes]),
-            mean([ranking.average_precision(c, spans) for c in classes]),
-            {share: mean([ranking.recall_at(c, share, spans) for c in classes]) for share in ALARMS},
-        )
-
-
 class Ranking(Buckets):
     """Histograms of the probability of each class, of events that are of it and of others, over the stream.
 
@@ -149,7 +115,7 @@ class Ranking(Buckets):
 
     def __init__(self) -> None:
         super().__init__(_SPANS, (0, 2, _STEPS), width=256)
-        self.n_classes = self.events = 0
+        self.n_classes = 0
 
     def add(self, truth: Ints, proba: Floats) -> None:
         """Take events: the number of each one's class, and the probabilities of all, shape (n, n_classes)."""
@@ -188,11 +154,11 @@ class Ranking(Buckets):
     @property
     def spans(self) -> list[slice]:
         """All spans of the stream that have begun, to be asked about."""
-        return [slice(i, i + 1) for i in range(self.used(self.events))] if self.values.shape[1] else []
+        return [slice(i, i + 1) for i in range(self.used)] if self.values.shape[1] else []
 
     def of_late(self) -> slice:
         """The last span that is whole, and what has come since."""
-        n = self.used(self.events)
+        n = self.used
         return slice(max(n - 2, 0), n)
 
     def _split(self, c: int, spans: slice) -> tuple[Ints, Ints]:
@@ -231,25 +197,46 @@ class Ranking(Buckets):
         alarms = np.concatenate([[0], np.cumsum(own + others)])
         return float(np.interp(share * total, alarms, np.concatenate([[0], np.cumsum(own)]))) / n
 
+    def figures(self, classes: list[int], spans: slice = slice(None)) -> dict[str, Any]:
+        """How well these classes are told from the others, in the mean over those of which any event came.
+
+        Parameters
+        ----------
+        classes
+            Their numbers.
+        spans
+            Of the stream.
+
+        Returns
+        -------
+        figures
+            The area under the ROC curve, and how far that may be off for bins; the precision of alarms, in the mean
+            over the class's events; and the share of its events that are among the most probable ones, by the share
+            of all events that these are. NaN where no event came.
+        """
+
+        def mean(measure: Callable[..., float], *more: float) -> float:
+            known = [value for value in (measure(c, *more, spans) for c in classes) if value == value]
+            return sum(known) / len(known) if known else math.nan
+
+        return {
+            "roc_auc": mean(self.roc_auc),
+            "roc_auc_error": mean(self.error),
+            "average_precision": mean(self.average_precision),
+            "recall_at_alarms": {f"{share:g}": mean(self.recall_at, share) for share in ALARMS},
+        }
+
     def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
         """All of it."""
-        header = {"events": self.events, "width": self.width, "n_classes": self.n_classes}
-        return header, self.values[: self.used(self.events)]
+        header, counts = super().state()
+        return header | {"n_classes": self.n_classes}, counts
 
-    @classmethod
-    def from_state(cls, header: dict[str, Any], counts: NDArray[np.int64]) -> Ranking:
-        """What `state` gave."""
-        ranking = cls()
-        ranking.events, ranking.width, ranking.n_classes = (header[key] for key in ("events", "width", "n_classes"))
-        numbers = (ranking.events, ranking.width, ranking.n_classes)
-        if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers) or ranking.width < 1:
-            raise ValueError(f"a ranking of {numbers}")
-        n_classes = ranking.n_classes if ranking.n_classes <= _RANKED else 0
-        if counts.shape != (ranking.used(ranking.events), n_classes, 2, _STEPS) or len(counts) > _SPANS:
-            raise ValueError(f"a ranking of {numbers}, and counts of shape {counts.shape}")
-        ranking.values = np.zeros((_SPANS, *counts.shape[1:]), np.int64)
-        ranking.values[: len(counts)] = counts
-        return ranking
+    def restore(self, header: Mapping[str, Any], values: NDArray[Any]) -> None:
+        """Take over what `state` gave."""
+        self.n_classes = whole(header["n_classes"])
+        n = self.n_classes if self.n_classes <= _RANKED else 0
+        self.values = np.zeros((_SPANS, n, 2, _STEPS), np.int64)
+        super().restore(header, values)
 
 
 class Reliability:
@@ -424,8 +411,8 @@ class Measures:
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Measures:
         """What `state` gave."""
         measures = cls(whole(header["window"], 1))
-        measures.curve = Curve.from_state(header["curve"], arrays["curve"], len(COLUMNS))
-        measures.ranking = Ranking.from_state(header["ranking"], arrays["ranking"])
+        measures.curve.restore(header["curve"], arrays["curve"])
+        measures.ranking.restore(header["ranking"], arrays["ranking"])
         measures._recent, measures._scores = arrays["recent"], reals(arrays["scores"], 2, high=1.0)
         if measures._recent.dtype != np.int64:
             raise ArchiveError(f"losses of type {measures._recent.dtype}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -286,6 +286,20 @@ class Metrics:
         rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], str(names[code])))
         return [(names[code], code) for code in (rarest[:1] if len(rarest) == 2 else rarest)]
 
+    def figures(self, *, recent: bool = False) -> dict[str, Any]:
+        """How good probabilities were, and what was decided by them, by name; NaN where that is not known.
+
+        Parameters
+        ----------
+        recent
+            Of the last events only.
+        """
+        measures, ranking = self.measures, self.measures.ranking
+        codes = [code for _, code in self.ranked()]
+        found = asdict(measures.of_late if recent else measures.overall)
+        found["calibration_error"] = (measures.recent_reliability if recent else measures.reliability).error
+        return found | ranking.figures(codes, ranking.of_late() if recent else slice(None))
+
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All of it: a small part for JSON, in which labels keep their types, and arrays."""
         header = {name: getattr(self, name) for name in _COUNTS}
@@ -309,7 +323,7 @@ class Metrics:
         if arrays["recent"].ndim != 1:  # in checkpoints of earlier versions, without the baselines: it begins anew
             metrics._recent = arrays["recent"]
         metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
-        metrics.curve = Curve.from_state(header["curve"], arrays["curve"], len(CURVE_LINES))
+        metrics.curve.restore(header["curve"], arrays["curve"])
         metrics._check(arrays["pairs"])
         metrics.falls = Falls.from_state(header["falls"])
         metrics.measures = Measures(metrics.window)

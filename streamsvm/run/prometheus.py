@@ -2,40 +2,89 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from streamsvm.core.clock import working_time
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import QUANTILES, LateLearning
-from streamsvm.run.measures import Ranked
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.standing import Report
 from streamsvm.run.web.messages import FIGURES, Answer, Request, refusal
 from streamsvm.run.web.server import HttpServer, Place, Work
 
+_FIGURES = {
+    "log_loss": ("log_loss", "Mean of -log p of the label."),
+    "brier": ("brier", "Squared distance of probabilities from what came, 0 to 2."),
+    "calibration_error": (
+        "calibration_error",
+        "How far probabilities of predictions are from the share of right ones.",
+    ),
+    "roc_auc": ("roc_auc", "Area under the ROC curve, of the rarer of two classes."),
+    "average_precision": ("average_precision", "Mean precision of alarms, of the rarer of two classes."),
+    "coverage": ("coverage", "Share of sets that have the label."),
+    "set_size": ("size", "Labels in a set, in the mean."),
+    "cost": ("cost", "Of an event, in the mean."),
+    "alarms": ("alarms", "Share of events with an alarm."),
+    "alarm_precision": ("precision", "Share of alarms that are right."),
+    "alarm_recall": ("recall", "Share of the events of their class with an alarm."),
+}
+"""Gauges, the figures of `Metrics.figures` that they show, and what they mean."""
 
-class Figures:
-    """The figures of a run as the client library collects them, computed when they are asked for.
+
+class Collector:
+    """Figures for Prometheus, computed when they are asked for.
+
+    Parameters
+    ----------
+    collect
+        Gives the figures, from the client library's families of counters and gauges.
+    option
+        What asks for them.
 
     Raises
     ------
     SetupError
-        Where prometheus-client is missing; `option` asked for it.
+        Where prometheus-client is missing.
+    """
+
+    def __init__(self, collect: Callable[[Any, Any], Iterator[Any]], option: str = "--metrics-port") -> None:
+        try:
+            import prometheus_client
+            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        except ImportError as error:
+            raise SetupError(f"{option} needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
+        self._counter, self._gauge, self._collect = CounterMetricFamily, GaugeMetricFamily, collect
+        self.registry = prometheus_client.CollectorRegistry()
+        self.registry.register(self)
+        self._text = functools.partial(prometheus_client.generate_latest, self.registry)
+
+    def collect(self) -> Iterator[Any]:
+        """The figures, as the client library wants them."""
+        return self._collect(self._counter, self._gauge)
+
+    def text(self) -> bytes:
+        """The figures as Prometheus reads them."""
+        return bytes(self._text())
+
+
+class Figures(Collector):
+    """The figures of a run, which is observed.
+
+    Parameters
+    ----------
+    option
+        As for a `Collector`.
     """
 
     def __init__(self, option: str = "--metrics-port") -> None:
-        self._library, self._counter, self._gauge = _library(option)
         self._report: Report | None = None
         self._before = (working_time(), 0)
         self._rate = 0.0
-        self.registry = self._library.CollectorRegistry()
-        self.registry.register(self)
+        super().__init__(self._of_report, option)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
@@ -46,13 +95,7 @@ class Figures:
             self._rate = (report.events - events) / (now - at)
             self._before = (now, report.events)
 
-    def text(self) -> bytes:
-        """The figures as Prometheus reads them."""
-        shown: bytes = self._library.generate_latest(self.registry)
-        return shown
-
-    def collect(self) -> Iterator[Any]:
-        """The figures, as the client library wants them."""
+    def _of_report(self, *_: Any) -> Iterator[Any]:
         report = self._report
         if report is None:
             return
@@ -89,42 +132,19 @@ class Figures:
             yield self._counter("streamsvm_stalls", stalls, report.stalls)
 
     def _probabilities(self, metrics: Metrics) -> Iterator[Any]:
-        """How good probabilities are, over all and of late, as far as they are known."""
-        measures, codes = metrics.measures, [code for _, code in metrics.ranked()]
-        overall, late = measures.overall, measures.of_late
-        ranking = measures.ranking
-        ranked = Ranked.of(ranking, codes), Ranked.of(ranking, codes, ranking.of_late())
-        found: dict[str, tuple[Any, ...]] = {
-            "log_loss": ("Mean of -log p of the label.", overall.log_loss, late.log_loss),
-            "brier": ("Squared distance of probabilities from what came, 0 to 2.", overall.brier, late.brier),
-            "calibration_error": (
-                "How far probabilities of predictions are from the share of right ones.",
-                measures.reliability.error,
-                measures.recent_reliability.error,
-            ),
-            "roc_auc": ("Area under the ROC curve, of the rarer of two classes.", *(one.roc_auc for one in ranked)),
-            "average_precision": (
-                "Mean precision of alarms, of the rarer of two classes.",
-                *(one.average_precision for one in ranked),
-            ),
-            "coverage": ("Share of sets that have the label.", overall.coverage, late.coverage),
-            "set_size": ("Labels in a set, in the mean.", overall.size, late.size),
-            "cost": ("Of an event, in the mean.", overall.cost, late.cost),
-            "alarms": ("Share of events with an alarm.", overall.alarms, late.alarms),
-            "alarm_precision": ("Share of alarms that are right.", overall.precision, late.precision),
-            "alarm_recall": ("Share of the events of their class with an alarm.", overall.recall, late.recall),
-        }
-        for name, (meaning, *values) in found.items():
-            if values[0] == values[0]:
+        """How good probabilities are, over all and recently, as far as they are known."""
+        found = {"all": metrics.figures(), "recent": metrics.figures(recent=True)}
+        for name, (figure, meaning) in _FIGURES.items():
+            if found["all"][figure] == found["all"][figure]:
                 gauge = self._gauge(f"streamsvm_{name}", meaning, labels=["over"])
-                for over, value in zip(("all", "recent"), values, strict=True):
-                    gauge.add_metric([over], value)
+                for over, figures in found.items():
+                    gauge.add_metric([over], figures[figure])
                 yield gauge
-        if ranked[0].roc_auc == ranked[0].roc_auc:
+        if found["all"]["roc_auc"] == found["all"]["roc_auc"]:
             recall = self._gauge("streamsvm_recall_at_alarms", "Recall at a share of alarms.", labels=["share", "over"])
-            for over, one in zip(("all", "recent"), ranked, strict=True):
-                for share, value in one.recall.items():
-                    recall.add_metric([f"{share:g}", over], value)
+            for over, figures in found.items():
+                for share, value in figures["recall_at_alarms"].items():
+                    recall.add_metric([share, over], value)
             yield recall
 
     def _late(self, late: LateLearning) -> Iterator[Any]:
@@ -149,12 +169,19 @@ class Figures:
 
 
 class Exporter:
-    """Serves the figures of a run over HTTP.
+    """Serves figures over HTTP to whoever reaches it.
 
     Parameters
     ----------
     place
         A port, or ADDRESS:PORT to listen elsewhere than on 127.0.0.1; port 0 takes any that is free.
+    figures
+        Those; None for the figures of a run.
+
+    Attributes
+    ----------
+    port
+        Where it listens.
 
     Raises
     ------
@@ -162,71 +189,20 @@ class Exporter:
         Where it cannot listen there, or prometheus-client is missing.
     """
 
-    def __init__(self, place: str) -> None:
-        self._figures = Figures()
-        self._server = _Server(place, self._figures.text)
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return self._server.port
+    def __init__(self, place: str, figures: Collector | None = None) -> None:
+        self._figures = figures or Figures()
+        self._place = Place(place, "--metrics-port")
+        self._http = HttpServer(self._place, self._route, "metrics")
+        self.port = self._http.port
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
-        self._figures(report, fraction)
+        if isinstance(self._figures, Figures):
+            self._figures(report, fraction)
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.close()
-
-
-@contextlib.contextmanager
-def serving(place: str, collect: Callable[[Any, Any], Iterator[Any]]) -> Iterator[None]:
-    """Serve figures over HTTP.
-
-    Parameters
-    ----------
-    place
-        Where to listen, as an `Exporter` has it.
-    collect
-        Gives the figures when they are asked for, from the client library's families of counters and gauges.
-
-    Raises
-    ------
-    SetupError
-        As of an `Exporter`.
-    """
-    library, *families = _library("--metrics-port")
-    registry = library.CollectorRegistry()
-    registry.register(_Collector(functools.partial(collect, *families)))
-    with contextlib.closing(_Server(place, functools.partial(library.generate_latest, registry))):
-        yield
-
-
-@dataclass(frozen=True, slots=True)
-class _Collector:
-    """What the client library asks for figures."""
-
-    collect: Callable[[], Iterator[Any]]
-
-
-def _library(option: str) -> tuple[Any, Any, Any]:
-    """The client library, and its families of counters and gauges."""
-    try:
-        import prometheus_client
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    except ImportError as error:
-        raise SetupError(f"{option} needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
-    return prometheus_client, CounterMetricFamily, GaugeMetricFamily
-
-
-class _Server:
-    """Serves figures to whoever reaches it."""
-
-    def __init__(self, place: str, text: Callable[[], bytes]) -> None:
-        self._place, self._text = Place(place, "--metrics-port"), text
-        self._http = HttpServer(self._place, self._route, "metrics")
-        self.port, self.close = self._http.port, self._http.close
+        self._http.close()
 
     def _route(self, request: Request) -> Answer | Work:
         if self._place.local and not self._place.knows(request.headers.get("host", "")):
@@ -235,4 +211,4 @@ class _Server:
             return Answer(b"running\n")
         if request.path != "/metrics":
             return refusal(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz")
-        return Work(lambda _: Answer(self._text(), FIGURES), trusted=False)
+        return Work(lambda _: Answer(self._figures.text(), FIGURES), trusted=False)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
-from streamsvm.decide.decisions import Decided
 from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
 from streamsvm.delayed.join import Joined
 from streamsvm.names import feature
-from streamsvm.run.deciding import with_decided
+from streamsvm.run.deciding import together
 from streamsvm.run.late import N_ORIGINS, LateLearning
 from streamsvm.run.learners import Answers, BatchLearner, Learner
 
@@ -39,25 +37,42 @@ def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) ->
     """Test, then train, and say of each event what most spoke for its prediction, before it was learned."""
     if isinstance(learner, BatchLearner) and getattr(learner.model, "tells_reasons", False):
         return learner.step(batch, learn, most)
-    told = _Told(most)
-    for i, x in enumerate(batch.rows()):
-        found = _looked_at(learner, x)
-        told.add(i, learner.step(batch.part(i, i + 1), learn), found)
-    return told.answers(batch, len(learner.classes))
+    return _explained(learner, batch, lambda part: learner.step(part, learn), most)
 
 
 def late_step_with_reasons(late: LateLearning, batch: Batch, most: int) -> tuple[Answers, Joined]:
     """The same where labels come by themselves: those that come before an event are learned before it is looked at."""
-    told, joined, asked, rows = _Told(most), list[Joined](), list[int](), batch.rows()
-    for part, i in _one_by_one(batch):
-        found = None if i is None else _looked_at(late.learner, rows[i])
+    joined, asked, taken = list[Joined](), list[int](), 0
+
+    def step(part: Batch) -> Answers:
+        nonlocal taken
         answers, met = late.step(part)
         joined.append(met)
-        if i is not None:
-            asked += [len(told.parts)] * len(late.asked)
-            told.add(i, answers, found)
+        asked.extend([taken] * len(late.asked))
+        taken += len(answers.batch)
+        return answers
+
+    answers = _explained(late.learner, batch, step, most)
     late.asked = np.array(asked, np.int64)
-    return told.answers(batch, len(late.learner.classes)), Joined.of(joined, N_ORIGINS)
+    return answers, Joined.of(joined, N_ORIGINS)
+
+
+def _explained(learner: Learner, batch: Batch, step: Callable[[Batch], Answers], most: int) -> Answers:
+    """Answers to events one by one, over all classes that are known by now, with so many reasons each at most."""
+    parts, reasons, bad, rows = list[Answers](), list[list[dict[str, Any]] | None](), dict[int, str](), batch.rows()
+    for part, i in _one_by_one(batch):
+        found = None if i is None else _looked_at(learner, rows[i])
+        answers = step(part)
+        if i is not None and answers.batch.rejected:
+            bad[i] = answers.batch.rejected[-1].reason
+        elif i is not None:
+            parts.append(answers)
+            reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, most))
+    codes, scores = (np.array([getattr(part, name)[0] for part in parts]) for name in ("codes", "scores"))
+    names, n_classes = ("proba", "members", "decisions", "alarms"), len(learner.classes)
+    others = {name: together([getattr(part, name) for part in parts], n_classes) for name in names}
+    known = batch.without(bad), codes.astype(np.int64), scores.astype(np.float64)
+    return Answers(*known, **others, reasons=reasons)
 
 
 def _looked_at(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
@@ -65,43 +80,6 @@ def _looked_at(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
         return reasons_for(learner, x)
     except Exception:  # an event that the model cannot take is set aside by its step, which says why
         return None
-
-
-class _Told:
-    """Answers to single events, with their reasons.
-
-    Parameters
-    ----------
-    most
-        So many reasons each, at most.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.parts: list[Answers] = []
-        self._reasons: list[list[dict[str, Any]] | None] = []
-        self._bad: dict[int, str] = {}
-
-    def add(self, i: int, answers: Answers, found: Reasons | None) -> None:
-        """Take the answer to event i of the batch, or why there is none."""
-        if answers.batch.rejected:
-            self._bad[i] = answers.batch.rejected[-1].reason
-            return
-        self.parts.append(answers)
-        self._reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, self._most))
-
-    def answers(self, batch: Batch, n_classes: int) -> Answers:
-        """All of them together, over all classes that are known by now."""
-        codes, scores = (np.array([getattr(part, name)[0] for part in self.parts]) for name in ("codes", "scores"))
-        proba, members = (
-            _wide([getattr(part, name) for part in self.parts], n_classes) for name in ("proba", "members")
-        )
-        decided = Decided(
-            None if members is None else members.astype(np.bool_),
-            *(_in_turn([getattr(part, name) for part in self.parts]) for name in ("decisions", "alarms")),
-        )
-        known = codes.astype(np.int64), scores.astype(np.float64), proba
-        return with_decided(Answers(batch.without(self._bad), *known, reasons=self._reasons), decided)
 
 
 def _one_by_one(batch: Batch) -> Iterator[tuple[Batch, int | None]]:
@@ -120,19 +98,3 @@ def _told(reasons: Reasons, most: int) -> list[dict[str, Any]]:
     return [
         {"feature": feature(one.feature), "value": one.value, "adds": one.adds} for one in reasons.contributions[:most]
     ]
-
-
-def _wide(rows: list[NDArray[np.float64] | None], n_classes: int) -> NDArray[np.float64] | None:
-    """Probabilities of single events as rows over all classes that are known by now."""
-    if not rows or any(row is None for row in rows):
-        return None
-    found = np.zeros((len(rows), n_classes))
-    for i, row in enumerate(rows):
-        if row is not None:
-            found[i, : row.shape[1]] = row[0]
-    return found
-
-
-def _in_turn(parts: list[Any]) -> Any:
-    """Values of single events as one array; None where there are none."""
-    return None if not parts or parts[0] is None else np.concatenate(parts)

@@ -10,7 +10,7 @@ from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import QUANTILES
-from streamsvm.run.measures import TIMED, Figures, Ranked
+from streamsvm.run.measures import TIMED
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import span
 from streamsvm.run.standing import Report
@@ -129,90 +129,57 @@ def _measures(report: Report, scores: Scores) -> list[str]:
 
 
 def _probabilities(metrics: Metrics) -> list[str]:
-    """How good probabilities were, and what was decided by them, over all and of late."""
-    measures = metrics.measures
-    overall, late = measures.overall, measures.of_late
+    """How good probabilities were, and what was decided by them, over all and recently."""
+    overall, recent, classes = metrics.figures(), metrics.figures(recent=True), metrics.ranked()
+    of = f"of {shown(classes[0][0])}; " if len(classes) == 1 else "in the mean over classes; "
     lines = []
-    if overall.log_loss == overall.log_loss:
-        lines += [
-            f"log loss           {overall.log_loss:.4f}   recently {late.log_loss:.4f}",
-            f"Brier score        {overall.brier:.4f}   recently {late.brier:.4f}",
-        ]
-    if (error := measures.reliability.error) == error:
-        lines.append(f"calibration error  {error:.4f}   recently {measures.recent_reliability.error:.4f}")
-    lines += _ranked(metrics)
-    if overall.coverage == overall.coverage:
-        lines.append(
-            f"coverage           {overall.coverage:.4f}   by sets of {overall.size:.2f} labels in the mean; recently "
-            f"{late.coverage:.4f}, {late.size:.2f}"
-        )
-    if overall.cost == overall.cost:
-        lines.append(f"cost               {overall.cost:.4f}   of an event; recently {late.cost:.4f}")
-    if overall.alarms == overall.alarms:
-        lines += [
-            f"alarms             {overall.alarms:.4f}   of events with a label; recently {late.alarms:.4f}",
-            f"  precision        {overall.precision:.4f}   recently {late.precision:.4f}",
-            f"  recall           {overall.recall:.4f}   recently {late.recall:.4f}",
-        ]
+    for name, title, what in (
+        ("log_loss", "log loss", ""),
+        ("brier", "Brier score", ""),
+        ("calibration_error", "calibration error", ""),
+        ("roc_auc", "ROC AUC", of),
+        ("average_precision", "average precision", of),
+        ("recall_at_alarms", "", ""),
+        ("coverage", "coverage", f"by sets of {overall['size']:.2f} labels in the mean; "),
+        ("cost", "cost", "of an event; "),
+        ("alarms", "alarms", "of events with a label; "),
+        ("precision", "  precision", ""),
+        ("recall", "  recall", ""),
+    ):
+        value = overall[name]
+        if isinstance(value, dict):
+            shares = [f"{one:.3f} at {float(share):.0%} of alarms" for share, one in value.items() if one == one]
+            lines += [f"  recall           {', '.join(shares)}"] if shares else []
+        elif value == value:
+            size = f", {recent['size']:.2f}" if name == "coverage" else ""
+            lines.append(f"{title:18} {value:.4f}   {what}recently {recent[name]:.4f}{size}")
     return lines
-
-
-def _ranked(metrics: Metrics) -> list[str]:
-    """How well classes are ranked."""
-    classes, ranking = metrics.ranked(), metrics.measures.ranking
-    codes = [code for _, code in classes]
-    found, late = Ranked.of(ranking, codes), Ranked.of(ranking, codes, ranking.of_late())
-    if found.roc_auc != found.roc_auc:
-        return []
-    of = f"of {shown(classes[0][0])}" if len(classes) == 1 else "in the mean over classes"
-    recall = ", ".join(f"{value:.3f} at {share:.0%} of alarms" for share, value in found.recall.items())
-    return [
-        f"ROC AUC            {found.roc_auc:.4f}   {of}; recently {late.roc_auc:.4f}",
-        f"average precision  {found.average_precision:.4f}   {of}; recently {late.average_precision:.4f}",
-        f"  recall           {recall}",
-    ]
 
 
 def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
     """The same for programs, and over time; None where no probability was known."""
-    measures = metrics.measures
+    measures, ranking = metrics.measures, metrics.measures.ranking
     if measures.is_empty:
         return None
-    classes, ranking = metrics.ranked(), metrics.measures.ranking
+    classes = metrics.ranked()
     codes = [code for _, code in classes]
-    whole = _figures_of(measures.overall, measures.reliability.error, Ranked.of(ranking, codes))
-    spans = [_ranked_figures(Ranked.of(ranking, codes, span)) for span in ranking.spans] if codes else []
-    return whole | {
-        "recent": _figures_of(
-            measures.of_late, measures.recent_reliability.error, Ranked.of(ranking, codes, ranking.of_late())
-        ),
-        "classes": [
-            {"label": encode_label(label), **_ranked_figures(Ranked.of(ranking, [code]))} for label, code in classes
-        ],
+    return _plain(metrics.figures()) | {
+        "recent": _plain(metrics.figures(recent=True)),
+        "classes": [{"label": encode_label(label), **_plain(ranking.figures([code]))} for label, code in classes],
         "reliability": [
             {"probability": p, "right": right, "events": n} for p, right, n in measures.reliability.points()
         ],
         "over_time": {
             "span": ranking.width,
-            "ranking": spans,
+            "ranking": [_plain(ranking.figures(codes, span)) for span in ranking.spans] if codes else [],
             **{name: _points(*measures.windowed(name, *of)) for name, of in TIMED.items()},
         },
     }
 
 
-def _figures_of(found: Figures, error: float, ranked: Ranked) -> dict[str, Any]:
-    figures = {name: _figure(value) for name, value in asdict(found).items()}
-    return figures | {"calibration_error": _figure(error)} | _ranked_figures(ranked)
-
-
-def _ranked_figures(found: Ranked) -> dict[str, Any]:
-    """How well classes are ranked, for JSON."""
-    return {
-        "roc_auc": _figure(found.roc_auc),
-        "roc_auc_error": _figure(found.error),
-        "average_precision": _figure(found.average_precision),
-        "recall_at_alarms": {f"{share:g}": _figure(value) for share, value in found.recall.items()},
-    }
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """Figures for JSON: None where there is none."""
+    return {name: _plain(value) if isinstance(value, dict) else _figure(value) for name, value in found.items()}
 
 
 def _points(ends: Any, values: Any) -> list[list[float]]:

@@ -6,17 +6,16 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from connectors.begun import Begun
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.events import Acknowledged, Batch, Declaring, Lagging, Noticing, Position, Sink, Source
+from connectors.events import Acknowledged, Batch, Declaring, Lagging, Position, Sink, Source
 from connectors.joined import JoinedSource
 from streamsvm.core.clock import compile_seconds, working_time
-from streamsvm.labels import twin_notices
 from streamsvm.models.archive import DAMAGED, check_replaced
-from streamsvm.run.abilities import Categorical, Insight, Persistent, Refits, notices_of
+from streamsvm.run.abilities import Categorical, Refits, check_names, check_persistence, class_path, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions
 from streamsvm.run.errors import RunError, SetupError
@@ -28,7 +27,7 @@ from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
 from streamsvm.run.outputs import Outputs, prediction_table
 from streamsvm.run.standing import Observer, Report
-from streamsvm.run.steps import LateStep, PlainStep
+from streamsvm.run.steps import LateStep, PlainStep, with_labels
 from streamsvm.run.wanted import LateSettings, Wanted
 
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
@@ -110,6 +109,8 @@ class Runner:
         started: float | None = None,
     ) -> None:
         self.model, self.source = model, source
+        self._joined = source if isinstance(source, JoinedSource) else None
+        self._parts = [source] if self._joined is None else [self._joined.events, self._joined.labels]
         sinks = {"out": out, "rejected": rejected, "joined": joined, "requests": requests}
         self._outputs = Outputs(sinks, self._in_streams)
         self.sinks = self._outputs.sinks
@@ -152,7 +153,7 @@ class Runner:
     @property
     def waits_for(self) -> str:
         """What the run is doing now: model, streams, or brokers where these are live; empty once it has ended well."""
-        is_live = self._outputs.is_live or any(isinstance(part, Lagging) for part in _parts(self.source))
+        is_live = self._outputs.is_live or any(isinstance(part, Lagging) for part in self._parts)
         return "brokers" if is_live and self._waits_for == "streams" else self._waits_for
 
     def run(self) -> Report:
@@ -220,15 +221,15 @@ class Runner:
         return self.report.metrics.taken >= self.max_events
 
     def _over(self) -> bool:
-        if self._has_all and not isinstance(self.source, JoinedSource):  # which ends by itself, with the last labels
+        if self._has_all and self._joined is None:  # which ends by itself, with the last labels
             self.report.ended = "max-events"
         elif self._stopping:
             self.report.ended = "stopped"
         return bool(self.report.ended)
 
     def _limit_source(self) -> None:
-        if isinstance(self.source, JoinedSource):
-            self.source.most = self.max_events - self.report.metrics.taken
+        if self._joined is not None:
+            self._joined.most = self.max_events - self.report.metrics.taken
 
     def _take(self, batch: Batch) -> None:
         rest, begun = self._begun.split(batch)
@@ -247,7 +248,7 @@ class Runner:
         """Process a batch. Where batches are cut by how events come, the model is also looked at within it, as soon as
         that is due: a run that was killed and resumed looks at the same events.
         """
-        while any(isinstance(part, Lagging) or part.fraction is None for part in _parts(self.source)):
+        while any(isinstance(part, Lagging) or part.fraction is None for part in self._parts):
             n = self.report.history.due - self.report.metrics.taken
             if not batch.reaches_beyond(n):
                 break
@@ -267,7 +268,7 @@ class Runner:
             self._is_unknown = False
             self._introduce(batch)
         size, before = len(batch), working_time()
-        answers = report.answers = self._step.take(_with_labels(batch))
+        answers = report.answers = self._step.take(with_labels(batch))
         report.learner_seconds += working_time() - before
         kept = answers.batch
         report.events += size
@@ -304,18 +305,8 @@ class Runner:
 
     def _look(self) -> None:
         """Note what the model has come to."""
-        report, metrics = self.report, self.report.metrics
-        found = Insight.of(self.model)
-        report.relevance, report.leaders, report.autocorrelation = found.relevance, found.leaders, found.autocorrelation
-        report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
-        report.notices = notices_of(self.model) + report.source_notices
-        if not isinstance(self.model, Noticing):
-            report.notices += twin_notices(self._learner.classes)
-        report.notices += self._notes.texts
-        if report.late is not None and report.late.key_notice:
-            report.notices.append(report.late.key_notice)
-        report.history.end(self.model, metrics.judged, metrics.labels, metrics.seen.tolist())
-        report.rejected = self._outputs.name_of("rejected")  # it may have had to take another
+        self.report.rejected = self._outputs.name_of("rejected")  # it may have had to take another
+        self.report.look(self.model, self.source, self._notes.texts)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
@@ -434,60 +425,3 @@ class Runner:
 def run(model: Any, source: Source, **options: Any) -> Report:
     """Run a model over a source; the options are those of `Runner`."""
     return Runner(model, source, **options).run()
-
-
-def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
-    """Refuse what cannot be kept: only classifiers that give their state as plain arrays are, nothing is pickled."""
-    asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
-    if asked and not isinstance(model, Persistent):
-        raise SetupError(
-            f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
-            f"leave out {asked}, or use a model of this package such as --model blend"
-        )
-    if asked:
-        try:
-            model.state()
-        except TypeError as error:
-            raise SetupError(f"{asked}: {error}") from error
-
-
-def check_names(model: Any, batch: Batch) -> None:
-    """Refuse events without a single feature that the model has learned; warn where few are known.
-
-    Raises
-    ------
-    RunError
-        Where none is known.
-    """
-    from streamsvm.features.names import FeatureMismatchError
-    from streamsvm.models.saved import innermost
-
-    try:
-        getattr(innermost(model), "check_names", _accept)(batch.features or batch.rows())
-    except FeatureMismatchError as error:
-        raise RunError(str(error)) from error
-
-
-def _accept(_: Any) -> None:
-    """Of a model that does not tell, nothing is refused."""
-
-
-def class_path(model: Any) -> str:
-    """The dotted path of a model's class."""
-    return f"{type(model).__module__}.{type(model).__qualname__}"
-
-
-def _parts(source: Source) -> list[Source]:
-    """The streams that are read: a source, or those of events and of labels."""
-    return [source.events, source.labels] if isinstance(source, JoinedSource) else [source]
-
-
-def _with_labels(batch: Batch) -> Batch:
-    """The batch without events whose label is none, such as a list in JSON."""
-    try:
-        set(batch.labels)
-    except TypeError:
-        labels = enumerate(batch.labels)
-        kinds = {i: type(label).__name__ for i, label in labels if not isinstance(label, Hashable)}
-        return batch.without({i: f"the label is a {kind}, not one value" for i, kind in kinds.items()})
-    return batch

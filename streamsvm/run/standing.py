@@ -6,8 +6,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from connectors.events import Rejected
-from streamsvm.run.abilities import Refits
+from connectors.events import Noticing, Rejected, Source
+from streamsvm.labels import twin_notices
+from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning
@@ -109,6 +110,27 @@ class Report:
         if since is None:
             since = falls[-1].judged if falls else self.metrics.judged // 2
         return since, self.history.changes(since)
+
+    def look(self, model: Any, source: Source, notes: Sequence[str]) -> None:
+        """Note what the model has come to.
+
+        Parameters
+        ----------
+        model, source
+            These at the end.
+        notes
+            What the run has warned of.
+        """
+        found, metrics = Insight.of(model), self.metrics
+        self.relevance, self.leaders, self.autocorrelation = found.relevance, found.leaders, found.autocorrelation
+        self.refits, self.source_notices = Refits.of(model), notices_of(source)
+        self.notices = notices_of(model) + self.source_notices
+        if not isinstance(model, Noticing) and self.learner is not None:
+            self.notices += twin_notices(self.learner.classes)
+        self.notices += notes
+        if self.late is not None and self.late.key_notice:
+            self.notices.append(self.late.key_notice)
+        self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 
     @property
     def mostly_rejected(self) -> bool:

@@ -21,7 +21,7 @@ from connectors.registry import is_place
 from connectors.results import is_replaceable
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL
-from streamsvm.run.abilities import Batched, Categorical
+from streamsvm.run.abilities import Batched, Categorical, check_names, check_persistence
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_label, check_source, check_writable
 from streamsvm.run.classifiers import build_classifier, with_refits
@@ -32,7 +32,7 @@ from streamsvm.run.locks import held
 from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary
-from streamsvm.run.runner import Runner, check_names, check_persistence
+from streamsvm.run.runner import Runner
 from streamsvm.run.standing import Observer, Report, observe_all
 
 _SLOW_EVENTS = 256  # at once, for what takes its time over each
@@ -266,7 +266,7 @@ def _check_known(config: RunConfig, model: Any) -> None:
     if not (config.load and config.urls["source"].is_file):
         return
     with _looked_into(config, model) as source:
-        batch = next(iter(source.events if isinstance(source, JoinedSource) else source), None)
+        batch = next(iter(_events(source)), None)
         if batch is not None and len(batch):
             try:
                 check_names(model, batch)
@@ -308,6 +308,11 @@ def _opened_joined(config: RunConfig, given: dict[str, Any]) -> JoinedSource:
     return JoinedSource(events, labels)
 
 
+def _events(source: Source) -> Source:
+    """The stream of events."""
+    return source.events if isinstance(source, JoinedSource) else source
+
+
 def _fitting(url: Url, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
     """The options of a stream of two, of which those of live streams are for those of their kind alone."""
     live = {"follow"} if url.kind is None else {"until_end", "patience"}
@@ -323,11 +328,10 @@ def _opened_sinks(
 ) -> dict[str, Sink]:
     """The sinks by their roles; for rejected events by default a file that is made when the first one comes."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists, "overwrite": config.overwrite}
-    is_joined = isinstance(source, JoinedSource)
     if checkpoint is not None:
-        kept |= {"source": source.events if isinstance(source, JoinedSource) else source, "fresh": checkpoint.fresh}
+        kept |= {"source": _events(source), "fresh": checkpoint.fresh}
     # Of two streams, labels find their events in an order of its own, and what is rejected comes from both.
-    unordered = {"distinct": PLACES if checkpoint is not None and is_joined else ()}
+    unordered = {"distinct": PLACES if checkpoint is not None and config.label_source else ()}
     sinks: dict[str, Sink] = {}
     for role in ("out", "joined", "requests", "rejected"):
         if (url := config.urls.get(role)) is not None:

@@ -6,7 +6,7 @@ of what is beside predictions, `state` and `restore` are for checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,3 +135,14 @@ class LateStep:
         self.late.restore(states.get("late", ({}, {})))
         if "decisions" in states:
             self._decisions.restore(states["decisions"])
+
+
+def with_labels(batch: Batch) -> Batch:
+    """The batch without events whose label is none, such as a list in JSON."""
+    try:
+        set(batch.labels)
+    except TypeError:
+        labels = enumerate(batch.labels)
+        kinds = {i: type(label).__name__ for i, label in labels if not isinstance(label, Hashable)}
+        return batch.without({i: f"the label is a {kind}, not one value" for i, kind in kinds.items()})
+    return batch

@@ -1,5 +1,25 @@
 from __future__ import annotations
 
-from tests.kafka.conftest import broker, run, secured, started, topic
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-__all__ = ["broker", "run", "secured", "started", "topic"]
+import pytest
+
+from tests.commands import completed
+from tests.kafka.conftest import broker, secured, started, topic
+
+__all__ = ["broker", "secured", "started", "topic"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a worker to its end."""
+
+    def call(
+        *arguments: Any, cwd: Path = tmp_path, timeout: float = 60, **how: Any
+    ) -> subprocess.CompletedProcess[str]:
+        return completed("per-key", *arguments, cwd=cwd, timeout=timeout, **how)
+
+    return call

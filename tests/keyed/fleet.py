@@ -145,7 +145,7 @@ class Worker:
         self.starts += 1
         log = self.folder / "log"
         files = {"stdout": log, "stderr": log}
-        self._process = Command("run", *self._arguments, cwd=self.folder, prepare=self._prepare, **files)
+        self._process = Command("per-key", *self._arguments, cwd=self.folder, prepare=self._prepare, **files)
 
     def tend(self) -> int | None:
         """Start it again where it has ended; with which code, if it did."""
@@ -177,7 +177,7 @@ class Worker:
 def arguments(address: str, source: str, out: str, rejected: str, group: str) -> list[str]:
     """What workers are started with."""
     url = f"kafka://{address}/"
-    given = [url + source, "--per-key", FIELD, "--group", group, "--label", LABEL, "--model", "cpm", "--quiet"]
+    given = [url + source, "--field", FIELD, "--group", group, "--label", LABEL, "--model", "cpm", "--quiet"]
     return [*given, "--out", url + out, "--rejected", url + rejected, "--checkpoint", "state"]
 
 

@@ -453,19 +453,19 @@ def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
 
 
 REFUSED = {
-    "--per-key customer --group g --label y --join order": "--join needs --label-source",
-    "--per-key customer --group g --label y --label-source kafka://127.0.0.1:1/l": "--label-source needs --join NAME",
-    "--per-key customer --group g --label y --parent no.svm": "--parent no.svm: ",
-    "--per-key customer --group g --label y --checkpoint-seconds 60": "--checkpoint-seconds 60: at most 10",
-    "--per-key customer --label y": "--per-key customer needs --group NAME",
-    "--per-key customer --group g": "--per-key needs --label NAME",
-    "--group g --label y": "--group needs --per-key FIELD",
-    "--per-key customer --group g --label y --refit trees": "--refit is not for runs with --per-key",
-    "--per-key customer --group g --label y --save m.svm": "--save is not for runs with --per-key",
-    "--per-key y --group g --label y": "--label y: is the field of --per-key",
-    "--per-key customer --group g --label y --out a.csv": "--out a.csv: must be a Kafka topic",
-    "--per-key customer --group g --label y --out kafka://other:1/p": "other brokers than SOURCE has",
-    "--per-key customer --group g --label y --model river.naive_bayes.GaussianNB": "--per-key: ",
+    "--field customer --group g --label y --join order": "--join needs --label-source",
+    "--field customer --group g --label y --label-source kafka://127.0.0.1:1/l": "--label-source needs --join NAME",
+    "--field customer --group g --label y --parent no.svm": "--parent no.svm: ",
+    "--field customer --group g --label y --checkpoint-seconds 60": "--checkpoint-seconds 60: at most 10",
+    "--field customer --label y": "--group NAME is missing",
+    "--field customer --group g": "--label NAME is missing",
+    "--group g --label y": "--field FIELD is missing",
+    "--field customer --group g --label y --refit trees": "unrecognized arguments: --refit",
+    "--field customer --group g --label y --save m.svm": "unrecognized arguments: --save",
+    "--field y --group g --label y": "--label y: is --field too",
+    "--field customer --group g --label y --out a.csv": "--out a.csv: must be a Kafka topic",
+    "--field customer --group g --label y --out kafka://other:1/p": "other brokers than SOURCE has",
+    "--field customer --group g --label y --model river.naive_bayes.GaussianNB": "per-key: ",
 }
 
 
@@ -477,7 +477,7 @@ def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, ru
 
 
 def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(run):
-    given = ["--per-key", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    given = ["--field", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
     with socket.create_server(("0.0.0.0", 0)) as taken:
         done = run("kafka://127.0.0.1:1/events", *given, "--metrics-port", taken.getsockname()[1])
     assert done.returncode == 2
@@ -485,7 +485,7 @@ def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(run):
 
 
 def test_brokers_that_are_not_there_may_be_there_later(run):
-    given = ["--per-key", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    given = ["--field", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
     done = run("kafka://127.0.0.1:1/events", *given, prepare=hurried)
     assert done.returncode == 75
     assert "no broker answers" in done.stderr

@@ -200,6 +200,9 @@ def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert "accuracy 0." in result.stderr
     result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    (tmp_path / "c.toml").write_text("quiet = true\nlog-every = 0.01\n")
+    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--config", "c.toml")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process: Any, tmp_path: Path) -> None:
@@ -566,6 +569,14 @@ def test_help_and_version(streamsvm: Streamsvm) -> None:
     text = streamsvm("run", "--help").stdout
     for group in ("stream:", "model:", "results:", "checkpoint:", "reports:"):
         assert f"\n{group}\n" in text
+
+
+def test_help_without_docstrings_names_the_options() -> None:
+    asked = [sys.executable, "-OO", "-m", "streamsvm", "run", "--help"]
+    done = subprocess.run(asked, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    assert "\nstream:\n" in done.stdout
+    assert "--label" in done.stdout
+    assert "Options(" not in done.stdout
 
 
 @pytest.mark.slow

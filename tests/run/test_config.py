@@ -49,7 +49,6 @@ def test_a_text_means_what_a_value_means(text: dict[str, Any], value: dict[str, 
         ({"fresh": True}, "--fresh needs --checkpoint DIR"),
         ({"wait": 3.0}, "--wait needs --label-source: say where labels come from"),
         ({"model": GaussianNB(), "params": {"x": 1}}, "leave out params and effort"),
-        ({"per_key": "customer"}, "--per-key customer: "),
         ({"source": None}, "no SOURCE is given, which these settings are for"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from streamsvm.run.measures import UNIT, Measures, Ranked, Ranking, Reliability
+from streamsvm.run.measures import UNIT, Measures, Ranking, Reliability
 from streamsvm.run.metrics import Metrics
 
 
@@ -93,15 +93,17 @@ def test_ranking_over_time_notices_when_a_class_is_no_longer_found() -> None:
     assert len(areas) <= 16
     assert min(areas[:4]) > 0.8
     assert max(areas[-4:]) < 0.2
-    assert Ranked.of(ranking, [1], ranking.of_late()).roc_auc < 0.2
+    assert ranking.figures([1], ranking.of_late())["roc_auc"] < 0.2
 
 
 def test_more_classes_than_are_ranked_are_not() -> None:
     truth, proba = predictions(500, 9)
     ranking = measured(truth, proba, (100, 130)).ranking
     assert ranking.spans == []
-    assert math.isnan(Ranked.of(ranking, [0]).roc_auc)
-    assert Ranking.from_state(*ranking.state()).n_classes == 9
+    assert math.isnan(ranking.figures([0])["roc_auc"])
+    again = Ranking()
+    again.restore(*ranking.state())
+    assert again.n_classes == 9
 
 
 def test_events_without_probabilities_count_for_nothing_but_what_is_known() -> None:

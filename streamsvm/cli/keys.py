@@ -1,0 +1,52 @@
+"""The settings of workers that have a model for each key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from streamsvm.run.config import RunConfig, Span
+
+
+@dataclass(kw_only=True)
+class KeyOptions:
+    r"""A model for each key.
+
+    Each customer, machine or sensor has a model of its own, which predicts its events and learns from them. Started
+    on as many machines as one likes: the workers of a group share the partitions of a Kafka topic, by Quix Streams
+    (extra `quix`), and each event is predicted exactly once whoever of them dies or comes.
+
+    Parameters
+    ----------
+    field : FIELD
+        The field of an event with its key, which is that in Kafka too.
+    group : NAME
+        The group of workers, by which all goes that is kept of the keys.
+    repartition
+        The topic has other keys in Kafka: send events through a topic in which they have theirs.
+    parent : FILE
+        What a key begins from, beside which its own model is heard: a model of all keys that a run saved, or learn
+        for one that each worker learns beside the keys, from nothing.
+    forget_after : TIME
+        A key that had no event for so long, in event time, as 90d, begins anew; after twice that it is removed.
+    """
+
+    field: str | None = None
+    group: str | None = None
+    repartition: bool = False
+    parent: str | None = None
+    forget_after: Span | None = None
+
+
+@dataclass(kw_only=True)
+class KeyConfig(RunConfig, KeyOptions):
+    """The settings of a worker."""
+
+    takes: ClassVar[frozenset[str] | None] = frozenset(
+        (
+            *("field", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
+            *("source", "label", "time", "time_unit", "time_format", "ignore", "until_end"),
+            *("model", "effort", "params", "out", "rejected"),
+            *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
+        )
+    )
