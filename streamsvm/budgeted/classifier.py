@@ -367,7 +367,7 @@ class BSGDClassifier(base.OnlineClassifier):
         self._event(self._rows, b"", PREDICT, 1.0)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
-        return nearest_vectors(self._state, self._rows, self._rows, self._space, self._answers, n, weights)
+        return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.answers, n, weights)
 
     def _new_explainer(self) -> Explainer:
         from streamsvm.online.explainer import Explainer  # what is compiled for it is, where it is asked for

@@ -374,7 +374,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _test_packed(self, code: int) -> int:
         if self._event(self._rows, b"", code, 1.0) < 0:
             return -2
-        best = int(self._proba[: len(self._codes)].argmax())
+        best = int(self._proba[: len(self.labels.codes)].argmax())
         return best if self._proba[best] > 0.0 else -1
 
     def _run_request(self, request: State) -> None:
@@ -551,7 +551,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         heads = member.heads
         weights = (heads.weight + 1e-6) * heads.scale / heads.rate
         rows = self._state.ranks if kind.on_ranks else self._rows
-        return nearest_vectors(member, rows, self._rows, self._space, self._answers, n, weights)
+        return nearest_vectors(member, rows, self._rows, self._space, self.labels.answers, n, weights)
 
     @property
     def autocorrelation_trust(self) -> float:
@@ -593,7 +593,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}
 
     def _shares_of_classes(self) -> dict[Any, float]:
-        counts = self._state.frequencies[: len(self._codes)]
+        counts = self._state.frequencies[: len(self.labels.codes)]
         total = float(counts.sum())
         return {} if len(counts) > losses.FEW or not total else dict(zip(self.classes_, counts / total, strict=True))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from connectors.held import Coded, numbers_of
+from connectors.held import numbers_of
 from connectors.notices import Notice, grouped
 from streamsvm.adjusting import Adjustable, Setting, check_mutable
 from streamsvm.core.entry_points import Entry
@@ -29,15 +29,8 @@ from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.frames import like, weight_of, weights_of
 from streamsvm.features.space import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
-from streamsvm.label_order import LabelOrder
 from streamsvm.labels import (
-    are_measured,
-    as_label,
-    check_label,
     coded_labels,
-    is_label,
-    new_label_notice,
-    twin_notices,
     unhashable,
 )
 from streamsvm.locks import LearnerLock, locked
@@ -47,6 +40,7 @@ from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online import driver
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.calibration import noise_of
+from streamsvm.online.classes import Classes, are_labels
 from streamsvm.online.requests import REQUEST
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
@@ -55,8 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Where so many classes come with fewer than twice as many events, the label looks like an identifier.
-MANY_CLASSES = 250
 # Memory begins with room for so many events.
 FIRST_ROOM = 4
 _NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
@@ -183,10 +175,8 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         if "_lock" not in self.__dict__:
             self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
-        self._codes: dict[Hashable, int] = {}
-        self._many_classes_at, self._order_notice = 0, ""
+        self.labels = Classes()
         self._first = FirstRows()
-        self._answers: list[Any] = [None]
         prepare(self._entries())
         self._n_prepared = 0
         self._sets = AllSets()
@@ -196,7 +186,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     @property
     def classes_(self) -> list[Any]:
         """The labels learned, in order of first arrival."""
-        return self._answers[:-1]
+        return self.labels.answers[:-1]
 
     @property
     def n_events_learned(self) -> int:
@@ -268,15 +258,13 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _shares_of_classes(self) -> dict[Any, float]:
         """How often each class came."""
-        counts = self._state.classes.learned[: len(self._codes)].tolist()
+        counts = self._state.classes.learned[: len(self.labels.codes)].tolist()
         return dict(zip(self.classes_, counts, strict=True))
 
     @property
     def notices(self) -> list[str]:
         """What it has warned of, once each: features left out, and labels that look like mistakes."""
-        doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
-        doubts += [self._order_notice] if self._order_notice else []
-        return self._space.notices() + doubts + twin_notices(self.classes_)
+        return self._space.notices() + self.labels.notices
 
     @locked
     def keep_categories(self, names: Sequence[Hashable]) -> None:
@@ -329,7 +317,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _follow_sets(self) -> None:
         """Have sets asked, and taught, by the probabilities that events leave."""
-        self._rows.followed = self._sets.follow(self._proba[None, : len(self._codes)])
+        self._rows.followed = self._sets.follow(self._proba[None, : len(self.labels.codes)])
         self._rows.follow = follow_address() if self._sets else 0
 
     def _sets_began(self) -> None:
@@ -337,7 +325,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _grow(self) -> None:
         """See that there is capacity for all columns and classes known."""
-        n_columns, n_classes = len(self._space), len(self._codes)
+        n_columns, n_classes = len(self._space), len(self.labels.codes)
         if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
             columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
             self._capacity = (columns, max(self._capacity[1], capacity_for(n_classes)))
@@ -351,47 +339,21 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _code(self, label: Any) -> int:
         """The number of a class, which begins if it is new."""
-        code = self._codes.get(label)
+        code = self.labels.codes.get(label)
         if code is None:
-            label = as_label(label)
-            notice = new_label_notice(label, self._codes)
-            if notice is not None:
-                logger.warning("%s", notice)
-            code = len(self._codes)
-            self._codes[label] = code
-            self._answers.insert(code, label)
+            code = len(self.labels)
+            self.labels.add(label)
+            label = self.labels.answers[code]
             self._grow()
             self._weight_class(label, code)
             self._follow_sets()
         return code
 
-    def _check_class(self, label: Any) -> None:
-        """Refuse a label that is none, or of a class for which there is no room."""
-        check_label(label)
-        if len(self._codes) >= self.max_classes and label not in self._codes:
-            raise ValueError(self._no_room_for(label))
-
-    def _check_classes(self, X: Any, labels: Coded, learn: NDArray[np.bool_]) -> None:
-        """Refuse rows of classes for which there is no room, in order of their arrival."""
-        new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self._codes))
-        refused = set(new[max(self.max_classes - len(self._codes), 0) :])
-        if refused:
-            self._space.encode(X)  # rows with bad features are refused first: they begin no class
-            codes = [code for code, label in enumerate(labels.values) if label in refused]
-            rows = np.flatnonzero(np.isin(labels.codes, codes) & learn).tolist()
-            raise BadRows({row: self._no_room_for(labels[row]) for row in rows})
-
-    def _no_room_for(self, label: Any) -> str:
-        return (
-            f"the label begins another class, and `max_classes` allows {self.max_classes}: {label!r}; raise it, unless "
-            "labels are identifiers"
-        )
-
     def _share_names(self, other: OnlineClassifier) -> None:
         """Have the columns and labels of another learner of the same capacity, whatever the memory holds."""
         self._space, self._shares_space = other._space, True
-        self._codes, self._answers = dict(other._codes), list(other._answers)
-        self._n_prepared, self._many_classes_at = other._n_prepared, 0
+        self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
+        self.labels.many_at = 0
         self._follow_space()
 
     def _own_space(self) -> FeatureSpace:
@@ -410,14 +372,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         twin._share_names(self)
         return twin
 
-    def _doubt_labels(self, n_before: int, labels: Sequence[Any]) -> None:
-        """Warn where with these labels, the next to be learned, very many classes have come: there were n_before."""
-        if n_before < MANY_CLASSES <= len(self._codes):
-            n_learned = self.n_events_learned + 1 + labels.index(self._answers[MANY_CLASSES - 1])
-            if n_learned < 2 * MANY_CLASSES or are_measured(self._answers):
-                self._many_classes_at = n_learned
-                logger.warning("%s", _label_notice(n_learned))
-
     def _look_at_first(self, rows: EncodedRows) -> None:
         """Warn of what the first rows tell of their features; nothing once there were enough."""
         if self._first is not None and len(rows):
@@ -433,14 +387,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             self._own_space().notice(doubts)
         if self._first is None or self._first.is_full:
             self._first, self._learning = None, self._fast
-
-    def _doubt_order(self, codes: Ints) -> None:
-        """Warn where the first rows are sorted by their labels."""
-        order = LabelOrder()
-        order.take(codes)
-        self._order_notice = order.notice(self._answers)
-        if self._order_notice:
-            logger.warning("%s", self._order_notice)
 
     # One event ---------------------------------------------------------------------------------------------------
 
@@ -465,7 +411,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             a bad weight. Nothing has been learned then.
         """
         try:
-            code = self._codes.get(y)
+            code = self.labels.codes.get(y)
         except TypeError:
             raise unhashable(y) from None
         plain_length, pack, get, rows = self._learning
@@ -484,19 +430,19 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         """Learn any event."""
         w = weight_of(w)
         self._make_room(1)
-        self._check_class(y)
-        if self._first is not None and w == 1.0 and y in self._codes and self._pack(x):
+        self.labels.check(y, self.max_classes)
+        if self._first is not None and w == 1.0 and y in self.labels.codes and self._pack(x):
             values = self._row[: len(x)].copy()
-            if self._event(self._rows, b"", self._codes[y], 1.0) == 0:
+            if self._event(self._rows, b"", self.labels.codes[y], 1.0) == 0:
                 self._look_at_event(np.arange(len(x)), values)
                 return
         space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
             self._look_at_event(*entries)
-            n_classes = len(self._codes)
+            n_classes = len(self.labels.codes)
             code = self._code(y)
-            self._doubt_labels(n_classes, [y])
+            self.labels.doubt_number(n_classes, [y], self.n_events_learned)
             self._grow()
             self._list(*entries)
             self._event(self._rows, b"", code, w)
@@ -533,9 +479,9 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             else:
                 code = self._event(rows, packed, scaling.PREDICT, 1.0)
                 if code >= -1:
-                    return self._answers[code]
+                    return self.labels.answers[code]
         with self._lock:
-            return self._answers[self._predict(x, scaling.PREDICT)]
+            return self.labels.answers[self._predict(x, scaling.PREDICT)]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned, 0 to 1; empty as long as nothing has been.
@@ -560,13 +506,13 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
                 pass
             else:
                 if shares := self._event_proba(rows, packed):
-                    return dict(zip(self._answers, shares, strict=False))
+                    return dict(zip(self.labels.answers, shares, strict=False))
         with self._lock:
             if self._n_classes[()] == 0:
                 self._space.encode_event(x, learn=False)  # refuses what is no event
                 return {}
             *_, shares = self.answer_one(x)
-            return dict(zip(self._answers, shares, strict=False))
+            return dict(zip(self.labels.answers, shares, strict=False))
 
     @locked
     def predict_set_one(
@@ -597,11 +543,11 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             For a feature that is infinite, or neither number nor string nor None, and a coverage that is none.
         """
         sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
-        if not self._codes:
+        if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return set()
         self._predict(x, scaling.FOLLOW)
-        return sets.found(self._answers)
+        return sets.found(self.labels.answers)
 
     def answer_one(self, x: dict[Hashable, Any]) -> tuple[Any, float | None, Sequence[float]]:
         """The label that `predict_one` gives, its probability, and those over `classes_`, good until the next call.
@@ -615,7 +561,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         """
         code = self._predict(x)
         shares = self._shares[: self._n_classes[()]]
-        return self._answers[code], shares[code] if code >= 0 else None, shares
+        return self.labels.answers[code], shares[code] if code >= 0 else None, shares
 
     def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_proba`."""
@@ -707,7 +653,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             Where rows cannot be used.
         """
         codes, _, _ = self._run(self._space.encode(X))
-        return like(X, self._decode(codes))
+        return like(X, self.labels.decode(codes))
 
     @locked
     def proba_array(self, X: Any) -> Floats:
@@ -783,7 +729,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         """
         key = self._sets_asked(coverage, by_class)
         codes, probabilities, members = self._run_with_sets(*self._prepare(X, y, w, True), proba=proba, sets=key)
-        predicted = like(X, self._decode(codes))
+        predicted = like(X, self.labels.decode(codes))
         return answers(predicted, probabilities if proba else None, members)
 
     @locked
@@ -840,7 +786,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             rows, codes, weights = self._prepare(features, labels, None, True, complete=memories is None, whole=False)
         else:
             rows = self._space.encode(features)
-        n_classes = len(self._codes) if learn else int(self._state.n_classes)
+        n_classes = len(self.labels.codes) if learn else int(self._state.n_classes)
 
         def run() -> tuple[Any, ...]:
             n_proba = n_classes if proba else 0
@@ -865,7 +811,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         sets: Key | None = None,
     ) -> tuple[Ints, Floats, Members | None]:
         """Predict and learn rows as `_prepare` has them: classes, all probabilities, and the sets that are wanted."""
-        n_proba = len(self._codes) if proba or self._sets else 0
+        n_proba = len(self.labels.codes) if proba or self._sets else 0
         codes, _, shares = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba)
         return codes, shares, self._sets.run(shares, np.where(weights > 0.0, numbers, -1), sets)
 
@@ -879,20 +825,23 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         """
         labels = coded_labels(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
-        learn = (weights > 0.0) & _are_labels(labels, unlabelled)
-        is_known = all(map(self._codes.__contains__, labels.values))
+        learn = (weights > 0.0) & are_labels(labels, unlabelled)
+        is_known = all(map(self.labels.codes.__contains__, labels.values))
         if not is_known:
-            self._check_classes(X, labels, learn)
+            refused = self.labels.without_room(labels, learn, self.max_classes)
+            if refused:
+                self._space.encode(X)  # rows with bad features are refused first: they begin no class
+                raise BadRows(refused)
         rows = self._own_space().encode(X, learn, complete=complete)
         if not is_known:
-            n_classes, learned = len(self._codes), labels.take(learn)
+            n_classes, learned = len(self.labels.codes), labels.take(learn)
             for label in learned.different():
                 self._code(label)
-            self._doubt_labels(n_classes, learned)
-        numbers = numbers_of(labels, self._codes)
+            self.labels.doubt_number(n_classes, learned, self.n_events_learned)
+        numbers = numbers_of(labels, self.labels.codes)
         np.putmask(numbers, ~learn, -1)
         if whole and len(numbers) > 1 and self._rows.seen == 0:
-            self._doubt_order(numbers[learn])
+            self.labels.doubt_order(numbers[learn])
         if whole:
             self._look_at_first(rows)
         self._grow()
@@ -937,11 +886,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     def _run_request(self, request: State) -> None:
         prepare([driver.ENTRIES["run_rows"]])
         driver.run_rows(self._rows, request)
-
-    def _decode(self, codes: Ints) -> NDArray[Any]:
-        answers = np.empty(len(self._answers), object)
-        answers[:] = self._answers
-        return np.asarray(answers[codes])
 
     # Reasons -----------------------------------------------------------------------------------------------------
 
@@ -992,7 +936,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         explainer = self._explaining if self._state.n_classes > 1 else None
         if explainer is None:
             return super()._reasons(x, evaluations, label)
-        return explainer.explain(self, x, evaluations, self._codes.get(label, -1))
+        return explainer.explain(self, x, evaluations, self.labels.codes.get(label, -1))
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -1006,7 +950,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             Where a label or feature name is of a type that cannot be saved.
         """
         space = self._space
-        tight = self._new_state(len(space), len(self._codes))
+        tight = self._new_state(len(space), len(self.labels.codes))
         tight.take(self._state)
         header = {
             "class": type(self).__name__,
@@ -1021,7 +965,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             ],
             "quoted": [[encode_label(name), way] for name, way in space.quoted.items()],
             "noticed": grouped(space.noticed),
-            "many_classes_at": self._many_classes_at,
+            "many_classes_at": self.labels.many_at,
             "sets": self._sets.header(),
         }
         arrays = tight.saved() | {"is_indicator": np.array(space.is_indicator, bool)}
@@ -1037,15 +981,15 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
         self._restore_space(header, arrays["is_indicator"])
         self._first = None
-        self._many_classes_at = int(header["many_classes_at"])
-        self._restore_labels(decode_labels(header["classes"]))
-        self._capacity, self._room = (max(len(self._space), 1), max(len(self._codes), 1)), scaling.ROOM
-        state = self._new_state(len(self._space), len(self._codes))
+        self.labels = Classes(decode_labels(header["classes"]))
+        self.labels.many_at = int(header["many_classes_at"])
+        self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), scaling.ROOM
+        state = self._new_state(len(self._space), len(self.labels.codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
         check_names(arrays, {*state.names(), "is_indicator", *self._sets.arrays()})
         state.restore(arrays)
         self._accept(state)
-        if self._capacity != (len(self._space), len(self._codes)):
+        if self._capacity != (len(self._space), len(self.labels.codes)):
             tight, state = state, self._new_state(*self._capacity)
             state.take(tight)
         self._n_prepared = len(self._space)
@@ -1054,17 +998,11 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _accept(self, state: State) -> None:
         """Refuse a state that was put back and that no stream can have left; bring up to date what follows from it."""
-        if not 0 <= state.n_classes <= len(self._codes):
+        if not 0 <= state.n_classes <= len(self.labels.codes):
             raise ArchiveError("there are more classes than labels")
         check_statistics(state.rows, self._space)
         self._check_restored(state)
         self._refresh(state)
-
-    def _restore_labels(self, labels: Sequence[Any]) -> None:
-        """Take over the labels of an archive."""
-        for label in labels:
-            self._answers.insert(len(self._codes), label)
-            self._codes[label] = len(self._codes)
 
     def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
         """Take over the columns of an archive, and what is known of names that take none."""
@@ -1100,7 +1038,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             state = self._shared_state()
             state["_state"] = self._fresh_state()
             state["_state"].take(self._state)
-            state |= {name: copy(state[name]) for name in ("_codes", "_answers")}
+            state["labels"] = self.labels.copy()
             state["_sets"], state["_first"] = deepcopy(self._sets), deepcopy(self._first)
             state["_columns"] = tuple(map(copy, state["_columns"]))
             return state
@@ -1154,23 +1092,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._grow()
         adopt_statistics(scaler, self._rows)
-
-
-def _are_labels(labels: Coded, unlabelled: bool) -> NDArray[np.bool_]:
-    """Which labels name a class; unless `unlabelled`, all must."""
-    found = np.array(list(map(is_label, labels.values)), bool)[labels.codes]
-    if not (unlabelled or found.all()):
-        row = int(found.argmin())
-        kind = "None" if labels[row] is None else "NaN"
-        raise ValueError(f"the label of row {row} is {kind}: leave the row out, or use test_then_train")
-    return found
-
-
-def _label_notice(n_learned: int) -> str:
-    return (
-        f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes came with the first "
-        f"{n_learned} learned events; every class costs time and memory (is --label the right one?)"
-    )
 
 
 def _entry(name: str) -> Any:

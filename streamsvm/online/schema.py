@@ -18,17 +18,18 @@ from streamsvm.features.space import Recurrence
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.classes import Classes
 
 
 def extent(learner: OnlineClassifier) -> tuple[int, int, int]:
     """What changes with each new column or label, and each name that is left out from now on."""
     space = learner._space
-    return len(space.names), len(learner._codes), len(space.left_out)
+    return len(space.names), len(learner.labels), len(space.left_out)
 
 
 def knows(learner: OnlineClassifier, label: Any) -> bool:
     """Whether a label has come."""
-    return label in learner._codes
+    return label in learner.labels.codes
 
 
 def describe(learner: OnlineClassifier) -> bytes:
@@ -52,7 +53,7 @@ def with_schema(learner: OnlineClassifier, data: bytes, notices: Notices) -> Onl
     indicators[np.array(said["indicators"], np.intp)] = True
     learner._restore_space(header, indicators)
     learner._space.said = notices
-    learner._restore_labels(decode_labels(said["classes"]))
+    learner.labels = Classes(decode_labels(said["classes"]))
     learner._space.set_fast_path()
     learner._grow()
     for code, label in enumerate(learner.classes_):
@@ -92,9 +93,9 @@ def counts(learner: OnlineClassifier) -> bytes:
     A name stands there as its first column.
     """
     space = learner._space
-    if not (space.watched or space.n_refused or learner._many_classes_at):
+    if not (space.watched or space.n_refused or learner.labels.many_at):
         return b""
-    numbers = [space.n_refused, learner._many_classes_at]
+    numbers = [space.n_refused, learner.labels.many_at]
     for name, found in space.watched.items():
         numbers += [
             min(space._strings[name].values()),
@@ -110,12 +111,12 @@ def recall(learner: OnlineClassifier, counts: bytes) -> None:
     """Take over what is counted of columns."""
     space = learner._space
     if not counts:
-        if space.watched or space.n_refused or learner._many_classes_at:
+        if space.watched or space.n_refused or learner.labels.many_at:
             learner._own_space().recall(0, {})
-            learner._many_classes_at = 0
+            learner.labels.many_at = 0
         return
     numbers = np.frombuffer(counts, np.int64).tolist()
-    n_refused, learner._many_classes_at = numbers[:2]
+    n_refused, learner.labels.many_at = numbers[:2]
     watched, i = {}, 2
     while i < len(numbers):
         column, before, seen, n_again = numbers[i : i + 4]

@@ -239,7 +239,7 @@ class CPMClassifier(base.OnlineClassifier):
         n = len(labels)
         entries = rows.values, rows.columns, rows.indptr, rows.shared
         scaling.observe_rows(self._rows, *entries)
-        kernels.open_classes(self._state, len(self._codes))
+        kernels.open_classes(self._state, len(self.labels.codes))
         pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
         scaling.load_all(self._rows, *entries, *pairs)
         rng = np.array([seed], np.uint64)

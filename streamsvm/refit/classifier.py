@@ -385,7 +385,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         if not isinstance(y, Hashable):
             raise unhashable(y)
         with self._model._lock:
-            code = self._model._codes.get(y)
+            code = self._model.labels.codes.get(y)
             is_packed = code is not None and w == 1.0 and self._pack(x)
             if is_packed and self._model._first is not None:
                 n = self._model._space.plain_length
@@ -453,7 +453,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             return self._model.predict_one(x)
         with self._lock:
             code, _ = self._vote_on(x)
-            return self._model._answers[code]
+            return self._model.labels.answers[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned, 0 to 1; empty as long as nothing has been.
@@ -522,7 +522,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         sets: Key | None = None,
     ) -> tuple[Ints, Floats, Members | None]:
         """Predict and learn rows: the classes, all probabilities, and the sets that are wanted."""
-        n_proba = len(self._model._codes) if proba or self._sets else 0
+        n_proba = len(self._model.labels.codes) if proba or self._sets else 0
         found, _, shares = self._run(rows, codes, weights, times, predict, n_proba)
         return found, shares, self._sets.run(shares, np.where(weights > 0.0, codes, -1), sets)
 
@@ -546,7 +546,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             Where rows cannot be used.
         """
         codes, _, _ = self._run(self._model._space.encode(X))
-        return like(X, self._model._decode(codes))
+        return like(X, self._model.labels.decode(codes))
 
     @locked
     def proba_array(self, X: Any) -> Floats:
@@ -623,7 +623,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         event_times, key = _times(times, y), self._sets_asked(coverage, by_class)
         rows, codes, weights = self._model._prepare(X, y, w, True)
         found, shares, members = self._learn_rows(rows, codes, weights, event_times, proba=proba, sets=key)
-        predicted = like(X, self._model._decode(found))
+        predicted = like(X, self._model.labels.decode(found))
         return answers(predicted, shares if proba else None, members)
 
     @property
@@ -670,7 +670,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             rows, codes, weights = self._model._prepare(
                 features, labels, None, True, complete=memories is None, whole=False
             )
-            n_proba = len(self._model._codes) if proba else 0
+            n_proba = len(self._model.labels.codes) if proba else 0
             found = self._run(rows, codes, weights, event_times, n_proba=n_proba, late=late)
         else:
             n_proba = int(self._model._state.n_classes) if proba else 0
@@ -732,7 +732,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         late: Late | None = None,
     ) -> tuple[Ints, Floats, Floats, Floats]:
         """Predict rows, and learn them: the classes, their probabilities, all probabilities, and the errors."""
-        n_classes = max(len(self._model._codes), n_proba)
+        n_classes = max(len(self._model.labels.codes), n_proba)
         labels = np.full(len(rows), -1) if codes is None else codes
 
         def learner() -> Floats:
@@ -971,7 +971,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         params["window"] = archive.decode_window(params["window"])
         params["trigger"] = None if params["trigger"] is None else decode_trigger(params["trigger"])
         self = cls(learner, **params)
-        self._model, n_classes = model, len(model._codes)
+        self._model, n_classes = model, len(model.labels.codes)
         window = parts.pop("window")
         within("codes", window["codes"], 0, n_classes - 1)
         self._memory.restore(header["memory"], window)

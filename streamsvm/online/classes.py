@@ -1,0 +1,125 @@
+"""The classes of a learner: its labels, numbered in order of arrival, and what about them looks like a mistake."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.held import Coded
+from streamsvm.label_order import LabelOrder
+from streamsvm.labels import are_measured, as_label, check_label, is_label, new_label_notice, twin_notices
+
+logger = logging.getLogger(__name__)
+
+# Where so many classes come with fewer than twice as many events, the label looks like an identifier.
+MANY_CLASSES = 250
+
+
+class Classes:
+    """Labels, numbered in order of arrival.
+
+    Attributes
+    ----------
+    codes
+        The number of each.
+    answers
+        Each, and None at the end: what -1 stands for.
+    many_at
+        How many events had been learned when very many classes looked like a mistake; 0 where they did not.
+    """
+
+    def __init__(self, labels: Iterable[Any] = ()) -> None:
+        self.codes: dict[Hashable, int] = {label: code for code, label in enumerate(labels)}
+        self.answers: list[Any] = [*self.codes, None]
+        self.many_at, self._order_notice = 0, ""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def copy(self) -> Classes:
+        """Another of the same labels."""
+        twin = Classes(self.codes)
+        twin.many_at, twin._order_notice = self.many_at, self._order_notice
+        return twin
+
+    def add(self, label: Any) -> None:
+        """Take a label that is new."""
+        label = as_label(label)
+        notice = new_label_notice(label, self.codes)
+        if notice is not None:
+            logger.warning("%s", notice)
+        self.answers.insert(len(self.codes), label)
+        self.codes[label] = len(self.codes)
+
+    def check(self, label: Any, most: int) -> None:
+        """Refuse a label that is none, or that would be another class where `most` are known."""
+        check_label(label)
+        if len(self.codes) >= most and label not in self.codes:
+            raise ValueError(_no_room_for(label, most))
+
+    def without_room(self, labels: Coded, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
+        """The rows to be learned whose classes are more than `most`, in order of arrival, and why they are refused."""
+        new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self.codes))
+        refused = set(new[max(most - len(self.codes), 0) :])
+        if not refused:
+            return {}
+        codes = [code for code, label in enumerate(labels.values) if label in refused]
+        rows = np.flatnonzero(np.isin(labels.codes, codes) & learn).tolist()
+        return {row: _no_room_for(labels[row], most) for row in rows}
+
+    def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
+        """The labels of these numbers, None for -1."""
+        answers = np.empty(len(self.answers), object)
+        answers[:] = self.answers
+        return np.asarray(answers[codes])
+
+    def doubt_number(self, n_before: int, labels: Sequence[Any], n_learned: int) -> None:
+        """Warn where very many classes have come with these labels, the next to be learned: there were `n_before`."""
+        if n_before < MANY_CLASSES <= len(self.codes):
+            n_learned += 1 + labels.index(self.answers[MANY_CLASSES - 1])
+            if n_learned < 2 * MANY_CLASSES or are_measured(self.answers):
+                self.many_at = n_learned
+                logger.warning("%s", _many_notice(n_learned))
+
+    def doubt_order(self, codes: NDArray[np.int64]) -> None:
+        """Warn where the first rows are sorted by their labels."""
+        order = LabelOrder()
+        order.take(codes)
+        self._order_notice = order.notice(self.answers)
+        if self._order_notice:
+            logger.warning("%s", self._order_notice)
+
+    @property
+    def notices(self) -> list[str]:
+        """What has been warned of."""
+        found = [_many_notice(self.many_at)] if self.many_at else []
+        found += [self._order_notice] if self._order_notice else []
+        return found + twin_notices(self.answers[:-1])
+
+
+def are_labels(labels: Coded, unlabelled: bool) -> NDArray[np.bool_]:
+    """Which labels name a class; unless `unlabelled`, all must."""
+    found = np.array(list(map(is_label, labels.values)), bool)[labels.codes]
+    if not (unlabelled or found.all()):
+        row = int(found.argmin())
+        kind = "None" if labels[row] is None else "NaN"
+        raise ValueError(f"the label of row {row} is {kind}: leave the row out, or use test_then_train")
+    return found
+
+
+def _no_room_for(label: Any, most: int) -> str:
+    return (
+        f"the label begins another class, and `max_classes` allows {most}: {label!r}; raise it, unless "
+        "labels are identifiers"
+    )
+
+
+def _many_notice(n_learned: int) -> str:
+    return (
+        f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes came with the first "
+        f"{n_learned} learned events; every class costs time and memory (is --label the right one?)"
+    )
