@@ -1,14 +1,13 @@
-"""The settings of workers that have a model for each key."""
+"""The options of workers that have a model for each key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from streamsvm.run.config import RunConfig, Span
+from streamsvm.run.config import Span
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class KeyOptions:
     r"""A model for each key.
 
@@ -38,15 +37,12 @@ class KeyOptions:
     forget_after: Span | None = None
 
 
-@dataclass(kw_only=True)
-class KeyConfig(RunConfig, KeyOptions):
-    """The settings of a worker."""
-
-    takes: ClassVar[frozenset[str] | None] = frozenset(
-        (
-            *("field", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
-            *("source", "label", "time", "time_unit", "time_format", "ignore", "until_end"),
-            *("model", "effort", "params", "out", "rejected"),
-            *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
-        )
+TAKEN = frozenset(
+    (
+        *("field", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
+        *("source", "label", "time", "time_unit", "time_format", "ignore", "until_end"),
+        *("model", "effort", "params", "out", "rejected"),
+        *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
     )
+)
+"""The options of `streamsvm per-key`."""

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from streamsvm.cli.keys import KeyConfig, KeyOptions
+from streamsvm.cli.keys import TAKEN, KeyOptions
 from streamsvm.cli.terminal import without_secrets
 from streamsvm.run.config import GROUPS, option_of
 
@@ -74,7 +74,7 @@ def build_parser() -> Parser:
         **shared,
     )
     for group in (KeyOptions, *groups):
-        _add_group(keyed, group, KeyConfig.takes)
+        _add_group(keyed, group, TAKEN)
     watch = commands.add_parser(
         "watch",
         help="serve a page that shows a run that is elsewhere",

@@ -8,16 +8,17 @@ import importlib.util
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import Options
-from streamsvm.cli.keys import KeyConfig
+from streamsvm.cli.keys import TAKEN, KeyOptions
 from streamsvm.cli.run import config_of
 from streamsvm.cli.terminal import logged
 from streamsvm.core.clock import compile_seconds
-from streamsvm.run.config import Url, option_of
+from streamsvm.run.config import RunConfig, Url, option_of
 from streamsvm.run.errors import SetupError
 from streamsvm.run.start import model_of
 
@@ -39,6 +40,13 @@ _SECURITY = {
     "ssl_crlfile": "ssl_crl_location",
 }
 """What the engine calls options of a Kafka URL."""
+
+
+@dataclass(kw_only=True, eq=False)
+class KeyConfig(RunConfig, KeyOptions):
+    """The settings of a worker."""
+
+    takes: ClassVar[frozenset[str] | None] = TAKEN
 
 
 def main(given: dict[str, Any], _started: float) -> int:

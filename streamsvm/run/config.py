@@ -17,7 +17,6 @@ from connectors.options import TIME_UNITS, split_kinds, split_names, split_url
 from connectors.registry import Connector, by_scheme, is_place
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE
 from streamsvm.run.errors import SetupError
-from streamsvm.run.toml import read_toml
 from streamsvm.run.wanted import LateSettings, Wanted, costs_of, label_of, number_of, weights_of
 
 REJECTED = "rejected.jsonl"
@@ -67,7 +66,7 @@ class Url(str):
         return self.kind is None and self.path != "-" and (os.path.isfile(self.path) or not os.path.exists(self.path))
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class StreamOptions:
     r"""Stream.
 
@@ -156,7 +155,7 @@ class StreamOptions:
     max_events: int | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class LateOptions:
     r"""Labels that come later.
 
@@ -209,7 +208,7 @@ class LateOptions:
     pending_dir: str | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ModelOptions:
     r"""Model.
 
@@ -239,7 +238,7 @@ class ModelOptions:
     learn: bool = True
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RefitOptions:
     r"""Refits.
 
@@ -265,7 +264,7 @@ class RefitOptions:
     refit_window: str | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ResultOptions:
     r"""Results.
 
@@ -323,7 +322,7 @@ class ResultOptions:
     overwrite: bool = False
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class CheckpointOptions:
     r"""Checkpoint.
 
@@ -349,7 +348,7 @@ class CheckpointOptions:
     fresh: bool = False
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReportOptions:
     r"""Reports.
 
@@ -399,7 +398,7 @@ STREAM_OPTIONS = tuple(each.name for each in fields(StreamOptions) if each.name 
 LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "label_source")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class RunConfig(
     ReportOptions,
     CheckpointOptions,
@@ -451,6 +450,8 @@ class RunConfig(
         more
             Options that win over those of the file. Parameters of the model that the file names are laid over its own.
         """
+        from streamsvm.run.toml import read_toml
+
         options = {each.name: str(each.type) for each in fields(cls) if each.name not in ("config", "params")}
         if cls.takes is not None:
             options = {name: kind for name, kind in options.items() if name in cls.takes}

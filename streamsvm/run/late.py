@@ -28,7 +28,7 @@ from streamsvm.run.deciding import together, with_decided
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, Learner, with_gaps
-from streamsvm.run.names import meant
+from streamsvm.run.names import known, meant
 from streamsvm.run.wanted import LateSettings
 
 logger = logging.getLogger("streamsvm.run")
@@ -211,11 +211,11 @@ class LateLearning:
         """All figures, for JSON: lags in seconds."""
         totals, now, (blocks, within, off) = self.totals(), self.estimate.now, self.estimate.check()
         return totals | {
-            "lag_s": {name: _figure(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
-            "estimated_accuracy": _figure(now.accuracy),
-            "estimated_accuracy_error": _figure(now.error),
+            "lag_s": {name: known(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
+            "estimated_accuracy": known(now.accuracy),
+            "estimated_accuracy_error": known(now.error),
             "estimated_over": now.events,
-            "estimates_checked": {"blocks": blocks, "within_error": within, "mean_distance": _figure(off)},
+            "estimates_checked": {"blocks": blocks, "within_error": within, "mean_distance": known(off)},
         }
 
     def state(self) -> State:
@@ -254,7 +254,3 @@ def _room() -> Iterator[None]:
 
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-
-
-def _figure(value: float) -> float | None:
-    return None if value != value else value

@@ -46,6 +46,17 @@ def meant(label: Any, *classes: Iterable[Any]) -> Any:
     return next(chain((m for m in every if m in known), (m for m in every if type(m) in types), [label]))
 
 
+def known(value: float) -> float | None:
+    """A figure for JSON: None where it is not known.
+
+    Examples
+    --------
+    >>> known(0.5), known(float("nan"))
+    (0.5, None)
+    """
+    return None if value != value else value
+
+
 def span(seconds: float) -> str:
     """A time in the unit that suits it.
 

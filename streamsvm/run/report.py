@@ -12,7 +12,7 @@ from streamsvm.run.abilities import Refits
 from streamsvm.run.late import QUANTILES
 from streamsvm.run.measures import TIMED
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
-from streamsvm.run.names import span
+from streamsvm.run.names import known, span
 from streamsvm.run.standing import Report
 
 _MOST_CLASSES = 20
@@ -36,15 +36,15 @@ def summary(report: Report) -> dict[str, Any]:
         "unanswered": metrics.unanswered,
         "rejected": metrics.rejected,
         "rejected_to": report.rejected,
-        "accuracy": _figure(metrics.accuracy),
-        "recent_accuracy": _figure(metrics.recent_accuracy),
+        "accuracy": known(metrics.accuracy),
+        "recent_accuracy": known(metrics.recent_accuracy),
         "window": metrics.window,
-        "balanced_accuracy": _figure(scores.balanced_accuracy) if metrics.judged else None,
-        "kappa": _figure(scores.kappa) if metrics.judged else None,
-        "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
+        "balanced_accuracy": known(scores.balanced_accuracy) if metrics.judged else None,
+        "kappa": known(scores.kappa) if metrics.judged else None,
+        "baselines": {name: known(metrics.baseline(name)) for name in ("no_change", "majority")},
         "probabilities": _probability_figures(metrics),
         "late": None if report.late is None else report.late.summary(),
-        "classes": [_class_figures(row) for row in scores.classes],
+        "classes": [asdict(row) | {"label": encode_label(row.label)} for row in scores.classes],
         "notices": report.notices,
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
         "falls": [asdict(fall) for fall in metrics.falls.last],
@@ -179,7 +179,7 @@ def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
     """Figures for JSON: None where there is none."""
-    return {name: _plain(value) if isinstance(value, dict) else _figure(value) for name, value in found.items()}
+    return {name: _plain(value) if isinstance(value, dict) else known(value) for name, value in found.items()}
 
 
 def _points(ends: Any, values: Any) -> list[list[float]]:
@@ -329,18 +329,3 @@ def _set_aside(report: Report) -> list[str]:
         place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())
         lines.append(f"  {place}: {shown(example.reason, _LONGEST)}")
     return lines
-
-
-def _class_figures(row: ClassScore) -> dict[str, Any]:
-    return {
-        "label": encode_label(row.label),
-        "events": row.events,
-        "predicted": row.predicted,
-        "precision": row.precision,
-        "recall": row.recall,
-        "f1": row.f1,
-    }
-
-
-def _figure(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -143,6 +142,8 @@ def weights_of(text: str) -> dict[Any, float] | str:
 
 def _object(option: str, text: str) -> dict[str, Any]:
     """What a JSON object says."""
+    import json  # which help does without
+
     try:
         found: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:

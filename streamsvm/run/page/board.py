@@ -27,6 +27,7 @@ from streamsvm.run.learners import Answers
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import UNIT
 from streamsvm.run.metrics import CURVE_LINES, Metrics
+from streamsvm.run.names import known
 from streamsvm.run.page.events import LastEvents, reasons
 from streamsvm.run.page.feed import Feed
 from streamsvm.run.page.late import Confusion, calibration
@@ -231,8 +232,8 @@ class Board:
             "rejected": metrics.rejected,
             "window": metrics.window,
             "rate": self._rate,
-            "accuracy": _share(metrics.accuracy),
-            "late": {"events": metrics.n_recent} | {name: _share(value) for name, value in metrics.recent.items()},
+            "accuracy": known(metrics.accuracy),
+            "late": {"events": metrics.n_recent} | {name: known(value) for name, value in metrics.recent.items()},
             "calibration": calibration(metrics.measures),
             "lag": _lag(report.lag),
             "stalls": report.stalls,
@@ -253,7 +254,7 @@ class Board:
             "notices": [shown(notice, _LONGEST) for notice in notices_of(model) + report.source_notices],
             "marks": self._marks.all,
             "point": {
-                "figures": [_share(figures.get(name, float("nan"))) for name in COLUMNS],
+                "figures": [known(figures.get(name, float("nan"))) for name in COLUMNS],
                 "leader": leader,
             },
         }
@@ -388,11 +389,7 @@ def packed(content: Any) -> bytes:
 
 
 def _list(values: Any) -> list[float | None]:
-    return [_share(float(f"{value:.5g}")) for value in values.tolist()]
-
-
-def _share(value: float) -> float | None:
-    return None if value != value else value
+    return [known(float(f"{value:.5g}")) for value in values.tolist()]
 
 
 class _Stopwatch:

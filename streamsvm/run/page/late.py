@@ -9,6 +9,7 @@ import numpy as np
 from streamsvm.names import shown
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.names import known
 
 _SPAN = 1_000  # judged events of late, at least
 _MOST_CLASSES = 12
@@ -46,10 +47,9 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
     recent = measures.recent_reliability
     if not recent.counts[0].any():
         return None
-    loss = measures.of_late.log_loss
     return {
         "events": int(recent.counts[0].sum()),
-        "loss": None if loss != loss else loss,
+        "loss": known(measures.of_late.log_loss),
         "error": recent.error,
         "bins": [{"said": p, "right": right, "events": n} for p, right, n in recent.points()],
     }
