@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -615,135 +615,95 @@ def _members_of(state: State) -> list[State]:
     return [part for name, part in state.parts.items() if name.isdecimal()]
 
 
-class _Member(Protocol):
+class _Member:
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """The `run_member` of its kernels, and what else is compiled apart."""
-
-    explain: str | None  # the entry point that does; None: reasons are found by asking for predictions
-    heads: list[str]
-    inverse_temperature: list[float]
-    on_ranks: bool
-    has_metric: bool
+    entries: Sequence[Entry]  # the `run_member` of its kernels, and what else is compiled apart
+    explain: str | None = None  # the entry point that does; None: reasons are found by asking for predictions
+    heads: Sequence[str]
+    inverse_temperature: Sequence[float]
+    on_ranks = has_metric = False
+    most_events = 0  # how many events take memory of their own
+    learner: base.OnlineClassifier | None = None  # one with the same kind of memory, that has nothing to learn with
 
     def n_columns(self, n: int) -> int:
         """How many of n columns it sees."""
-
-    @property
-    def most_events(self) -> int:
-        """How many events take memory of their own."""
+        return n
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
         """An empty state, for rows that are scaled, with room for so many events."""
+        raise NotImplementedError
 
     def check_restored(self, state: State) -> None:
         """As `OnlineClassifier` has it."""
+        if self.learner is not None:
+            self.learner._check_restored(state)
 
     def refresh(self, state: State) -> None:
         """The same."""
+        if self.learner is not None:
+            self.learner._refresh(state)
 
     def fit_settings(self, state: State) -> None:
         """The same."""
+        if self.learner is not None:
+            self.learner._fit_settings(state)
 
 
-class _KernelSettings(BSGDClassifier):
-    """The settings of a kernel member, which learns by the blend alone."""
-
+class _KernelMachine(BSGDClassifier):
     def _reset(self) -> None:
         """It holds nothing."""
 
 
-class _PolytopeSettings(CPMClassifier):
-    """The settings of a polytope member."""
-
+class _Polytopes(CPMClassifier):
     def _reset(self) -> None:
         """It holds nothing."""
 
 
-class _KernelMember:
+class _KernelMember(_Member):
     entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["maintain"])
-    explain: str | None = "budgeted.explanations.explain_vectors"
+    explain = "budgeted.explanations.explain_vectors"
     has_metric = True
+    learner: _KernelMachine
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
-        self._settings = _KernelSettings(
+        self.learner = _KernelMachine(
             budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
         )
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
-        self.on_ranks = on_ranks
-        self.most_events = budget
+        self.on_ranks, self.most_events = on_ranks, budget
 
     def n_columns(self, n: int) -> int:
         return min(n, KERNEL_COLUMNS)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self._settings._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
-
-    def check_restored(self, state: State) -> None:
-        self._settings._check_restored(state)
-
-    def refresh(self, state: State) -> None:
-        self._settings._refresh(state)
-
-    def fit_settings(self, state: State) -> None:
-        self._settings._fit_settings(state)
+        return self.learner._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
 
 
-class _PolytopeMember:
+class _PolytopeMember(_Member):
     entries = (polytope.ENTRIES["run_member"],)
-    explain: str | None = "polytope.explanations.explain_faces"
-    heads: ClassVar[list[str]] = ["hinge"]
-    inverse_temperature: ClassVar[list[float]] = [2.0]
-    on_ranks = has_metric = False
-    most_events = 0
+    explain = "polytope.explanations.explain_faces"
+    heads, inverse_temperature = ("hinge",), (2.0,)
+    learner: _Polytopes
 
     def __init__(self) -> None:
-        self._settings = _PolytopeSettings(scaling="none", max_features=1)
-
-    def n_columns(self, n: int) -> int:
-        return n
+        self.learner = _Polytopes(scaling="none", max_features=1)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self._settings._new_state(n_columns, n_classes, rows)
-
-    def check_restored(self, state: State) -> None:
-        self._settings._check_restored(state)
-
-    def refresh(self, state: State) -> None:
-        self._settings._refresh(state)
-
-    def fit_settings(self, state: State) -> None:
-        self._settings._fit_settings(state)
+        return self.learner._new_state(n_columns, n_classes, rows)
 
 
-class _LinearMember:
+class _LinearMember(_Member):
     entries = (linear.ENTRIES["run_member"],)
-    explain: str | None = "ensemble.explanations.explain_linear"
-    heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
-    inverse_temperature: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
-    on_ranks = has_metric = False
-    most_events = 0
-
-    def n_columns(self, n: int) -> int:
-        return n
+    explain = "ensemble.explanations.explain_linear"
+    heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
         sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
         state = State(linear.LINEAR, sizes, parts={"rows": rows})
         state.rates[:] = LINEAR_RATES
         return state
-
-    def check_restored(self, state: State) -> None:
-        pass
-
-    def refresh(self, state: State) -> None:
-        pass
-
-    def fit_settings(self, state: State) -> None:
-        pass
 
 
 @cache
