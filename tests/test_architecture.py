@@ -32,6 +32,33 @@ def test_the_code_is_clean(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+SCRIPT = """
+from streamsvm import StreamSVMClassifier, load
+
+model = StreamSVMClassifier(refit="trees", cost={"fraud": {"fine": 10.0}})
+model.learn_one({"a": 1.0}, "fine", time=0.0)
+print(model.predict_one({"a": 1.0}), model.explain_one({"a": 1.0}), model.refits, model.relevance["a"])
+saved = load("model")
+print(saved.predict_one({"a": 1.0}), saved.classes_)
+"""
+WRONG = """
+model.predict_won({"a": 1.0})
+saved.lern_one({"a": 1.0}, "fine")
+StreamSVMClassifier(effort="hihg")
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT + WRONG)
+    # With the settings of the package, which are strict, what mypy knows of it is there already.
+    done = run(sys.executable, "-m", "mypy", str(tmp_path / "script.py"))
+    lines = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert all(mistake in done.stdout for mistake in ("predict_won", "lern_one", "hihg")), done.stdout
+    first = SCRIPT.count("\n") + 2
+    assert {int(line.split(":")[1]) for line in lines} == {first, first + 1, first + 2}, done.stdout
+
+
 def loaded(statement: str, *options: str) -> set[str]:
     done = run(sys.executable, *options, "-c", f"{statement}; import sys; print(*sys.modules)")
     assert done.returncode == 0, done.stderr

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,38 +177,6 @@ def test_an_archive_of_parts_around_something_else_is_refused():
     arrays = {f"model.{name}": array for name, array in arrays.items()}
     with pytest.raises(ArchiveError, match="around a CPMClassifier"):
         StreamSVMClassifier.from_state({"class": "StreamSVMClassifier", "parts": header}, arrays)
-
-
-SCRIPT = """
-from streamsvm import StreamSVMClassifier, load
-
-model = StreamSVMClassifier(refit="trees", cost={"fraud": {"fine": 10.0}})
-model.learn_one({"a": 1.0}, "fine", time=0.0)
-print(model.predict_one({"a": 1.0}), model.explain_one({"a": 1.0}), model.refits, model.relevance["a"])
-saved = load("model")
-print(saved.predict_one({"a": 1.0}), saved.classes_)
-"""
-WRONG = """
-model.predict_won({"a": 1.0})
-saved.lern_one({"a": 1.0}, "fine")
-StreamSVMClassifier(effort="hihg")
-"""
-
-
-@pytest.mark.slow
-def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT + WRONG)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", tmp_path / "script.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    lines = [line for line in done.stdout.splitlines() if "error:" in line]
-    assert all(mistake in done.stdout for mistake in ("predict_won", "lern_one", "hihg")), done.stdout
-    first = SCRIPT.count("\n") + 2
-    assert {int(line.split(":")[1]) for line in lines} == {first, first + 1, first + 2}, done.stdout
 
 
 def test_reasons_of_rows_come_with_decisions() -> None:
