@@ -43,7 +43,7 @@ from streamsvm.refit.solvers import Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
-from streamsvm.refit.window_memory import HeldEvents
+from streamsvm.refit.window_rows import WindowRows
 from streamsvm.refit.windows import Adaptive, Latest, Window
 
 logger = logging.getLogger(__name__)
@@ -421,7 +421,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
                 predicted, proba = self._panel.vote_on_one(row, proba, code)
             self._sets.learn_one(proba, code)
         error = 0.0 if predicted == code else 1.0
-        self._memory.take_in_one(row, code, time, error)
+        self._memory.add_one(row, code, time, error)
         if not self._trigger.passes():
             self._heed(self._trigger.see(np.array([time]), np.array([error])).event)
         self._count(1)
@@ -760,7 +760,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             at += n
             last = int(learned[at - 1]) + 1
             part = slice(first, last)
-            self._memory.take_in(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
+            self._memory.add(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
             first = last
             self._heed(trigger_event)
         self._count(len(learned))
@@ -1001,9 +1001,9 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
 LOADABLE["RefitClassifier"] = RefitClassifier
 
 
-def _task(held: HeldEvents, relevance: Floats | None, carried: dict[str, Any], *settings: Any) -> Task:
+def _task(held: Callable[[], WindowRows], relevance: Floats | None, carried: dict[str, Any], *settings: Any) -> Task:
     """A window to be solved."""
-    window = held.rows()
+    window = held()
     n = window.n_columns
     return Task(window, n, None if relevance is None else relevance[:n], carried, *settings)
 

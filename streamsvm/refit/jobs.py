@@ -33,8 +33,6 @@ Bytes = NDArray[np.uint8]
 _READY = b"ready"
 # How much a process of solvers stands back where cores are few: the stream goes first, and may have to wait for it.
 _NICENESS = 5
-# So many threads at most wait for work.
-MOST_IDLE = 4
 # A stream that stands still for a solver says so after so many seconds.
 PATIENCE_S = 30.0
 
@@ -84,7 +82,7 @@ class Job:
         self._worker: _Worker | None = None
         self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
         _jobs.add(self)  # at the end of the program `_end` looks after it
-        _run_beside(self._run)
+        _thread.start_new_thread(self._run, ())  # unlike `Thread.start` it does not wait until that runs
 
     def __reduce__(self) -> Any:
         return _begun, (self._solver, self.refit, self.task)
@@ -189,31 +187,6 @@ class Job:
         return self._over.wait(timeout)
 
 
-def _run_beside(work: Callable[[], None]) -> None:
-    """Have a thread do it that has nothing to do, or a new one: to start one takes longer than an event may wait."""
-    try:
-        desk = _idle.pop()
-    except IndexError:
-        desk = _new_thread()
-    desk.put(work)
-
-
-def _new_thread() -> SimpleQueue[Callable[[], None]]:
-    """Where a new thread takes what it is to do. No event waits until it runs, as with `Thread.start`."""
-    desk = SimpleQueue[Callable[[], None]]()
-    _thread.start_new_thread(_work_at, (desk,))
-    return desk
-
-
-def _work_at(desk: SimpleQueue[Callable[[], None]]) -> None:
-    """Do one thing after another, as long as few others have nothing to do."""
-    while True:
-        desk.get()()
-        if len(_idle) >= MOST_IDLE:
-            return
-        _idle.append(desk)
-
-
 def _begun(solver: Solver, refit: Refit, task: Task) -> Job:
     return Job(solver, refit, lambda: task)
 
@@ -315,8 +288,6 @@ class _Worker:
 
 
 _turn = threading.Lock()
-# Where threads that have nothing to do look for work.
-_idle: list[SimpleQueue[Callable[[], None]]] = []
 _refused = threading.Event()
 _workers: list[_Worker] = []
 # Those of the parent of this process: were they let go, what is in their buffers would be written to its pipes.
@@ -331,7 +302,6 @@ def _start_anew() -> None:
     _turn = threading.Lock()
     _inherited.extend(_workers)
     _workers.clear()
-    _idle.clear()
     _jobs.clear()
 
 
@@ -356,9 +326,7 @@ def _worker(solver: Solver) -> _Worker:
 
 
 def get_ready(solver: Solver) -> None:
-    """Begin to start the thread and the process that the solver will run in: that takes as long as many events do."""
-    if not _idle:
-        _idle.append(_new_thread())
+    """Begin to start the process that the solver will run in: that takes as long as many events do."""
     if solver.holds_lock and _can_be_sent(solver) and not _refused.is_set() and _turn.acquire(blocking=False):
         try:
             with suppress(_NoProcess):  # whoever needs it will say so

@@ -6,7 +6,7 @@ Events that leave are let go of later, with others of their chunk: so what was h
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED
-from streamsvm.refit.window_order import Holds
 from streamsvm.refit.window_rows import (
     BYTES_OF_EVENT,
     ROW_ARRAYS,
@@ -33,39 +32,20 @@ if TYPE_CHECKING:
 
 # A chunk takes so many bytes, or this share of all, and has so many events at most.
 CHUNK_BYTES, CHUNK_SHARE, CHUNK_EVENTS = 1 << 18, 16, 1_024
-# Rows beyond this share of what they may take leave, until they are within the other.
-FULL, LEFT = 7 / 8, 3 / 4
+# Where rows take more, as many events leave at a time as exceed this share of all, until the rows are within it.
+FULL = 7 / 8
 # Events that have left are let go of where those in memory are so many times those held, and a chunk more.
 SURPLUS = 1.5
 # A detector begins anew at the latest after so many errors.
 MOST_ERRORS = 1_000_000
 
 
-class HeldEvents:
-    """The events that were held at a moment.
-
-    Parameters
-    ----------
-    chunks
-        Where they are.
-    holds
-        Which they are.
-    """
-
-    def __init__(self, chunks: list[Chunk], holds: Holds) -> None:
-        self._chunks, self._holds = chunks, holds
-
-    def rows(self) -> WindowRows:
-        """A copy of them, in order of arrival."""
-        return joined([chunk.chosen(self._holds(chunk)) for chunk in self._chunks]).window()
-
-
 class WindowMemory:
     """The events a window holds.
 
     What it holds is the same however events are cut into batches. Its memory is allocated as it is needed and stays
-    within `max_bytes`, but for chunks that a snapshot has. Where rows take more, events leave until an eighth is free
-    again, and are counted.
+    within `max_bytes`, but for chunks that a snapshot has. Where rows take more, an eighth
+    of the events leaves, and is counted.
 
     Parameters
     ----------
@@ -130,28 +110,16 @@ class WindowMemory:
             For windows with a detector: 1 where the prediction was wrong, 0 where it was right, NaN where there was
             none; None for none at all.
         """
-        n = len(rows)
-        codes = np.asarray(codes, np.int64)
-        weights = np.ones(n) if weights is None else np.asarray(weights, np.float64)
-        times = np.full(n, np.nan) if times is None else np.asarray(times, np.float64)
-        for name, given in (("codes", codes), ("weights", weights), ("times", times), ("errors", errors)):
-            if given is not None and np.shape(given) != (n,):
-                raise ValueError(f"there are {n} rows, but `{name}` are of shape {np.shape(given)}")
-        if errors is not None:
-            errors = np.asarray(errors, np.float64)
-            if not ((errors == 0.0) | (errors == 1.0) | np.isnan(errors)).all():
-                raise ValueError("`errors` must be 0 or 1, or NaN where there was no prediction")
-        self.take_in(rows, codes, weights, times, errors)
-
-    def take_in(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
-        """As `add`, for those who know that all fits: nothing is looked at again."""
-        chosen = are_chosen(codes, weights)
+        none = np.full(len(rows), np.nan)
+        weights = np.ones(len(rows)) if weights is None else weights
+        times = none if times is None else np.where(np.isfinite(times), times, np.nan)
+        chosen = (codes >= 0) & (weights > 0.0) & (weights < math.inf)
         numbers = self.n_taken - 1 + np.cumsum(chosen)
-        chunk = Chunk.of(rows, codes, weights, np.where(np.isfinite(times), times, np.nan), numbers)
-        self._take_chunk(chunk if chosen.all() else chunk.chosen(chosen))
+        chunk = Chunk.of(rows, codes, weights, times, numbers)
+        self._take(chunk if chosen.all() else chunk.chosen(chosen), (none if errors is None else errors)[chosen])
 
-    def _take_chunk(self, chunk: Chunk) -> None:
-        """Take in the next events, a part after another."""
+    def _take(self, chunk: Chunk, errors: Floats) -> None:
+        """Take in events, a part after another."""
         self.n_taken += chunk.n_events
         self._close()
         ends = np.concatenate([[0], np.cumsum(chunk.bytes_of_rows)])
@@ -170,7 +138,7 @@ class WindowMemory:
             else:
                 at += 1
 
-    def take_in_one(self, row: Floats, code: int, time: float, error: float) -> None:
+    def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Take in an event with values in the first columns: its row, its class, its time, and its error."""
         n = len(row)
         n_bytes = BYTES_OF_EVENT + 8 * n
@@ -230,33 +198,33 @@ class WindowMemory:
         """See that there is room for the row of an event; whether there can be."""
         if self._n_bytes + n_bytes <= self._most_bytes:
             return True
-        if n_bytes > LEFT * self._most_bytes:
+        most = FULL * self._most_bytes
+        if n_bytes > most:
             self.n_dropped_for_memory += 1
             return False
-        self._let_go()
-        self._n_bytes = sum(chunk.n_bytes for chunk in self._chunks)
-        if self._n_bytes + n_bytes > FULL * self._most_bytes:
-            sizes: dict[int, int] = {}
-            for chunk in self._chunks:
-                sizes.update(zip(chunk.numbers.tolist(), chunk.bytes_of_rows.tolist(), strict=True))
-            while self._n_bytes + n_bytes > LEFT * self._most_bytes:
-                self._n_bytes -= sizes[self._order.leave(code)]
-                self.n_dropped_for_memory += 1
+        while True:
             self._let_go()
-        return True
+            self._n_bytes = sum(chunk.n_bytes for chunk in self._chunks)
+            if self._n_bytes + n_bytes <= most:
+                return True
+            n_leave = math.ceil(len(self) * (1.0 - FULL))
+            self.n_dropped_for_memory += n_leave
+            for _ in range(n_leave):
+                self._order.leave(code)
 
     def keep_latest(self, n: int) -> None:
         """Forget all events but those that are among the last n that came."""
         self._order.keep_from(self.n_taken - n)
 
-    def held(self) -> HeldEvents:
-        """What is held now, whatever comes and leaves later: nothing is copied."""
+    def held(self) -> Callable[[], WindowRows]:
+        """What gives a copy of what is held now, in order of arrival, whatever comes and leaves until it is called."""
         opened = [self._open.part(0, self._n_open)] if self._n_open else []
-        return HeldEvents(self._chunks + opened, self._order.holds())
+        chunks, holds = self._chunks + opened, self._order.holds()
+        return lambda: joined([chunk.chosen(holds(chunk)) for chunk in chunks]).window()
 
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
-        return self.held().rows()
+        return self.held()()
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -329,26 +297,18 @@ class AdaptiveMemory(WindowMemory):
         self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[attr-defined, no-untyped-call]
         self._errors, self._is_spent = bytearray(), False
 
-    def take_in(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
-        """As `add`, for those who know that all fits: nothing is looked at again."""
-
-        def take(start: int, end: int) -> None:
-            part = slice(start, end)
-            super(AdaptiveMemory, self).take_in(rows.part(start, end), codes[part], weights[part], times[part], None)
-
+    def _take(self, chunk: Chunk, errors: Floats) -> None:
         at = 0
-        if errors is not None:
-            told = np.flatnonzero(are_chosen(codes, weights) & ~np.isnan(errors))
-            for i, error in zip(told.tolist(), errors[told].tolist(), strict=True):
-                if self._is_alarmed_by(error):
-                    take(at, i + 1)
-                    self.keep_latest(self._detector.width)
-                    at = i + 1
-        take(at, len(rows))
+        for i in np.flatnonzero(~np.isnan(errors)).tolist():
+            if self._is_alarmed_by(float(errors[i])):
+                super()._take(chunk.part(at, i + 1), errors)
+                self.keep_latest(self._detector.width)
+                at = i + 1
+        super()._take(chunk.part(at, chunk.n_events), errors)
 
-    def take_in_one(self, row: Floats, code: int, time: float, error: float) -> None:
+    def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Take in an event with values in the first columns: its row, its class, its time, and its error."""
-        super().take_in_one(row, code, time, error)
+        super().add_one(row, code, time, error)
         if self._is_alarmed_by(error):
             self.keep_latest(self._detector.width)
 
@@ -376,11 +336,6 @@ class AdaptiveMemory(WindowMemory):
         super()._restore(header, arrays)
         for error in np.unpackbits(packed, count=n).tolist():
             self._is_alarmed_by(error)
-
-
-def are_chosen(codes: Ints, weights: Floats) -> NDArray[np.bool_]:
-    """Which events have a class and a weight."""
-    return (codes >= 0) & (weights > 0.0) & (weights < math.inf)
 
 
 def _resumed(settings: Window, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WindowMemory:

@@ -8,6 +8,7 @@ from these instead.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -29,53 +30,44 @@ _MASK = (1 << 64) - 1
 _STEP, _AHEAD = 0x9E3779B97F4A7C15, 512
 
 
-class Order:
-    """Numbers of the events held, oldest first: in one group, or in one for each class where it is balanced."""
+class ByAge:
+    """The latest n events: their numbers, oldest first, in one group, or in one for each class where it is balanced."""
 
     _groups: dict[int, Any]
 
     def __init__(self, n: int, balanced: bool) -> None:
-        self._n_most, self._balanced = n, balanced
+        self._n_most, self._balanced, self._n_held = n, balanced, 0
         self._groups = {}
 
     def __len__(self) -> int:
-        raise NotImplementedError
-
-    def enter(self, number: int, code: int, time: float) -> None:
-        """Hold one event more; others leave where they have to."""
-        raise NotImplementedError
+        return self._n_held
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
         """Hold these events too, one after another."""
+        if type(self) is ByAge and not self._balanced and len(numbers):
+            group = self._groups.setdefault(0, deque())
+            group.extend(numbers.tolist())
+            for _ in range(len(group) - self._n_most):
+                group.popleft()
+            self._n_held = len(group)
+            return
         for event in zip(numbers.tolist(), codes.tolist(), times.tolist(), strict=True):
             self.enter(*event)
 
+    def enter(self, number: int, code: int, time: float) -> None:
+        """Hold one event more; others leave where they have to."""
+        if self._n_held >= self._n_most:
+            self.leave(code)
+        key = code if self._balanced else 0
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = deque()
+        group.append(number)
+        self._n_held += 1
+
     def leave(self, code: int) -> int:
         """Let the event leave that is the next to, before one of this class enters: its number."""
-        raise NotImplementedError
-
-    def keep_from(self, number: int) -> None:
-        """Let all leave that came before."""
-        raise NotImplementedError
-
-    def holds(self) -> Holds:
-        """What tells which events of a chunk are held now, whatever happens later."""
-        raise NotImplementedError
-
-    def forget(self) -> None:
-        """Let go of what is kept of events that have left."""
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know beside the events held, as a JSON header and arrays."""
-        return {}, {}
-
-    def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Hold these events, in order of arrival, in an order that is new."""
-        check_names(arrays, set())
-        self.enter_all(numbers, codes, np.full(len(codes), math.nan))
-
-    def _group_of(self, code: int) -> int:
-        return code if self._balanced else 0
+        return self._remove(self._fullest(code))
 
     def _fullest(self, code: int) -> int:
         """The group that has most, with one event more of class `code`."""
@@ -90,48 +82,10 @@ class Order:
                     best, most, oldest = own, n, first
         return best
 
-
-class ByAge(Order):
-    """The latest n events."""
-
-    _groups: dict[int, deque[int]]
-
-    def __init__(self, n: int, balanced: bool) -> None:
-        super().__init__(n, balanced)
-        self._n_held = 0
-
-    def __len__(self) -> int:
-        return self._n_held
-
-    def enter(self, number: int, code: int, time: float) -> None:
-        """Hold one event more."""
-        if self._n_held >= self._n_most:
-            self.leave(code)
-        group = self._groups.get(code if self._balanced else 0)
-        if group is None:
-            group = self._groups[self._group_of(code)] = deque()
-        group.append(number)
-        self._n_held += 1
-
-    def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
-        """Hold these events too, one after another."""
-        if self._balanced or len(numbers) == 0:
-            super().enter_all(numbers, codes, times)
-            return
-        group = self._groups.setdefault(0, deque())
-        group.extend(numbers.tolist())
-        for _ in range(len(group) - self._n_most):
-            group.popleft()
-        self._n_held = len(group)
-
-    def leave(self, code: int) -> int:
-        """Let the oldest leave: its number."""
-        return self._remove(self._fullest(code))
-
     def _remove(self, key: int) -> int:
         """Let the oldest of a group leave: its number."""
         group = self._groups[key]
-        number = group.popleft()
+        number: int = group.popleft()
         if not group:
             del self._groups[key]
         self._n_held -= 1
@@ -144,16 +98,29 @@ class ByAge(Order):
                 self._remove(key)
 
     def holds(self) -> Holds:
-        """What tells which events of a chunk are held now."""
-        firsts = {key: group[0] for key, group in self._groups.items()}
+        """What tells which events of a chunk are held now, whatever happens later."""
+        firsts: dict[int, int] = {key: group[0] for key, group in self._groups.items()}
 
         def held(chunk: Chunk) -> NDArray[np.bool_]:
             if not self._balanced:
                 return chunk.numbers >= firsts.get(0, _NEVER)
             codes, at = np.unique(chunk.codes, return_inverse=True)
-            return chunk.numbers >= np.array([firsts.get(code, _NEVER) for code in codes.tolist()], np.int64)[at]
+            first = np.array([firsts.get(code, _NEVER) for code in codes.tolist()], np.int64)
+            return np.asarray(chunk.numbers >= first[at])
 
         return held
+
+    def forget(self) -> None:
+        """Let go of what is kept of events that have left."""
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know beside the events held, as a JSON header and arrays."""
+        return {}, {}
+
+    def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Hold these events, in order of arrival, where none was held."""
+        check_names(arrays, set())
+        self.enter_all(numbers, codes, np.full(len(codes), math.nan))
 
 
 class ByTime(ByAge):
@@ -179,14 +146,10 @@ class ByTime(ByAge):
             if self._newest == -math.inf:  # events before the first time known came at that
                 self._fresh = deque((time, own, key) for _, own, key in self._fresh)
             self._newest = time
-        key = self._group_of(code)
+        key = code if self._balanced else 0
         self._expire(key)
         super().enter(number, code, time)
         self._fresh.append((self._newest, number, key))
-
-    def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
-        """Hold these events too, one after another."""
-        Order.enter_all(self, numbers, codes, times)
 
     def _expire(self, key: int) -> None:
         """Let events leave whose time is up, before one of this group enters."""
@@ -240,7 +203,7 @@ class ByTime(ByAge):
             raise ArchiveError("times are not finite")
         n_late = len(numbers) - len(clocks)
         for i, (number, code) in enumerate(zip(numbers.tolist(), codes.tolist(), strict=True)):
-            key = self._group_of(code)
+            key = code if self._balanced else 0
             ByAge.enter(self, number, code, math.nan)
             if i < n_late:
                 self._late[key] = self._late.get(key, 0) + 1
@@ -248,7 +211,7 @@ class ByTime(ByAge):
                 self._fresh.append((float(clocks[i - n_late]), number, key))
 
 
-class Drawn(Order):
+class Drawn(ByAge):
     """A sample: each event enters, with m held with probability m / n in place of one that is drawn.
 
     Groups map the numbers of their events, by arrival, to their places in the list that is drawn from.
@@ -261,7 +224,7 @@ class Drawn(Order):
         self._random = seed
         self._drawn: list[int] = []  # numbers below 2^32 that are drawn from here on
         self._n_drawn = 0
-        self._numbers: list[int] = []
+        self._numbers = array("q")  # quick to copy
         self._keys: list[int] = []
 
     def __len__(self) -> int:
@@ -271,9 +234,10 @@ class Drawn(Order):
         """Hold one event more."""
         if self._draw(self._n_most) < len(self._numbers):
             self.leave(code)
-        self._append(number, self._group_of(code))
+        self._append(number, code)
 
-    def _append(self, number: int, key: int) -> None:
+    def _append(self, number: int, code: int) -> None:
+        key = code if self._balanced else 0
         self._groups.setdefault(key, {})[number] = len(self._numbers)
         self._numbers.append(number)
         self._keys.append(key)
@@ -323,11 +287,11 @@ class Drawn(Order):
 
     def holds(self) -> Holds:
         """What tells which events of a chunk are held now."""
-        numbers = self._numbers.copy()
+        numbers = np.array(self._numbers, np.int64)
 
         @cache
         def ordered() -> Ints:
-            return np.sort(np.array(numbers, np.int64))
+            return np.sort(numbers)
 
         def held(chunk: Chunk) -> NDArray[np.bool_]:
             found = np.append(ordered(), -1)[np.searchsorted(ordered(), chunk.numbers)]
@@ -349,6 +313,6 @@ class Drawn(Order):
             raise ArchiveError(f"{len(numbers)} events are not in as many places")
         self._random = random
         for at in np.argsort(places).tolist():
-            self._append(int(numbers[at]), self._group_of(int(codes[at])))
+            self._append(int(numbers[at]), int(codes[at]))
         # Groups list events by arrival.
         self._groups = {key: dict(sorted(group.items())) for key, group in self._groups.items()}

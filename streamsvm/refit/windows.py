@@ -17,7 +17,7 @@ from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
 from streamsvm.refit.triggers import seconds_of
 from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMemory
-from streamsvm.refit.window_order import ByAge, ByTime, Drawn, Order
+from streamsvm.refit.window_order import ByAge, ByTime, Drawn
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
@@ -59,7 +59,7 @@ class Window:
         """An empty window of this kind."""
         return WindowMemory(self)
 
-    def order(self) -> Order:
+    def order(self) -> ByAge:
         """Who is held, and who leaves."""
         return ByAge(self.n, self.balanced)
 
@@ -137,7 +137,7 @@ class Since(Window):
     def needs_times(self) -> bool:
         return True
 
-    def order(self) -> Order:
+    def order(self) -> ByAge:
         """Who is held, and who leaves."""
         return ByTime(self.n, self.balanced, self.seconds)
 
@@ -179,7 +179,7 @@ class Reservoir(Window):
         check_number("seed", self.seed, 0, 2**63 - 1, whole=True)
         super().__post_init__()
 
-    def order(self) -> Order:
+    def order(self) -> ByAge:
         """Who is held, and who leaves."""
         return Drawn(self.n, self.balanced, self.seed)
 

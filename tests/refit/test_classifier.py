@@ -810,14 +810,6 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
     assert second["outcome"] == "votes"
 
 
-def test_threads_of_many_jobs_do_not_stay():
-    held = Held()
-    many = [jobs.Job(held, jobs.Refit(1, 100, 200), lambda: None) for _ in range(40)]
-    held.done.set()
-    assert {id(job.result().model) for job in many} == {id(FOUND.model)}
-    assert len(jobs._idle) < 20
-
-
 def test_a_solver_that_holds_the_lock_runs_elsewhere():
     X, y = events(600)
     assert all(solver_of(solver).holds_lock for solver in (GaussianNB(), SampledCuts(), *SOLVERS))
