@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,9 @@ from streamsvm.labels import new_label_notice
 from streamsvm.names import feature
 from streamsvm.run.abilities import Batched, Peeked
 from streamsvm.run.errors import RunError
+
+if TYPE_CHECKING:
+    from streamsvm.online.explainer import Told
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -116,50 +118,24 @@ class BatchLearner(OwnModel):
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:
-                told = Explained(batch, self.model, all_.pop()) if reasons else None
+                told = _written(batch, self.model.names_by_column, all_.pop()) if reasons else None
                 return Answers(batch, codes, scores, all_[0] if self.proba else None, reasons=told)
 
 
-class Explained(Sequence[list[dict[str, Any]] | None]):
-    """The reasons of a batch, as they are written; they are put together when they are looked at.
-
-    Parameters
-    ----------
-    batch
-        The events.
-    model
-        What predicted them.
-    told
-        What it tells: `streamsvm.online.explainer.Told`.
-    """
-
-    def __init__(self, batch: Batch, model: Any, told: Any) -> None:
-        self._batch, self._model, self._told = batch, model, told
-
-    def __len__(self) -> int:
-        return len(self._batch)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._all[i]
-
-    def __iter__(self) -> Iterator[list[dict[str, Any]] | None]:
-        return iter(self._all)
-
-    @cached_property
-    def _all(self) -> list[list[dict[str, Any]] | None]:
-        told, names = self._told, self._model.names_by_column
-        shown = [feature(name) for name in names]
-        found = zip(told.columns.tolist(), told.adds.tolist(), told.against.tolist(), self._batch.rows(), strict=True)
-        return [
-            None
-            if against < 0
-            else [
-                {"feature": shown[j], "value": x.get(names[j]), "adds": adds}
-                for j, adds in zip(columns, values, strict=True)
-                if j != NO_COLUMN
-            ]
-            for columns, values, against, x in found
+def _written(batch: Batch, names: Sequence[Any], told: Told) -> list[list[dict[str, Any]] | None]:
+    """The reasons of events for a field of results, by the names of columns as `names_by_column` has them."""
+    shown = [feature(name) for name in names]
+    found = zip(told.columns.tolist(), told.adds.tolist(), told.against.tolist(), batch.rows(), strict=True)
+    return [
+        None
+        if against < 0
+        else [
+            {"feature": shown[j], "value": x.get(names[j]), "adds": adds}
+            for j, adds in zip(columns, values, strict=True)
+            if j != NO_COLUMN
         ]
+        for columns, values, against, x in found
+    ]
 
 
 class RowLearner:
