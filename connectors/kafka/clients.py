@@ -94,7 +94,7 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
     """
     path = options.text("client")
     known = set(defaults) - _OURS
-    given = _client_file(options.name, path)
+    given = client_file(options.name, path)
     if strange := sorted(set(given) - known):
         raise ConnectorError(f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here")
     given |= {key: options.value(key) for key in sorted(known) if options.has(key)}
@@ -104,7 +104,16 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
     return client
 
 
-def _client_file(name: str, path: str | None) -> dict[str, Any]:
+def client_file(name: str, path: str | None) -> dict[str, Any]:
+    """The options of a client in a file of TOML; none where there is no file.
+
+    Parameters
+    ----------
+    name
+        Of the stream, for messages.
+    path
+        The file.
+    """
     if path is None:
         return {}
     try:

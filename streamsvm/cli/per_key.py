@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib.util
 import logging
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from streamsvm.cli.run import config_of
 from streamsvm.cli.terminal import logged
 from streamsvm.core.clock import compile_seconds
 from streamsvm.run.config import RunConfig, Url, option_of
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.start import model_of
 
 if TYPE_CHECKING:
@@ -204,22 +203,22 @@ def _address(option: str, url: Url) -> tuple[str, str]:
     """The brokers and the topic."""
     from connectors.kafka.clients import split_address
 
-    try:
+    with refusing(f"{option} "):
         return split_address(url.path)
-    except ConnectorError as error:
-        raise SetupError(f"{option} {error}") from error
 
 
 def _connection(url: Url, servers: str) -> Any:
     """How to reach the brokers, with the options behind the URL."""
     from quixstreams.kafka import ConnectionConfig
 
+    from connectors.kafka.clients import client_file
+
     path, options = url.path, Options(url.path, url.query)
-    given = _read(options.text("client")) | {name: options.text(name) for name in _SECURITY if options.has(name)}
-    try:
+    with refusing():
+        given = client_file(path, options.text("client"))
+    given |= {name: options.text(name) for name in _SECURITY if options.has(name)}
+    with refusing(after=" (events are JSON objects here)"):
         options.finish()
-    except ConnectorError as error:
-        raise SetupError(f"{error} (events are JSON objects here)") from error
     if strange := sorted(set(given) - set(_SECURITY)):
         raise SetupError(f"{path}: `{strange[0]}` is no option here")
     _check_security(path, servers, given)
@@ -236,22 +235,9 @@ def _check_security(name: str, servers: str, options: Mapping[str, Any]) -> None
     from connectors.kafka.clients import server_list
     from connectors.kafka.security import check_settings, check_welcome
 
-    try:
+    with refusing():
         check_settings(name, options)
         check_welcome(name, server_list(servers, name), options)
-    except ConnectorError as error:
-        raise SetupError(str(error)) from error
-
-
-def _read(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SetupError(f"option `client`: {path}: {error.strerror}") from error
-    except (ValueError, RecursionError):
-        raise SetupError(f"option `client`: {path} is not TOML") from None
 
 
 def _figures(started: list[Worker], counter: Any, gauge: Any) -> Iterator[Any]:

@@ -8,11 +8,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from connectors.errors import ConnectorError
 from connectors.options import split_names
 from streamsvm.cli.terminal import complain, logged
 from streamsvm.run.config import RunConfig
-from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.errors import RunError, refusing
 
 if TYPE_CHECKING:
     from streamsvm.run.runner import Runner
@@ -49,11 +48,8 @@ def _run(config: RunConfig, started: float) -> int:
 def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
     """The settings, those of a configuration file first, so that the command line wins."""
     for name in {"types", "missing", "ignore"} & given.keys():  # which may be repeated
-        try:
-            names = [each for text in given[name] for each in split_names(text)]
-        except ConnectorError as error:
-            raise SetupError(f"argument --{name}: {error}") from error
-        given[name] = names
+        with refusing(f"argument --{name}: "):
+            given[name] = [each for text in given[name] for each in split_names(text)]
     path = given.pop("config", None)
     return kind(**given) if path is None else kind.from_toml(path, **given)
 

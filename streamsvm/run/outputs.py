@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from connectors.errors import ConnectorError
 from connectors.events import Advancing, Position, Rejected, Replacing, Sink
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.learners import Answers, with_gaps
 from streamsvm.run.names import ClassNames
 
@@ -67,11 +67,8 @@ class Outputs:
         """Refuse to replace files that do not look like results."""
         for role, sink in self.sinks.items():
             if isinstance(sink, Replacing):
-                try:
-                    with _named(role):
-                        sink.check_replaced()
-                except ConnectorError as error:
-                    raise SetupError(str(error)) from error
+                with refusing(), _named(role):
+                    sink.check_replaced()
 
     def write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
         """Write records, if anybody wants them; where nobody can take them back they are durable at once."""

@@ -18,7 +18,7 @@ from streamsvm.models.archive import DAMAGED, check_replaced
 from streamsvm.run.abilities import Categorical, Refits, check_names, check_persistence, class_path, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions
-from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning
 from streamsvm.run.learners import as_learner
@@ -346,10 +346,8 @@ class Runner:
             return
         self._use_model()
         if self.checkpoint is not None:
-            try:  # a stream that cannot be resumed, such as a pipe, is refused before there is a need to
+            with refusing(after=", or leave out --checkpoint"):  # such as a pipe, before there is a need to resume
                 self.source.seek(self._position)
-            except ConnectorError as error:
-                raise SetupError(f"{error}, or leave out --checkpoint") from error
         self._outputs.check_replaced()
         if self.checkpoint is not None:
             self.checkpoint.discard()

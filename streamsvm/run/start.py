@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from connectors import open_sink, open_source
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError
 from connectors.events import Sink, Source
 from connectors.joined import JoinedSource
 from connectors.options import Options
@@ -27,7 +27,7 @@ from streamsvm.run.checks import check_label, check_source, check_writable
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import REJECTED, STREAM_OPTIONS, RunConfig, Url
 from streamsvm.run.deferred import DeferredSink
-from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.locks import held
 from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
@@ -193,10 +193,8 @@ def model_of(config: RunConfig) -> Any:
     model = _loaded(config.load) if config.load else _new_model(config)
     if isinstance(model, Categorical):
         url = config.urls["source"]
-        try:
+        with refusing():
             types = Options(url.path, url.query if config.types is None else {"types": config.types}).kinds("types")
-        except ConnectorError as error:
-            raise SetupError(str(error)) from error
         model.keep_categories([name for name, kind in types.items() if kind == "category"])
     return model
 
@@ -380,9 +378,5 @@ def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool, over
 
 def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
     """Open a stream; what is wrong with it now is wrong with the settings."""
-    try:
+    with refusing():
         return open_stream(url, **options)
-    except UnreachableError:
-        raise
-    except ConnectorError as error:
-        raise SetupError(str(error)) from error
