@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,12 @@ def loaded(statement: str, *options: str) -> set[str]:
     done = run(sys.executable, *options, "-c", f"{statement}; import sys; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
+
+
+def test_numba_is_imported_in_core_alone():
+    others = (path for path in (ROOT / "streamsvm").rglob("*.py") if path.parent.name != "core")
+    found = [str(path) for path in others if re.search(r"^\s*(from|import) (numba|llvmlite)", path.read_text(), re.M)]
+    assert found == []
 
 
 HEAVY = {"matplotlib", "pyarrow", "pandas", "polars", "sklearn", "kafka", "dask"}

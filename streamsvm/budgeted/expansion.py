@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import config, types
-from numba.extending import intrinsic
 
 from streamsvm.budgeted.sparse_coefs import SEATS, begin_seats, is_seated, n_seats, sum_seats
 from streamsvm.core.access import state_at
+from streamsvm.core.bits import lowest_bit
 from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import best_class
 from streamsvm.core.math import ONE, TWO, ZERO, exp32
@@ -144,22 +143,6 @@ BSGD = Declaration(
 )
 
 bsgd_at = state_at(BSGD)
-
-
-def _typed_lowest_bit(_, bits):
-    """The position of the lowest bit set."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], context.get_value_type(types.boolean)(1))
-
-    return types.uint64(types.uint64), codegen
-
-
-def _plain_lowest_bit(bits):
-    return u((int(bits) & -int(bits)).bit_length() - 1)
-
-
-lowest_bit = _plain_lowest_bit if config.DISABLE_JIT else intrinsic(_typed_lowest_bit)
 
 
 @inlined

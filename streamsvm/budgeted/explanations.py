@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from streamsvm.budgeted.expansion import ONE, TWO, ZERO, bsgd_at, distances, dots, padded, score_heads
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import inverse_temperature
 from streamsvm.core.math import LOG2E, exp32, power32
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, u
 from streamsvm.core.state import f32
 from streamsvm.features.scaler import in_hand
@@ -159,4 +158,4 @@ def explain_machine(walk_address, label, row):
     settle(walk)
 
 
-ENTRIES = {function.__name__: Entry(function, (types.int64,) * 3) for function in (explain_vectors, explain_machine)}
+ENTRIES = {function.__name__: Entry(function, (INTEGER,) * 3) for function in (explain_vectors, explain_machine)}

@@ -8,8 +8,6 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
-from numba import types
-
 from streamsvm.budgeted.expansion import (
     BSGD,
     MOST_CANCELLED,
@@ -33,6 +31,7 @@ from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import call, inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.core.math import ONE, ZERO, exp_below
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.core.state import f32
 from streamsvm.features.scaler import follow, in_hand
@@ -323,7 +322,7 @@ def run_member(address, block_address, i, at_hand):
 
 
 ENTRIES = {
-    "run_event": Entry(run_event, (types.int64,)),
-    "run_member": Entry(run_member, (types.int64,) * 4),
+    "run_event": Entry(run_event, (INTEGER,)),
+    "run_member": Entry(run_member, (INTEGER,) * 4),
 }
 CODE = {"drive": driver.ENTRIES["drive"], "step": ENTRIES["run_event"]}

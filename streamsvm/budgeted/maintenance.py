@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-from numba import types
-
 from streamsvm.budgeted.expansion import (
     INFINITE,
     bsgd_at,
@@ -35,6 +33,7 @@ from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ONE, ZERO
 from streamsvm.core.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, u
 from streamsvm.core.state import f32
 
@@ -289,4 +288,4 @@ def clear_coefs(state, slot):
         empty_seat(state, e, slot)
 
 
-ENTRIES = {"maintain": Entry(maintain, (types.int64,))}
+ENTRIES = {"maintain": Entry(maintain, (INTEGER,))}

@@ -8,7 +8,7 @@ import numpy as np
 from numba import config, types
 from numba.extending import intrinsic
 
-from streamsvm.core.jit import fused, inlined, kernel
+from streamsvm.core.jit import fused, inlined
 
 f32 = np.float32
 
@@ -144,24 +144,3 @@ def moved(value, step):
 def exp_below(x):
     """exp(x) for x <= 0 as float64, to what `exp32` has: where a probability is all that comes of it."""
     return float(exp32(f32(x)))
-
-
-@kernel
-def exp_all(x, out):
-    """out = exp32(x), for a look at it."""
-    for i in range(x.size):
-        out[i] = exp32(x[i])
-
-
-@kernel
-def power_all(x, out):
-    """out = power32(x), for a look at it."""
-    for i in range(x.size):
-        out[i] = power32(x[i])
-
-
-@kernel
-def log_all(x, out):
-    """out = log32(x), for a look at it."""
-    for i in range(x.size):
-        out[i] = log32(x[i])

@@ -27,12 +27,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 
 from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import fused, inlined, kernel
 from streamsvm.core.math import exp_below, log_of
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, address, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
@@ -215,7 +215,7 @@ def follow_sets(address, label, row):
 _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
 
 ENTRIES = {
-    "begin_groups": Entry(begin_groups, (_SETS, types.int64)),
+    "begin_groups": Entry(begin_groups, (_SETS, INTEGER)),
     "run_sets": Entry(run_sets, (_SETS, _COVERING)),
-    "follow_sets": Entry(follow_sets, (types.int64,) * 3),
+    "follow_sets": Entry(follow_sets, (INTEGER,) * 3),
 }

@@ -19,11 +19,11 @@ guess it (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
 from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.signatures import BYTES, INTEGER, INTEGERS, WORD_TABLE, WORDS
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, i64, u64
 
@@ -357,10 +357,9 @@ def settle(state, first, digests, times, labels, sizes, fates, slots, lags):
 
 
 _STATE = StateType(LEDGER.name)
-_INTS, _DIGESTS = types.int64[::1], types.uint64[:, ::1]
 
 ENTRIES = {
-    "digest": Entry(digest, (types.uint8[::1], _INTS, types.uint64[::1], _DIGESTS)),
+    "digest": Entry(digest, (BYTES, INTEGERS, WORDS, WORD_TABLE)),
     "fill_table": Entry(fill_table, (_STATE,)),
-    "settle": Entry(settle, (_STATE, types.int64, _DIGESTS, *(_INTS,) * 6)),
+    "settle": Entry(settle, (_STATE, INTEGER, WORD_TABLE, *(INTEGERS,) * 6)),
 }

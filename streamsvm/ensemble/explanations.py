@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from streamsvm.core.access import StateType, nothing_packed
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import call, inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.ensemble.label_autocorrelation import is_heard as is_autocorrelation_heard
 from streamsvm.ensemble.linear import average_scores, linear_at
@@ -117,5 +116,5 @@ def hold(rows, request, i, shared):
             rows.row_columns[k] = columns[skip + k]
 
 
-ENTRIES = {function.__name__: Entry(function, (types.int64,) * 3) for function in (explain_linear, explain_blend)}
+ENTRIES = {function.__name__: Entry(function, (INTEGER,) * 3) for function in (explain_linear, explain_blend)}
 ENTRIES["explain_rows"] = Entry(explain_rows, tuple(StateType(state.name) for state in (BLEND, REQUEST, WALK)))

@@ -7,12 +7,11 @@ by -D p/q, which leaves the average as it is, and so costs no more than the pair
 
 from __future__ import annotations
 
-from numba import types
-
 from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_SHARE, fast_softmax_terms, scale_terms
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, Part, i64
 from streamsvm.features.scaler import MOST_EVENTS, ROWS, in_hand
@@ -157,4 +156,4 @@ def run_member(address, block_address, i, at_hand):
                 follow_lateness(state, row.late)
 
 
-ENTRIES = {"run_member": Entry(run_member, (types.int64,) * 4)}
+ENTRIES = {"run_member": Entry(run_member, (INTEGER,) * 4)}

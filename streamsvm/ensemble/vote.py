@@ -24,13 +24,12 @@ from __future__ import annotations
 
 import math
 
-from numba import types
-
 from streamsvm.core.access import StateType, address_of, state_at
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import call, inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_BY_HEAD, LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of, most_loss
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, i64, records
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, kept_answer
@@ -728,9 +727,9 @@ def run_rows(state, request):
 _STATE = StateType(BLEND.name)
 
 ENTRIES = {
-    "drive": Entry(drive, (types.int64,) * 5),
+    "drive": Entry(drive, (INTEGER,) * 5),
     "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
-    "scale_rows": Entry(scale_rows, (types.int64,) * 3),
-    "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 3),
+    "scale_rows": Entry(scale_rows, (INTEGER,) * 3),
+    "vote_on_rows": Entry(vote_on_rows, (INTEGER,) * 3),
 }
 CODE = {"drive": ENTRIES["drive"]}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.signatures import FLAGS, INTEGERS, NUMBERS
 from streamsvm.core.simd import u
 
 # So few entries are sorted by insertion; more by digits of so many bits.
@@ -87,9 +86,7 @@ def sort(columns, values, first, n, largest, spare_columns, spare_values, counts
         shift += DIGIT_BITS
 
 
-_INTS, _FLOATS, _FLAGS = types.int64[::1], types.float64[::1], types.boolean[::1]
-
 ENTRIES = {
-    "meet": Entry(meet, (_INTS, _FLOATS, _INTS, _FLAGS, _INTS, _INTS, _INTS)),
-    "order": Entry(order, (_INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS)),
+    "meet": Entry(meet, (INTEGERS, NUMBERS, INTEGERS, FLAGS, INTEGERS, INTEGERS, INTEGERS)),
+    "order": Entry(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS)),
 }

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 
-from numba import types
-
 from streamsvm.core.access import address_of, columns_at, element_address, state_at, values_at
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import call, inlined, kernel
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, address, i64
 from streamsvm.features.sorted_window import (
@@ -653,6 +652,6 @@ def observe_rows(rows, values, columns, indptr, shared):
 
 
 ENTRIES = {
-    "find_ranks": Entry(find_ranks, (types.int64,) * 5),
-    "take_ranks": Entry(take_ranks, (types.int64,) * 5),
+    "find_ranks": Entry(find_ranks, (INTEGER,) * 5),
+    "take_ranks": Entry(take_ranks, (INTEGER,) * 5),
 }

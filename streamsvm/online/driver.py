@@ -6,8 +6,6 @@ event in hand, as these ask for it, and `drive` brings an event there. Code from
 
 from __future__ import annotations
 
-from numba import types
-
 from streamsvm.core.access import (
     PACKED,
     StateType,
@@ -20,6 +18,7 @@ from streamsvm.core.access import (
 )
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.signatures import INTEGER, NUMBER
 from streamsvm.core.simd import u
 from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, ROWS, load, observe_in_hand, rows_at
 from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
@@ -114,8 +113,8 @@ def run_rows(rows, request):
 _ROWS = StateType(ROWS.name)
 
 ENTRIES = {
-    "drive": Entry(drive, (types.int64,) * 5),
-    "event": Entry(event, (_ROWS, PACKED, types.int64, types.float64)),
+    "drive": Entry(drive, (INTEGER,) * 5),
+    "event": Entry(event, (_ROWS, PACKED, INTEGER, NUMBER)),
     "event_proba": Entry(event_proba, (_ROWS, PACKED)),
     "run_rows": Entry(run_rows, (_ROWS, StateType(REQUEST.name))),
 }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from numba import types
-
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined
 from streamsvm.core.losses import largest
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import u
 from streamsvm.features.scaler import in_hand
 from streamsvm.online.calibration import is_heard as is_noise_heard
@@ -80,4 +79,4 @@ def weight_of(state, c, face, j):
     return own.scale * state.weights[j, face]
 
 
-ENTRIES = {function.__name__: Entry(function, (types.int64,) * 3) for function in (explain_faces, explain_planes)}
+ENTRIES = {function.__name__: Entry(function, (INTEGER,) * 3) for function in (explain_faces, explain_planes)}

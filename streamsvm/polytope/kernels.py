@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 
 from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, u
 from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
 from streamsvm.features.scaler import MOST_EVENTS, ROWS, follow, in_hand
@@ -513,7 +513,7 @@ def draw(rng, n):
 
 
 ENTRIES = {
-    "run_event": Entry(run_event, (types.int64,)),
-    "run_member": Entry(run_member, (types.int64,) * 4),
+    "run_event": Entry(run_event, (INTEGER,)),
+    "run_member": Entry(run_member, (INTEGER,) * 4),
 }
 CODE = {"drive": driver.ENTRIES["drive"], "step": ENTRIES["run_event"]}

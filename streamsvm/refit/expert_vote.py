@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import math
 
-from numba import types
-
 from streamsvm.core.access import StateType, address_of
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import brief, call, inlined, kernel, view
 from streamsvm.core.losses import best_class, scale_terms
+from streamsvm.core.signatures import INTEGER, NUMBERS
 from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import calibrated, inverse_temperature
@@ -489,12 +488,10 @@ def least_missed(panel):
     return found
 
 
-_FLOATS = types.float64[::1]
-
 ENTRIES = {
     "look_around": Entry(look_around, (StateType(PANEL.name),)),
-    "take_place": Entry(take_place, (StateType(PANEL.name), types.int64)),
-    "poll_row": Entry(poll_row, (StateType(PANEL.name), StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
+    "take_place": Entry(take_place, (StateType(PANEL.name), INTEGER)),
+    "poll_row": Entry(poll_row, (StateType(PANEL.name), StateType(POLL.name), NUMBERS, NUMBERS, INTEGER)),
     "ask_early": Entry(ask_early, (StateType(PANEL.name), StateType(POLL.name))),
-    "poll_rows": Entry(poll_rows, (StateType(PANEL.name), StateType(POLL.name), types.int64)),
+    "poll_rows": Entry(poll_rows, (StateType(PANEL.name), StateType(POLL.name), INTEGER)),
 }

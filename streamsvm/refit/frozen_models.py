@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 
 from streamsvm.budgeted.expansion import lowest_bit
 from streamsvm.core.access import StateType, address_of, state_at
@@ -29,6 +28,7 @@ from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import call, fused, inlined, kernel
 from streamsvm.core.losses import scale_terms, softmax_terms
 from streamsvm.core.math import exp32
+from streamsvm.core.signatures import FLAGS, INTEGER, INTEGERS, SHORT_WORD_TABLE
 from streamsvm.core.state import Array, Declaration, Number, Part, f32, i32, i64, records
 from streamsvm.features.scaler import FARTHER
 
@@ -422,13 +422,12 @@ def run_masked_trees(model, question):
     ask_masked_trees(masked_trees_at(model), question_at(question))
 
 
-_INTS = types.int64[::1]
 _RUN = (run_planes, run_expansion, run_trees, run_masked_trees)
 
 ENTRIES = {
-    "order_levels": Entry(order_levels, (_INTS,) * 6),
-    "number_leaves": Entry(number_leaves, (_INTS,) * 5),
-    "strike_out": Entry(strike_out, (types.uint32[:, ::1], _INTS, types.boolean[::1], _INTS, _INTS)),
-    "ask": Entry(ask, (StateType(QUESTION.name), types.int64, types.int64)),
-    **{run.__name__: Entry(run, (types.int64,) * 2) for run in _RUN},
+    "order_levels": Entry(order_levels, (INTEGERS,) * 6),
+    "number_leaves": Entry(number_leaves, (INTEGERS,) * 5),
+    "strike_out": Entry(strike_out, (SHORT_WORD_TABLE, INTEGERS, FLAGS, INTEGERS, INTEGERS)),
+    "ask": Entry(ask, (StateType(QUESTION.name), INTEGER, INTEGER)),
+    **{run.__name__: Entry(run, (INTEGER,) * 2) for run in _RUN},
 }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from numba import types
-
 from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import kernel
+from streamsvm.core.signatures import FLAG, INTEGERS, NUMBERS
 from streamsvm.features.scaler import FAR, LEAST_UNTIED, ROWS, observe_rows
 
 
@@ -32,6 +31,6 @@ def count_outliers(statistics, values, columns, indptr, shared):
 ENTRIES = {
     "count_outliers": Entry(
         count_outliers,
-        (StateType(ROWS.name), types.float64[::1], types.int64[::1], types.int64[::1], types.boolean),
+        (StateType(ROWS.name), NUMBERS, INTEGERS, INTEGERS, FLAG),
     ),
 }

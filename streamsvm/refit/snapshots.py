@@ -13,11 +13,11 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import kernel
+from streamsvm.core.signatures import BYTES, INTEGERS, NUMBERS, WORDS
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, State, array_address, f32, f64, i64, u64
 
@@ -66,10 +66,8 @@ def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at
     return n_wrong
 
 
-_WORDS, _INTS, _FLOATS, _BYTES = types.uint64[::1], types.int64[::1], types.float64[::1], types.uint8[::1]
-
 ENTRIES = {
-    "put_words": Entry(put_words, (_WORDS, _WORDS, _INTS, _INTS, _BYTES, _FLOATS, _FLOATS, _BYTES, _WORDS, _INTS)),
+    "put_words": Entry(put_words, (WORDS, WORDS, INTEGERS, INTEGERS, BYTES, NUMBERS, NUMBERS, BYTES, WORDS, INTEGERS)),
 }
 
 

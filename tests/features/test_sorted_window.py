@@ -8,10 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.core.jit import kernel
-from streamsvm.features.sorted_window import look_up_rank, replace
+from streamsvm.features.sorted_window import count_below, count_upto, next_above, replace
 
 FEW = st.sampled_from([-1e100, -2.5, -1.0, -0.0, 0.0, 5e-324, 1.0, 3.5, 1e100])
 VALUES = st.lists(FEW | st.floats(-1e100, 1e100), min_size=1, max_size=70)
+
+
+@kernel
+def look_up_rank(values, x, held):
+    """How many are below x, how many not above it, and how many below the next number."""
+    below = count_below(values, x, held)
+    return below, count_upto(values, x, held, below), count_below(values, next_above(x), held)
 
 
 @kernel

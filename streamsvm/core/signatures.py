@@ -1,0 +1,10 @@
+"""The types that entry points are declared with."""
+
+from __future__ import annotations
+
+from numba import types
+
+INTEGER, NUMBER, FLAG = types.int64, types.float64, types.boolean
+INTEGERS, NUMBERS, FLAGS = INTEGER[::1], NUMBER[::1], FLAG[::1]
+BYTES, WORDS = types.uint8[::1], types.uint64[::1]
+WORD_TABLE, SHORT_WORD_TABLE = types.uint64[:, ::1], types.uint32[:, ::1]
