@@ -17,9 +17,9 @@ from streamsvm.run.metrics import Metrics
 from streamsvm.run.rejects import Rejects
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Report:
-    """How a run stands, or ended.
+    """How a run stands, or ended; as a text, what the command line prints of it.
 
     Parameters
     ----------
@@ -92,6 +92,16 @@ class Report:
     answers: Answers | None = None
     rejects: Rejects = field(default_factory=Rejects)
     late: LateLearning | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report: {self.metrics.events:,} events, accuracy {self.metrics.accuracy:.4f}, {self.ended or 'running'}>"
+        )
+
+    def __str__(self) -> str:
+        from streamsvm.run.report import text  # which needs this module
+
+        return text(self)
 
     def changes(self, since: int | None = None) -> tuple[int, list[str]]:
         """What changed since so many events had been judged, in words: see `History.changes`.

@@ -62,6 +62,9 @@ def test_a_run_writes_what_was_asked_for(stream: str, tmp_path: Path) -> None:
     config = RunConfig(source=stream, label="y", model=GaussianNB(), ignore=["site"], out="o.csv", summary="s.json")
     report = Run(config, [lambda report, fraction: told.append(report.events)]).start()
     assert report.events == told[-1] == 400
+    assert f"accuracy {report.metrics.accuracy:.4f}" in repr(report)
+    assert len(repr(report)) < 100
+    assert f"{report.metrics.accuracy:.4f}" in str(report)
     assert json.loads((tmp_path / "s.json").read_text())["events"] == 400
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 401
 
