@@ -12,6 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -44,15 +45,19 @@ class ByAge:
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
         """Hold these events too, one after another."""
-        if type(self) is ByAge and not self._balanced and len(numbers):
-            group = self._groups.setdefault(0, deque())
-            group.extend(numbers.tolist())
-            for _ in range(len(group) - self._n_most):
-                group.popleft()
-            self._n_held = len(group)
+        if not self._balanced and len(numbers):
+            self._enter_unbalanced(numbers, times)
             return
         for event in zip(numbers.tolist(), codes.tolist(), times.tolist(), strict=True):
             self.enter(*event)
+
+    def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
+        """Hold events whose classes do not matter."""
+        group = self._groups.setdefault(0, deque())
+        group.extend(numbers.tolist())
+        for _ in range(len(group) - self._n_most):
+            group.popleft()
+        self._n_held = len(group)
 
     def enter(self, number: int, code: int, time: float) -> None:
         """Hold one event more; others leave where they have to."""
@@ -140,6 +145,25 @@ class ByTime(ByAge):
         # How many are held of each group whose time is up.
         self._late: dict[int, int] = {}
 
+    def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
+        """Hold events, and let those leave whose time is up: the oldest, as where there are too many."""
+        came = np.maximum.accumulate(np.where(np.isfinite(times), times, -math.inf))
+        known = came[came > -math.inf]
+        if self._newest == -math.inf and len(known):  # events before the first time known came at that
+            self._newest = float(known[0])
+            self._fresh = deque((self._newest, own, key) for _, own, key in self._fresh)
+        came = np.maximum(came, self._newest)
+        self._expire(0)
+        super()._enter_unbalanced(numbers, times)
+        self._newest = float(came[-1])
+        fresh, group = self._fresh, self._groups[0]
+        fresh.extend(zip(came.tolist(), numbers.tolist(), repeat(0)))
+        first = group[0]
+        while fresh[0][1] < first or self._newest - fresh[0][0] > self._seconds:
+            if fresh.popleft()[1] == group[0]:
+                group.popleft()
+        self._n_held = len(group)
+
     def enter(self, number: int, code: int, time: float) -> None:
         """Hold one event more, and let those leave whose time is up."""
         if self._newest < time < math.inf:
@@ -214,7 +238,7 @@ class ByTime(ByAge):
 class Drawn(ByAge):
     """A sample: each event enters, with m held with probability m / n in place of one that is drawn.
 
-    Groups map the numbers of their events, by arrival, to their places in the list that is drawn from.
+    If balanced, groups map the numbers of their events, by arrival, to their places in the list that is drawn from.
     """
 
     _groups: dict[int, dict[int, int]]
@@ -230,6 +254,17 @@ class Drawn(ByAge):
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
+        """Hold events whose classes do not matter."""
+        held, draw = self._numbers, self._draw
+        for number in numbers.tolist():
+            n = len(held)
+            if draw(self._n_most) < n:
+                at, last = draw(n), held.pop()
+                if at < n - 1:
+                    held[at] = last
+            held.append(number)
+
     def enter(self, number: int, code: int, time: float) -> None:
         """Hold one event more."""
         if self._draw(self._n_most) < len(self._numbers):
@@ -237,34 +272,41 @@ class Drawn(ByAge):
         self._append(number, code)
 
     def _append(self, number: int, code: int) -> None:
-        key = code if self._balanced else 0
-        self._groups.setdefault(key, {})[number] = len(self._numbers)
+        if self._balanced:
+            self._groups.setdefault(code, {})[number] = len(self._numbers)
+            self._keys.append(code)
         self._numbers.append(number)
-        self._keys.append(key)
 
     def leave(self, code: int) -> int:
         """Let one leave that is drawn: its number."""
-        key, n = self._fullest(code), len(self._numbers)
-        while self._keys[at := self._draw(n)] != key:  # the fullest class has its share, so this ends soon
-            pass
+        n = len(self._numbers)
+        at = self._draw(n)
+        if self._balanced:
+            key = self._fullest(code)
+            while self._keys[at] != key:  # the fullest class has its share, so this ends soon
+                at = self._draw(n)
         return self._remove(at)
 
     def _remove(self, at: int) -> int:
         """Let the event at a place leave, which the last then takes: its number."""
         numbers, keys, groups = self._numbers, self._keys, self._groups
-        number, key, last, last_key = numbers[at], keys[at], numbers.pop(), keys.pop()
-        if at < len(numbers):
-            numbers[at], keys[at], groups[last_key][last] = last, last_key, at
-        del groups[key][number]
-        if not groups[key]:
-            del groups[key]
+        number, last = numbers[at], numbers.pop()
+        moves = at < len(numbers)
+        if moves:
+            numbers[at] = last
+        if self._balanced:
+            key, last_key = keys[at], keys.pop()
+            if moves:
+                keys[at], groups[last_key][last] = last_key, at
+            del groups[key][number]
+            if not groups[key]:
+                del groups[key]
         return number
 
     def keep_from(self, number: int) -> None:
         """Let all leave that came before."""
-        for own, key in sorted(zip(self._numbers, self._keys, strict=True)):
-            if own < number:
-                self._remove(self._groups[key][own])
+        for own in sorted(own for own in self._numbers if own < number):
+            self._remove(self._numbers.index(own))
 
     def _draw(self, n: int) -> int:
         """A number below n, by splitmix64."""
