@@ -1,27 +1,22 @@
 """When a window is solved again: after counts of labelled events, after event time, on drift, on demand.
 
-Settings are values: hashable, comparable, and written to an archive by `encode`. `begin` makes what runs along a
-stream, a `TriggerState`. It is given labelled events in order and stops at the first one at which something happens, so
-that the same happens at the same events whatever the batches:
+A trigger is a value: hashable, comparable, and written to an archive by `encode`. Its `begin` gives a `TriggerState`,
+which takes labelled events in order and stops at the first one at which something happens, so that the same happens at
+the same events in batches of any size:
 
-- `REFIT`: the window is to be solved. All intervals begin anew, whichever trigger fired, so that refits come singly.
-- `CUT`: a drift detector raised an alarm. What came before this event is to leave the window, whose concept is gone;
-  all intervals begin anew, and growing ones with their first length.
+- `REFIT`: the window is to be solved. All intervals restart, whichever trigger fired.
+- `CUT`: a drift detector raised an alarm. Events before this one are to leave the window. All intervals restart, and
+  growing ones with their first length.
 """
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import sys
-from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from inspect import signature
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,16 +25,10 @@ from numpy.typing import NDArray
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 from streamsvm.parameters import check_between, check_number
-
-# Events after which a detector is replaced by a fresh one at the latest: what is replayed when a run is resumed.
-RENEWED_AFTER = 100_000
+from streamsvm.refit.detectors import DetectorSpec, RunningDetector, detector_named
 
 _LONGEST = 1 << 53  # events of an interval
 _NEVER = sys.maxsize
-# Errors that every detector is tried with, and as many as fill its windows: wrong parameters show themselves at once.
-_TRIAL = 64
-# Detectors that alarm where the mean falls, and so are given what was predicted right; the others are given errors.
-_OF_HITS = ("FHDDM",)
 
 
 class TriggerEvent(Enum):
@@ -57,25 +46,104 @@ class Seen(NamedTuple):
     event: TriggerEvent
 
 
-class Trigger(ABC):
-    """Settings of a trigger."""
+@dataclass
+class _Progress:
+    """What one trigger remembers of a stream."""
+
+    left: int | None = None  # labelled events until it is due; None where it counts none
+    interval: float = 0.0  # how many there were when the interval began
+    begun: float = math.nan  # event time at which the interval began
+    latest: float = math.nan  # the latest event time so far
+    detector: RunningDetector | None = None
+    parts: tuple[_Progress, ...] = ()
+
+    def detectors(self) -> list[RunningDetector]:
+        """Its own detector and those of its parts."""
+        own = [] if self.detector is None else [self.detector]
+        return own + [detector for part in self.parts for detector in part.detectors()]
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "left": self.left,
+            "interval": self.interval,
+            "begun": encode_label(self.begun),
+            "latest": encode_label(self.latest),
+            "detector": None if self.detector is None else self.detector.state(),
+            "parts": [part.state() for part in self.parts],
+        }
+
+    def restore(self, state: Mapping[str, Any], trigger: Trigger) -> None:
+        """Continue a new progress of this trigger from a state."""
+        most = trigger._lengths[-1]
+        self.interval = _checked(state["interval"], float, self.interval, max(self.interval, most))
+        if state["left"] is not None or self.left is not None:
+            self.left = _checked(state["left"], int, 0, round(self.interval) or most)
+        begun, latest = (float(decode_label(state[name])) for name in ("begun", "latest"))
+        if not (-math.inf < begun <= latest < math.inf or (math.isnan(begun) and math.isnan(latest))):
+            raise ValueError(f"event time from {begun} to {latest}")
+        self.begun, self.latest = begun, latest
+        if self.detector is not None:
+            self.detector.restore(state["detector"])
+        for part, kept, own in zip(self.parts, state["parts"], trigger.triggers, strict=True):
+            part.restore(kept, own)
+
+
+def _checked(value: Any, kind: type, low: float, high: float) -> Any:
+    """A value of a state, of its type and within its bounds."""
+    is_kind = type(value) is kind
+    if not is_kind or not low <= value <= high:
+        raise ValueError(f"{value!r} is no {kind.__name__} from {low} to {high}")
+    return value
+
+
+class Trigger:
+    """Settings of a trigger. The base counts down what is `left`, and never fires where that is None."""
+
+    triggers: tuple[Trigger, ...] = ()
+    # The first interval, the factor by which it grows, and the most events that may be left.
+    _lengths: tuple[int, float, int] = (0, 1.0, -1)
 
     @property
     def needs_times(self) -> bool:
-        """Whether it goes by the times of events."""
+        """Whether it uses event times."""
         return False
 
     def begin(self) -> TriggerState:
-        """One that has seen nothing yet."""
-        return TriggerState(self._clock())
+        """Start at the beginning of a stream."""
+        return TriggerState(self)
 
-    @abstractmethod
-    def _clock(self) -> _Clock:
-        """What runs along the stream."""
+    def _start(self) -> _Progress:
+        return _Progress()
+
+    def _due(self, at: _Progress, times: NDArray[np.float64]) -> int:
+        """The index of the event at which it is due, beyond the events if at none; it stays due until a refit."""
+        return _NEVER if at.left is None else max(at.left, 1) - 1
+
+    def _advance(self, at: _Progress, times: NDArray[np.float64]) -> None:
+        """Take events."""
+        if at.left is not None:
+            at.left = max(at.left - len(times), 0)
+
+    def _restart(self, at: _Progress, event: TriggerEvent) -> None:
+        """A refit or a cut happened at the last event."""
+
+
+class _Interval(Trigger):
+    """Counts intervals that grow by a factor, up to a length."""
+
+    def _start(self) -> _Progress:
+        at = _Progress()
+        self._restart(at, TriggerEvent.CUT)
+        return at
+
+    def _restart(self, at: _Progress, event: TriggerEvent) -> None:
+        first, factor, most = self._lengths
+        at.interval = min(float(first if event is TriggerEvent.CUT else at.interval * factor), float(most))
+        at.left = round(at.interval)
 
 
 @dataclass(frozen=True)
-class Every(Trigger):
+class Every(_Interval):
     """Fires every `n` labelled events.
 
     Parameters
@@ -98,13 +166,11 @@ class Every(Trigger):
 
     def __post_init__(self) -> None:
         check_number("n", self.n, 1, _LONGEST, whole=True)
-
-    def _clock(self) -> _Clock:
-        return _Interval(self.n, 1.0, self.n)
+        object.__setattr__(self, "_lengths", (self.n, 1.0, self.n))
 
 
 @dataclass(frozen=True)
-class Growing(Trigger):
+class Growing(_Interval):
     """Fires after intervals of labelled events that grow by a factor f: `first`, f `first`, f² `first` …
 
     Each refit lengthens the next interval, also one that was asked for or that another trigger fired.
@@ -143,17 +209,16 @@ class Growing(Trigger):
         check_number("factor", self.factor, 1.0)
         if self.most is not None:
             check_number("most", self.most, self.first, _LONGEST, whole=True)
-
-    def _clock(self) -> _Clock:
-        return _Interval(self.first, self.factor, self.most or _LONGEST)
+        object.__setattr__(self, "_lengths", (self.first, self.factor, self.most or _LONGEST))
 
 
 @dataclass(frozen=True)
 class EveryTime(Trigger):
     """Fires when so much event time has passed since the last refit, or since the first event that has a time.
 
-    Time is the latest met so far: an event that is late, or has no time (NaN), is no progress. One that is stamped far
-    ahead holds the trigger until the others have caught up; `FirstOf` with a count goes on there.
+    Time is the latest event time so far: an event that is late, or has no time (NaN), does not advance it. An event
+    with a time far in the future delays the next refit until the others have caught up; combine it with a count by
+    `FirstOf` to refit meanwhile.
 
     Parameters
     ----------
@@ -176,23 +241,38 @@ class EveryTime(Trigger):
     def needs_times(self) -> bool:
         return True
 
-    def _clock(self) -> _Clock:
-        return _Timer(self.seconds)
+    def _due(self, at: _Progress, times: NDArray[np.float64]) -> int:
+        due = _begun(at, times) + float(self.seconds)
+        late = np.flatnonzero((times >= due) & (times < math.inf))
+        return 0 if at.latest >= due else int(late[0]) if len(late) else _NEVER
+
+    def _advance(self, at: _Progress, times: NDArray[np.float64]) -> None:
+        at.begun = _begun(at, times)
+        at.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=at.latest))
+
+    def _restart(self, at: _Progress, event: TriggerEvent) -> None:
+        at.begun = at.latest
+
+
+def _begun(at: _Progress, times: NDArray[np.float64]) -> float:
+    """When the interval began: at the first event with a time, where it has not."""
+    timed = times[np.isfinite(times)]
+    return float(timed[0]) if math.isnan(at.begun) and len(timed) else at.begun
 
 
 @dataclass(frozen=True)
 class OnDrift(Trigger):
     """Cuts the window at a drift alarm, and fires when it has gathered events of the new concept.
 
-    A further alarm meanwhile cuts again, and the gathering starts anew. The detector is fed with the errors: 1 where
-    the prediction was wrong, 0 where it was right. Those of `river.drift.binary` look for errors that become more;
+    A further alarm meanwhile cuts again, and the gathering restarts. The detector is given the errors: 1 where the
+    prediction was wrong, 0 where it was right. Those of `river.drift.binary` look for errors that become more frequent;
     ADWIN, KSWIN and PageHinkley look for any change, and so raise an alarm also where a learner becomes much better.
 
     Parameters
     ----------
     detector
-        A detector of `river.drift` or `river.drift.binary`. Its parameters count alone: it is left as it is, and fresh
-        ones of its kind are fed, a new one after each alarm and after 100,000 events at the latest.
+        A detector of `river.drift` or `river.drift.binary`. Only its parameters are used: the trigger runs a new
+        detector of that kind, replaced after each alarm and after 100,000 events at the latest.
     gather
         Labelled events between the last alarm and the refit.
 
@@ -212,17 +292,27 @@ class OnDrift(Trigger):
 
     detector: Any = field(compare=False)
     gather: int = 500
-    _kind: _DetectorKind = field(init=False, repr=False)
+    _spec: DetectorSpec = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_number("gather", self.gather, 1, _LONGEST, whole=True)
-        object.__setattr__(self, "_kind", _DetectorKind.of(self.detector))
+        object.__setattr__(self, "_spec", DetectorSpec.of(self.detector))
+        object.__setattr__(self, "_lengths", (0, 1.0, int(self.gather)))
 
     def __repr__(self) -> str:
-        return f"OnDrift({self._kind}, gather={self.gather!r})"
+        return f"OnDrift({self._spec}, gather={self.gather!r})"
 
-    def _clock(self) -> _Clock:
-        return _Gathering(self.gather, _Watch(self._kind))
+    def _start(self) -> _Progress:
+        return _Progress(detector=RunningDetector(self._spec))
+
+    def _restart(self, at: _Progress, event: TriggerEvent) -> None:
+        (detector,) = at.detectors()
+        if event is TriggerEvent.REFIT:
+            at.left = at.left or None  # where it was due itself
+        elif detector.alarmed or at.left is not None:
+            at.left = int(self.gather)
+            if detector.alarmed:
+                detector.renew()
 
 
 @dataclass(frozen=True)
@@ -239,23 +329,19 @@ class OnDemand(Trigger):
     Seen(n=1, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
-    def _clock(self) -> _Clock:
-        return _Clock()
-
 
 @dataclass(frozen=True, init=False)
 class FirstOf(Trigger):
     """Fires when the first of several triggers does.
 
-    Intervals begin anew for all of them, at a refit and at a cut; the gathering of events after a drift alarm goes on
-    through refits.
+    All intervals restart at a refit and at a cut; the gathering of events after a drift alarm goes on through refits.
 
     Parameters
     ----------
     *triggers
         At least one.
     distance
-        Labelled events between two refits at the least. A trigger that would fire earlier waits until then; a refit on
+        The fewest labelled events between two refits. A trigger that would fire earlier waits until then; a refit on
         demand does not.
 
     Examples
@@ -279,6 +365,7 @@ class FirstOf(Trigger):
         check_number("distance", distance, 0, _LONGEST, whole=True)
         object.__setattr__(self, "triggers", triggers)
         object.__setattr__(self, "distance", distance)
+        object.__setattr__(self, "_lengths", (0, 1.0, int(distance)))
 
     def __repr__(self) -> str:
         return f"FirstOf({', '.join(map(repr, self.triggers))}, distance={self.distance!r})"
@@ -287,19 +374,37 @@ class FirstOf(Trigger):
     def needs_times(self) -> bool:
         return any(trigger.needs_times for trigger in self.triggers)
 
-    def _clock(self) -> _Clock:
-        return _Earliest([trigger._clock() for trigger in self.triggers], self.distance)
+    def _start(self) -> _Progress:
+        return _Progress(left=0, parts=tuple(trigger._start() for trigger in self.triggers))
+
+    def _due(self, at: _Progress, times: NDArray[np.float64]) -> int:
+        first = min(trigger._due(part, times) for trigger, part in zip(self.triggers, at.parts, strict=True))
+        return max(first, super()._due(at, times))
+
+    def _advance(self, at: _Progress, times: NDArray[np.float64]) -> None:
+        super()._advance(at, times)
+        for trigger, part in zip(self.triggers, at.parts, strict=True):
+            trigger._advance(part, times)
+
+    def _restart(self, at: _Progress, event: TriggerEvent) -> None:
+        if event is TriggerEvent.REFIT:
+            at.left = int(self.distance)
+        for trigger, part in zip(self.triggers, at.parts, strict=True):
+            trigger._restart(part, event)
 
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf)}
 
 
 class TriggerState:
-    """Where a trigger stands in a stream; made by `begin` of its settings."""
+    """A trigger that runs along a stream; made by `Trigger.begin`."""
 
-    def __init__(self, clock: _Clock) -> None:
-        self._clock, self._watches = clock, clock.watches()
-        self._asked = False
+    def __init__(self, trigger: Trigger) -> None:
+        self._trigger, self._asked = trigger, False
+        self._restore(trigger._start())
+
+    def _restore(self, at: _Progress) -> None:
+        self._at, self._detectors = at, at.detectors()
 
     def see(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
         """Take labelled events in order, up to the first at which something happens; to be called again with the rest.
@@ -315,32 +420,33 @@ class TriggerState:
             raise ValueError(f"{len(times)} times do not fit {len(errors)} errors")
         if not len(times):
             return Seen(0, TriggerEvent.NOTHING)
-        due = 0 if self._asked else self._clock.first(times)
+        due = 0 if self._asked else self._trigger._due(self._at, times)
         alarm = self._first_alarm(errors[: due + 1])
         n = min(due if alarm is None else alarm, len(times) - 1) + 1
-        self._clock.skip(times[:n])
-        if alarm is not None:
-            self._clock.cut()
-            return Seen(n, TriggerEvent.CUT)
-        if due < len(times):
-            self._asked = False
-            self._clock.refitted()
-            return Seen(n, TriggerEvent.REFIT)
-        return Seen(n, TriggerEvent.NOTHING)
+        self._trigger._advance(self._at, times[:n])
+        if alarm is None and due >= len(times):
+            return Seen(n, TriggerEvent.NOTHING)
+        event = TriggerEvent.REFIT if alarm is None else TriggerEvent.CUT
+        self._asked = self._asked and event is TriggerEvent.CUT
+        self._trigger._restart(self._at, event)
+        return Seen(n, event)
 
     def passes(self) -> bool:
         """Take the next labelled event, if counts alone say that nothing happens at it; else `see` it."""
-        return not self._asked and self._clock.passes()
+        left = self._at.left
+        if left is None or left <= 1 or self._asked or not self._at.interval:
+            return False
+        self._at.left = left - 1
+        return True
 
     def _first_alarm(self, errors: NDArray[np.float64]) -> int | None:
         """The event at which a detector raises an alarm; none of them sees what comes after it."""
-        if not self._watches:
-            return None
-        for i, error in enumerate((errors != 0.0).tolist()):
-            for watch in self._watches:
-                watch.update(error)
-            if any(watch.alarmed for watch in self._watches):
-                return i
+        if self._detectors:
+            for i, error in enumerate((errors != 0.0).tolist()):
+                for detector in self._detectors:
+                    detector.update(error)
+                if any(detector.alarmed for detector in self._detectors):
+                    return i
         return None
 
     def due_in(self) -> int | None:
@@ -348,7 +454,8 @@ class TriggerState:
 
         None where that depends on event times, on an alarm, or on demand.
         """
-        return 1 if self._asked else self._clock.due_in()
+        due = 0 if self._asked else self._trigger._due(self._at, np.empty(0))
+        return None if due == _NEVER else due + 1
 
     def ask(self) -> None:
         """Fire at the next event, whatever the trigger; at the one after it, where that one raises a drift alarm."""
@@ -356,7 +463,7 @@ class TriggerState:
 
     def state(self) -> dict[str, Any]:
         """All of it, for JSON."""
-        return {"asked": self._asked, "clock": self._clock.state()}
+        return {"asked": self._asked, "progress": self._at.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` gave, of a trigger of the same settings.
@@ -366,333 +473,13 @@ class TriggerState:
         ArchiveError
             Where it is no such state.
         """
+        at = self._trigger._start()
         try:
-            self._asked = _checked(state["asked"], bool)
-            self._clock.restore(state["clock"])
+            self._asked = _checked(state["asked"], bool, False, True)
+            at.restore(state["progress"], self._trigger)
         except DAMAGED as error:
             raise ArchiveError(f"not the state of a trigger: {error!r}") from error
-
-
-class _Clock:
-    """What of a trigger runs along the stream; this one never fires."""
-
-    def first(self, times: NDArray[np.float64]) -> int:
-        """At which of these events it is due; anything beyond them if at none. What is due stays so until a refit."""
-        return _NEVER
-
-    def skip(self, times: NDArray[np.float64]) -> None:
-        """Take these events."""
-
-    def passes(self) -> bool:
-        """Take an event, where it is plain that nothing happens at it."""
-        return False
-
-    def refitted(self) -> None:
-        """A refit was begun at the last event."""
-
-    def cut(self) -> None:
-        """The last event raised a drift alarm."""
-
-    def due_in(self) -> int | None:
-        return None
-
-    def watches(self) -> list[_Watch]:
-        """The detectors it listens to."""
-        return []
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
-
-
-class _Interval(_Clock):
-    """Counts down intervals that grow."""
-
-    def __init__(self, first: int, factor: float, most: int) -> None:
-        self._first, self._factor, self._most = float(first), float(factor), float(most)
-        self.cut()
-
-    def _begin(self, interval: float) -> None:
-        self._interval = min(interval, self._most)
-        self._left = round(self._interval)
-
-    def first(self, times: NDArray[np.float64]) -> int:
-        return max(self._left, 1) - 1
-
-    def skip(self, times: NDArray[np.float64]) -> None:
-        self._left = max(self._left - len(times), 0)
-
-    def passes(self) -> bool:
-        if self._left > 1:
-            self._left -= 1
-            return True
-        return False
-
-    def refitted(self) -> None:
-        self._begin(self._interval * self._factor)
-
-    def cut(self) -> None:
-        self._begin(self._first)
-
-    def due_in(self) -> int | None:
-        return max(self._left, 1)
-
-    def state(self) -> dict[str, Any]:
-        return {"interval": self._interval, "left": self._left}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._interval = _checked(state["interval"], float, self._first, self._most)
-        self._left = _checked(state["left"], int, 0, round(self._interval))
-
-
-class _Timer(_Clock):
-    """Waits for event time to pass."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = float(seconds)
-        self._begun = self._latest = math.nan
-
-    def first(self, times: NDArray[np.float64]) -> int:
-        begun = self._begun
-        if math.isnan(begun):
-            timed = times[np.isfinite(times)]
-            begun = timed[0] if len(timed) else math.nan
-        if self._latest >= begun + self._seconds:
-            return 0
-        late = (times >= begun + self._seconds) & (times < math.inf)
-        return int(late.argmax()) if late.any() else _NEVER
-
-    def skip(self, times: NDArray[np.float64]) -> None:
-        timed = times[np.isfinite(times)]
-        if len(timed):
-            if math.isnan(self._begun):
-                self._begun = float(timed[0])
-            self._latest = float(np.fmax(self._latest, timed.max()))
-
-    def refitted(self) -> None:
-        self._begun = self._latest
-
-    cut = refitted
-
-    def state(self) -> dict[str, Any]:
-        return {"begun": encode_label(self._begun), "latest": encode_label(self._latest)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        begun, latest = (_checked(decode_label(state[name]), float) for name in ("begun", "latest"))
-        if not (begun <= latest < math.inf or (math.isnan(begun) and math.isnan(latest))):
-            raise ValueError(f"event time from {begun} to {latest}")
-        self._begun, self._latest = begun, latest
-
-
-class _Gathering(_Clock):
-    """Counts down events after a drift alarm."""
-
-    def __init__(self, gather: int, watch: _Watch) -> None:
-        self._gather, self._watch = int(gather), watch
-        self._left: int | None = None
-
-    def first(self, times: NDArray[np.float64]) -> int:
-        return _NEVER if self._left is None else max(self._left, 1) - 1
-
-    def skip(self, times: NDArray[np.float64]) -> None:
-        if self._left is not None:
-            self._left = max(self._left - len(times), 0)
-
-    def refitted(self) -> None:
-        if self._left == 0:
-            self._left = None
-
-    def cut(self) -> None:
-        if self._watch.alarmed:
-            self._watch.renew()
-            self._left = self._gather
-        elif self._left is not None:
-            self._left = self._gather
-
-    def due_in(self) -> int | None:
-        return None if self._left is None else max(self._left, 1)
-
-    def watches(self) -> list[_Watch]:
-        return [self._watch]
-
-    def state(self) -> dict[str, Any]:
-        return {"left": self._left, "watch": self._watch.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        left = state["left"]
-        self._left = None if left is None else _checked(left, int, 0, self._gather)
-        self._watch.restore(state["watch"])
-
-
-class _Earliest(_Clock):
-    """Is due when the first of its parts is, and so many events after the last refit."""
-
-    def __init__(self, parts: list[_Clock], distance: int) -> None:
-        self._parts, self._distance = parts, int(distance)
-        self._left = 0
-
-    def first(self, times: NDArray[np.float64]) -> int:
-        return max(min(part.first(times) for part in self._parts), self._left - 1)
-
-    def skip(self, times: NDArray[np.float64]) -> None:
-        self._left = max(self._left - len(times), 0)
-        for part in self._parts:
-            part.skip(times)
-
-    def refitted(self) -> None:
-        self._left = self._distance
-        for part in self._parts:
-            part.refitted()
-
-    def cut(self) -> None:
-        for part in self._parts:
-            part.cut()
-
-    def due_in(self) -> int | None:
-        known = [n for part in self._parts if (n := part.due_in()) is not None]
-        return max(min(known), self._left) if known else None
-
-    def watches(self) -> list[_Watch]:
-        return [watch for part in self._parts for watch in part.watches()]
-
-    def state(self) -> dict[str, Any]:
-        return {"left": self._left, "parts": [part.state() for part in self._parts]}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._left = _checked(state["left"], int, 0, self._distance)
-        for part, kept in zip(self._parts, state["parts"], strict=True):
-            part.restore(kept)
-
-
-def _checked(value: Any, kind: type, low: float = -math.inf, high: float = math.inf) -> Any:
-    """A value of a state, of its type and within its bounds."""
-    fits = type(value) is kind
-    if not fits or value < low or value > high:
-        raise ValueError(f"{value!r} is no {kind.__name__} from {low} to {high}")
-    return value
-
-
-@dataclass(frozen=True)
-class _DetectorKind:
-    """A detector of River by the name of its class and its parameters: what is compared, saved, and made anew."""
-
-    name: str
-    params: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def of(cls, detector: Any) -> _DetectorKind:
-        """Of a detector.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Where it is none of River's, or cannot be made anew as it was.
-        """
-        name = type(detector).__name__
-        if _detectors().get(name) is not type(detector):
-            raise TypeError(f"`detector` must be one of river.drift ({', '.join(_detectors())}), got {detector!r}")
-        if detector._is_stochastic:
-            raise ValueError(f"`detector` {name} draws numbers: give it a `seed`, so that runs repeat")
-        params = {k: tuple(v) if isinstance(v, (list, deque)) else v for k, v in detector._get_params().items()}
-        kind = cls(name, tuple(params.items()))
-        kind.encode()
-        kind.check()
-        return kind
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.params)})"
-
-    def make(self) -> Any:
-        """A fresh detector."""
-        return _detectors()[self.name](**dict(self.params))
-
-    def check(self) -> None:
-        """Refuse parameters that its class does not take, or that are of no use to a detector that is renewed."""
-        counts = [self._check_number(name, value) for name, value in self.params]
-        try:
-            detector = self.make()
-            for n in range(max([_TRIAL, *counts]) + 1):
-                detector.update(n % 2)
-        except Exception as error:
-            raise ValueError(f"`detector` {self} does not work: {error!r}") from error
-
-    def _check_number(self, name: str, value: Any) -> int:
-        """Refuse a number out of its range: not all detectors look before they divide by it or reserve its memory.
-
-        Returns
-        -------
-        int
-            The number, where it is a count.
-        """
-        own = signature(_detectors()[self.name]).parameters.get(name)
-        if own is None or name == "seed" or isinstance(value, bool) or not isinstance(value, Real):
-            return 0
-        is_count = type(own.default) is int and own.default > 0
-        check_number(f"{self.name}.{name}", value, int(is_count), RENEWED_AFTER, whole=is_count)
-        return int(float(value)) if is_count else 0
-
-    def encode(self) -> dict[str, Any]:
-        return {"class": self.name, "params": {name: encode_label(value) for name, value in self.params}}
-
-    @classmethod
-    def decode(cls, content: Any) -> _DetectorKind:
-        """What `encode` gave."""
-        kind = cls(content["class"], tuple((name, decode_label(v)) for name, v in content["params"].items()))
-        kind.check()
-        return kind
-
-
-def _detectors() -> dict[str, Any]:
-    """River's drift detectors by name."""
-    from river import base, drift
-
-    kinds = (base.DriftDetector, base.BinaryDriftDetector)
-    found = [*vars(drift).values(), *vars(drift.binary).values()]
-    return {kind.__name__: kind for kind in found if isinstance(kind, type) and issubclass(kind, kinds)}
-
-
-class _Watch:
-    """A detector beside the stream, and the errors it was given, by which it is made again from an archive."""
-
-    def __init__(self, kind: _DetectorKind) -> None:
-        self._kind = kind
-        self.renew()
-
-    def renew(self) -> None:
-        """Go on with a fresh detector."""
-        self._detector = self._kind.make()
-        self._errors = bytearray()
-
-    @property
-    def alarmed(self) -> bool:
-        """Whether the last error raised an alarm."""
-        return bool(self._detector.drift_detected)
-
-    def update(self, error: bool) -> None:
-        """Take whether the next prediction was wrong."""
-        if len(self._errors) == RENEWED_AFTER:
-            self.renew()
-        self._errors.append(error)
-        self._feed(error)
-
-    def _feed(self, error: int) -> None:
-        self._detector.update(int(error != (self._kind.name in _OF_HITS)))
-
-    def state(self) -> dict[str, Any]:
-        packed = np.packbits(np.frombuffer(self._errors, np.uint8))
-        return {"n": len(self._errors), "errors": base64.b64encode(packed.tobytes()).decode()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        n = _checked(state["n"], int, 0, RENEWED_AFTER)
-        packed = np.frombuffer(base64.b64decode(state["errors"], validate=True), np.uint8)
-        if len(packed) != -(-n // 8):
-            raise ValueError(f"{len(packed)} bytes do not hold {n} errors")
-        self.renew()
-        self._errors.extend(np.unpackbits(packed, count=n).tobytes())
-        for error in self._errors:
-            self._feed(error)
+        self._restore(at)
 
 
 def encode(settings: Trigger) -> dict[str, Any]:
@@ -707,21 +494,18 @@ def encode(settings: Trigger) -> dict[str, Any]:
     """
     content: dict[str, Any] = {"class": type(settings).__name__}
     for own in fields(settings):  # type: ignore[arg-type]
-        if own.init:
-            content[own.name] = _encode_field(own.name, settings)
+        value = getattr(settings, own.name)
+        if own.name == "triggers":
+            content[own.name] = [encode(trigger) for trigger in value]
+        elif own.name == "_spec":
+            content["detector"] = value.encode()
+        elif own.name != "detector":
+            content[own.name] = encode_label(value)
     return content
 
 
-def _encode_field(name: str, settings: Any) -> Any:
-    if name == "triggers":
-        return [encode(trigger) for trigger in settings.triggers]
-    if name == "detector":
-        return settings._kind.encode()
-    return encode_label(getattr(settings, name))
-
-
 def decode(content: Any) -> Trigger:
-    """The settings that `encode` was given; of classes, only triggers and River's drift detectors are made.
+    """The settings that `encode` was given; only triggers and River's drift detectors are made.
 
     Raises
     ------
@@ -729,11 +513,11 @@ def decode(content: Any) -> Trigger:
         Where it holds anything else.
     """
     try:
-        kind, params = _KINDS[content["class"]], {k: v for k, v in content.items() if k != "class"}
+        params = dict(content)
+        kind = _KINDS[params.pop("class")]
         triggers = [decode(part) for part in params.pop("triggers")] if kind is FirstOf else []
-        if kind is OnDrift:
-            params["detector"] = _DetectorKind.decode(params["detector"]).make()
-        settings: Trigger = kind(*triggers, **{k: decode_label(v) if k != "detector" else v for k, v in params.items()})
+        detector = {"detector": DetectorSpec.decode(params.pop("detector")).make()} if kind is OnDrift else {}
+        settings: Trigger = kind(*triggers, **detector, **{name: decode_label(v) for name, v in params.items()})
         return settings
     except ArchiveError:
         raise
@@ -746,6 +530,14 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _FORMS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
 ("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
 "demand", or several of these joined by "+\""""
+# By the name in a text: the kind of trigger, and the types of its values.
+_BY_NAME: dict[str, tuple[Any, ...]] = {
+    "every": (Every, int),
+    "growing": (Growing, int, float, int),
+    "time": (EveryTime, float),
+    "drift": (OnDrift, detector_named, int),
+    "demand": (OnDemand,),
+}
 
 
 def trigger_of(text: str) -> Trigger:
@@ -765,12 +557,25 @@ def trigger_of(text: str) -> Trigger:
     >>> trigger_of("growing:1000+drift:HDDMA") == FirstOf(Growing(1000), trigger_of("drift"))
     True
     """
-    parts = text.split("+")
     try:
-        triggers = [_single(*part.strip().split(":")) for part in parts]
+        triggers = [_single(*part.strip().split(":")) for part in text.split("+")]
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is no trigger ({error}); it may be {_FORMS}") from error
     return triggers[0] if len(triggers) == 1 else FirstOf(*triggers)
+
+
+def _single(name: str, *values: Any) -> Trigger:
+    if (seconds := seconds_of(name)) is not None:
+        name, values = "time", (seconds, *values)
+    elif name == "time" or name not in _BY_NAME:
+        name, values = "every", (name, *values)
+    kind, *types = _BY_NAME[name]
+    if name == "drift":
+        values = values or ("HDDMA",)
+    if len(values) > len(types):
+        raise ValueError(f"{values[len(types)]!r} is one value too many")
+    settings: Trigger = kind(*(own(value) for own, value in zip(types, values, strict=False)))
+    return settings
 
 
 def seconds_of(text: str) -> float | None:
@@ -783,31 +588,3 @@ def seconds_of(text: str) -> float | None:
     """
     found = _DURATION.fullmatch(text)
     return float(found[1]) * _SECONDS[found[2]] if found else None
-
-
-def _single(name: str, *values: str) -> Trigger:
-    if (seconds := seconds_of(name)) is not None:
-        _take(values, ())
-        return EveryTime(seconds)
-    if name == "growing":
-        return Growing(*_take(values, (int, float, int)))
-    if name == "drift":
-        return OnDrift(*_take(values or ("HDDMA",), (_detector_of, int)))
-    if name == "demand":
-        return OnDemand(*_take(values, ()))
-    return Every(*_take(values if name == "every" else (name, *values), (int,)))
-
-
-def _take(values: tuple[str, ...], kinds: tuple[Any, ...]) -> list[Any]:
-    """Values of these types, at most as many."""
-    if len(values) > len(kinds):
-        raise ValueError(f"{values[len(kinds)]!r} is one value too many")
-    return [kind(value) for kind, value in zip(kinds, values, strict=False)]
-
-
-def _detector_of(name: str) -> Any:
-    """A detector of that class with its defaults, seeded if it draws numbers."""
-    if name not in _detectors():
-        raise ValueError(f"{name!r} is none of River's detectors: {', '.join(_detectors())}")
-    detector = _detectors()[name]()
-    return detector.clone({"seed": 0}) if detector._is_stochastic else detector

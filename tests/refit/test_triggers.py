@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from river import drift
 
 from streamsvm.models import ArchiveError
-from streamsvm.refit import triggers
+from streamsvm.refit import detectors
 from streamsvm.refit.triggers import (
     Every,
     EveryTime,
@@ -153,7 +153,7 @@ def test_after_an_alarm_a_fresh_detector_is_fed():
     running = OnDrift(EACH_100TH, gather=60).begin()
     assert running.see(np.zeros(130), np.ones(130)).n == 100
     running.see(np.zeros(30), np.ones(30))
-    assert running.state()["clock"]["watch"]["n"] == 30
+    assert running.state()["progress"]["detector"]["n"] == 30
     # The first alarm of this one comes after it has warmed up, which a fresh one does anew.
     warm = happenings(OnDrift(drift.DummyDriftDetector(t_0=20, w=50, seed=4), gather=1000), np.zeros(500))
     assert len(set(np.diff([0, *(at for at, _ in warm)]))) == 1
@@ -162,11 +162,11 @@ def test_after_an_alarm_a_fresh_detector_is_fed():
 
 def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
     each_100th, never = OnDrift(EACH_100TH), OnDrift(drift.NoDrift())
-    monkeypatch.setattr(triggers, "RENEWED_AFTER", 60)
+    monkeypatch.setattr(detectors, "RENEWED_AFTER", 60)
     assert happenings(each_100th, np.zeros(1000)) == []
     running = never.begin()
     running.see(np.zeros(1000), np.zeros(1000))
-    assert running.state()["clock"]["watch"]["n"] == 1000 % 60
+    assert running.state()["progress"]["detector"]["n"] == 1000 % 60
 
 
 def test_on_demand():
@@ -397,21 +397,21 @@ STATE_TRIGGER = FirstOf(Every(10), EveryTime(5.0), OnDrift(EACH_100TH, gather=5)
     ("value", "path"),
     [
         (1, ("asked",)),
-        (None, ("clock",)),
-        (-1, ("clock", "left")),
-        (4, ("clock", "left")),
-        ([], ("clock", "parts")),
-        (11, ("clock", "parts", 0, "left")),
-        (1.5, ("clock", "parts", 0, "left")),
-        ({"float": "nan"}, ("clock", "parts", 0, "interval")),
-        (5.0, ("clock", "parts", 0, "interval")),
-        ({"float": "inf"}, ("clock", "parts", 1, "latest")),
-        ({"float": "0x1p90"}, ("clock", "parts", 1, "begun")),
-        (6, ("clock", "parts", 2, "left")),
-        (10**12, ("clock", "parts", 2, "watch", "n")),
-        (9, ("clock", "parts", 2, "watch", "n")),
-        ("%", ("clock", "parts", 2, "watch", "errors")),
-        (5, ("clock", "parts", 2, "watch", "errors")),
+        (None, ("progress",)),
+        (-1, ("progress", "left")),
+        (4, ("progress", "left")),
+        ([], ("progress", "parts")),
+        (11, ("progress", "parts", 0, "left")),
+        (1.5, ("progress", "parts", 0, "left")),
+        ({"float": "nan"}, ("progress", "parts", 0, "interval")),
+        (5.0, ("progress", "parts", 0, "interval")),
+        ({"float": "inf"}, ("progress", "parts", 1, "latest")),
+        ({"float": "0x1p90"}, ("progress", "parts", 1, "begun")),
+        (6, ("progress", "parts", 2, "left")),
+        (10**12, ("progress", "parts", 2, "detector", "n")),
+        (9, ("progress", "parts", 2, "detector", "n")),
+        ("%", ("progress", "parts", 2, "detector", "errors")),
+        (5, ("progress", "parts", 2, "detector", "errors")),
     ],
 )
 def test_another_state_in_an_archive_is_refused(value, path):
