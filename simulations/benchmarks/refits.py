@@ -221,7 +221,7 @@ def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
     start = time.perf_counter()
     solution = solver_of(solver).solve(Task(memory.snapshot(), len(learner._space)))
     seconds, last = time.perf_counter() - start, rows.part(n, len(y))
-    proba = np.zeros((len(last), len(learner._codes)))
+    proba = np.zeros((len(last), len(learner.labels)))
     Expert(solution, 1).ask(last, np.ones(len(last), np.int64), proba)
     accuracy = float((proba.argmax(axis=1) == codes[n:]).mean())
     return {"accuracy": accuracy, "seconds": round(seconds, 2), "settings": solution.settings}

@@ -72,11 +72,11 @@ VARIANTS: dict[str, Variant] = {
 def built_as(variant: Variant) -> Iterator[None]:
     """Blends built meanwhile are of this variant."""
 
-    class Settings(blend._KernelSettings):
+    class Settings(blend._KernelMachine):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings | variant.kernel)
 
-    changed = variant.constants | ({"_KernelSettings": Settings} if variant.kernel else {})
+    changed = variant.constants | ({"_KernelMachine": Settings} if variant.kernel else {})
     # Members are remembered by what they were made from, which does not name what changes here.
     blend._kernel_member.cache_clear()
     try:
