@@ -88,10 +88,10 @@ def test_a_variant_lasts_as_long_as_it_is_asked_for():
 
     whole = StreamSVMClassifier()._kinds()
     fixed, hinge = members("no learned metric"), members("no log loss")
-    assert fixed[0]._settings.metric == "fixed"
-    assert members("no absorbing")[0]._settings.absorb == 1.0
+    assert fixed[0].learner.metric == "fixed"
+    assert members("no absorbing")[0].learner.absorb == 1.0
     assert {head.split()[0] for head in hinge[0].heads} == {"hinge"}
-    assert whole[0]._settings.metric == StreamSVMClassifier()._kinds()[0]._settings.metric == "learned"
+    assert whole[0].learner.metric == StreamSVMClassifier()._kinds()[0].learner.metric == "learned"
     assert StreamSVMClassifier()._kinds()[0].heads == whole[0].heads
 
 
