@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -568,10 +569,16 @@ def converted(option: str, kind: str, value: Any) -> Any:
         raise SetupError(f"argument {option}: {error}") from error
 
 
-def _text(value: Any) -> Any:
-    if value == "":
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, os.PathLike, Real)):
+        raise ValueError(f"must be a text, got {value!r}")
+    return str(_value(os.fspath(value) if isinstance(value, os.PathLike) else value))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str) and not value:
         raise ValueError("must not be empty (is a variable of the shell not set?)")
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    return value
 
 
 def _numeric(kind: type, name: str, is_allowed: Callable[[Any], bool], wanted: str) -> Callable[[Any], Any]:
@@ -637,7 +644,7 @@ def _flag(value: Any) -> bool:
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "str": _text,
-    "Any": _text,
+    "Any": _value,
     "bool": _flag,
     "int": _numeric(int, "whole number", lambda n: n >= 1, "at least 1"),
     "Seconds": _numeric(float, "number of seconds", lambda s: 0 < s < math.inf, "a positive number of seconds"),

@@ -92,7 +92,7 @@ class Run:
             The figures of the run. Where it began and failed the error is raised, after the results are written.
         """
         started = time.perf_counter() if self._started is None else self._started
-        config = self.config
+        config, self.failures = self.config, []
         config.validate()
         _check_files(config)
         model = model_of(config)
@@ -113,7 +113,7 @@ class Run:
         return self.runner.report
 
     def _run(self, model: Any, started: float, around: Callable[[Runner], Any]) -> None:
-        config = self.config
+        config, self.runner = self.config, None
         with contextlib.ExitStack() as stack:
             observer = observe_all([*_served(config, stack), *self.observers])  # taken ports are refused at once
             checkpoint = _opened_checkpoint(config, stack)

@@ -69,9 +69,8 @@ class PlainStep:
         return {"decisions": self._decisions.state()}
 
     def restore(self, states: Mapping[str, State]) -> None:
-        """Take over what `state` gave; earlier versions gave nothing."""
-        if "decisions" in states:
-            self._decisions.restore(states["decisions"])
+        """Take over what `state` gave."""
+        self._decisions.restore(states["decisions"])
 
 
 class LateStep:
@@ -132,9 +131,8 @@ class LateStep:
 
     def restore(self, states: Mapping[str, State]) -> None:
         """Take over what `state` gave."""
-        self.late.restore(states.get("late", ({}, {})))
-        if "decisions" in states:
-            self._decisions.restore(states["decisions"])
+        self.late.restore(states["late"])
+        self._decisions.restore(states["decisions"])
 
 
 def with_labels(batch: Batch) -> Batch:
