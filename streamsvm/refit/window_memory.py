@@ -1,6 +1,6 @@
 """The events that a window holds, in chunks that are never written to again.
 
-Events that leave are let go of later, with others of their chunk: so what was held at a moment is a list of chunks.
+Events that leave stay in memory until their chunk is rebuilt, so a snapshot is a list of chunks.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from streamsvm.refit.window_rows import (
 if TYPE_CHECKING:
     from streamsvm.refit.windows import Window
 
-# A chunk takes so many bytes, or this share of all, and has so many events at most.
+# The most bytes of a chunk, as a number and as a share of all, and its most events.
 CHUNK_BYTES, CHUNK_SHARE, CHUNK_EVENTS = 1 << 18, 16, 1_024
-# Where rows take more, as many events leave at a time as exceed this share of all, until the rows are within it.
+# When memory is full, events leave until the rows take this share of it.
 FULL = 7 / 8
-# Events that have left are let go of where those in memory are so many times those held, and a chunk more.
+# Chunks are rebuilt when they have this many times the events held, and one chunk more.
 SURPLUS = 1.5
-# A detector begins anew at the latest after so many errors.
+# The detector restarts after this many errors.
 MOST_ERRORS = 1_000_000
 
 
@@ -121,6 +121,9 @@ class WindowMemory:
     def _take(self, chunk: Chunk, errors: Floats) -> None:
         """Take in events, a part after another."""
         self.n_taken += chunk.n_events
+        if (width := chunk.width) is not None:
+            self._fill(chunk, width)
+            return
         self._close()
         ends = np.concatenate([[0], np.cumsum(chunk.bytes_of_rows)])
         at = 0
@@ -138,6 +141,33 @@ class WindowMemory:
             else:
                 at += 1
 
+    def _fill(self, chunk: Chunk, width: int) -> None:
+        """Write events with values in the first columns to the open chunk, and to new ones."""
+        n_bytes, at = BYTES_OF_EVENT + 8 * width, 0
+        while at < chunk.n_events:
+            if not self._make_room(n_bytes, int(chunk.codes[at])):
+                at += 1
+                continue
+            opened, k = self._opened(width, n_bytes)
+            n = min(chunk.n_events - at, opened.n_events - k, (self._most_bytes - self._n_bytes) // n_bytes)
+            opened.values[width * k : width * (k + n)] = chunk.values[width * at : width * (at + n)]
+            for mine, theirs in zip(opened[4:], chunk[4:], strict=True):  # classes, weights, times, numbers
+                mine[k : k + n] = theirs[at : at + n]
+            self._n_open = k + n
+            self._n_bytes += n * n_bytes
+            own = slice(at, at + n)
+            self._order.enter_all(chunk.numbers[own], chunk.codes[own], chunk.times[own])
+            at += n
+
+    def _opened(self, width: int, n_bytes: int) -> tuple[Chunk, int]:
+        """The open chunk with room for an event of this width, and how many it has."""
+        opened = self._open
+        if self._n_open == len(opened.codes) or len(opened.values) != width * len(opened.codes):
+            self._close()
+            self._open = Chunk.empty(max(min(self._chunk_bytes // n_bytes, CHUNK_EVENTS), 1), width)
+            self._tidy()
+        return self._open, self._n_open
+
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Take in an event with values in the first columns: its row, its class, its time, and its error."""
         n = len(row)
@@ -145,12 +175,7 @@ class WindowMemory:
         number, self.n_taken = self.n_taken, self.n_taken + 1
         if self._n_bytes + n_bytes > self._most_bytes and not self._make_room(n_bytes, code):
             return
-        k, opened = self._n_open, self._open
-        if k == len(opened.codes) or len(opened.values) != n * len(opened.codes):
-            self._close()
-            opened = self._open = Chunk.empty(max(min(self._chunk_bytes // n_bytes, CHUNK_EVENTS), 1), n)
-            k = 0
-            self._tidy()
+        opened, k = self._opened(n, n_bytes)
         opened.values[n * k : n * k + n] = row
         opened.codes[k], opened.numbers[k] = code, number
         opened.times[k] = time if math.isfinite(time) else math.nan
@@ -304,7 +329,7 @@ class AdaptiveMemory(WindowMemory):
                 super()._take(chunk.part(at, i + 1), errors)
                 self.keep_latest(self._detector.width)
                 at = i + 1
-        super()._take(chunk.part(at, chunk.n_events), errors)
+        super()._take(chunk.part(at, chunk.n_events) if at else chunk, errors)
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Take in an event with values in the first columns: its row, its class, its time, and its error."""

@@ -27,7 +27,7 @@ Holds = Callable[[Chunk], NDArray[np.bool_]]
 
 _NEVER = np.iinfo(np.int64).max
 _MASK = (1 << 64) - 1
-# Of splitmix64; and so many numbers are drawn at a time.
+# The increment of splitmix64, and the number of draws made at a time.
 _STEP, _AHEAD = 0x9E3779B97F4A7C15, 512
 
 
@@ -52,7 +52,7 @@ class ByAge:
             self.enter(*event)
 
     def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
-        """Hold events whose classes do not matter."""
+        """Add events to a window that is not balanced."""
         group = self._groups.setdefault(0, deque())
         group.extend(numbers.tolist())
         for _ in range(len(group) - self._n_most):
@@ -146,7 +146,7 @@ class ByTime(ByAge):
         self._late: dict[int, int] = {}
 
     def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
-        """Hold events, and let those leave whose time is up: the oldest, as where there are too many."""
+        """Add events, then remove the oldest while they are too many or too old."""
         came = np.maximum.accumulate(np.where(np.isfinite(times), times, -math.inf))
         known = came[came > -math.inf]
         if self._newest == -math.inf and len(known):  # events before the first time known came at that
@@ -206,7 +206,10 @@ class ByTime(ByAge):
 
     def forget(self) -> None:
         """Let go of what is kept of events that have left."""
-        self._fresh = deque(event for event in self._fresh if self._is_held(*event[1:]))
+        if self._balanced:
+            self._fresh = deque(event for event in self._fresh if self._is_held(*event[1:]))
+        while self._fresh and not self._is_held(*self._fresh[0][1:]):
+            self._fresh.popleft()
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """The newest time, and when those came whose time is not up."""
@@ -255,7 +258,7 @@ class Drawn(ByAge):
         return len(self._numbers)
 
     def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
-        """Hold events whose classes do not matter."""
+        """Add events to a sample that is not balanced."""
         held, draw = self._numbers, self._draw
         for number in numbers.tolist():
             n = len(held)

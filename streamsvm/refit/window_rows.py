@@ -162,6 +162,14 @@ class Chunk(NamedTuple):
         return len(self.codes)
 
     @property
+    def width(self) -> int | None:
+        """The number of values of each row, if no row lists columns and all have as many; else None."""
+        if len(self.columns) or not len(self.lengths):
+            return None
+        width = int(self.lengths[0])
+        return width if (self.lengths == width).all() and not self.listed.any() else None
+
+    @property
     def n_bytes(self) -> int:
         """The memory they take."""
         return sum(array.nbytes for array in self)
