@@ -283,7 +283,7 @@ def settle_average(state, h):
 
 
 def run_event(address):
-    """Predict and learn the event in hand, as `polytope.run_event` does."""
+    """Predict and learn the current event; compiled separately, see `driver`."""
     state = bsgd_at(address)
     rows = state.rows
     m, label = rows.n_pairs, rows.label

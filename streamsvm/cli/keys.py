@@ -20,14 +20,14 @@ class KeyOptions:
     field : FIELD
         The field of an event with its key, which is that in Kafka too.
     group : NAME
-        The group of workers, by which all goes that is kept of the keys.
+        The consumer group of the workers, which the state of all keys belongs to.
     repartition
         The topic has other keys in Kafka: send events through a topic in which they have theirs.
     parent : FILE
-        What a key begins from, beside which its own model is heard: a model of all keys that a run saved, or learn
-        for one that each worker learns beside the keys, from nothing.
+        A model of all keys that votes beside each key's own: a saved model, or learn for one that each worker learns
+        from its events.
     forget_after : TIME
-        A key that had no event for so long, in event time, as 90d, begins anew; after twice that it is removed.
+        A key without events for this long in event time, as 90d, starts over; after twice that it is removed.
     """
 
     field: str | None = None

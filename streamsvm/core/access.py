@@ -154,7 +154,7 @@ address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intri
 
 
 def _array_at(element: Any) -> Callable[[int, int], Any]:
-    """A function that compiled code calls for the array of so many elements of eight bytes at an address."""
+    """A function of compiled code: the array of n elements of eight bytes at an address."""
     if config.DISABLE_JIT:
         return lambda address, n: np.ctypeslib.as_array((_C_TYPES[element] * int(n)).from_address(int(address)))
     kind = types.Array(element, 1, "C")
@@ -173,7 +173,7 @@ values_at, columns_at = _array_at(types.float64), _array_at(types.int64)
 
 
 def _element_address(_: Any, array: Any, i: Any) -> Any:
-    """Where an element of an array in one dimension is."""
+    """The address of an element of an array with one dimension."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, values[0])

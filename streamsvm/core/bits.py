@@ -1,4 +1,4 @@
-"""Operations on memory and bits that compiled code has no other words for."""
+"""Operations on memory and bits that numba has no function for."""
 
 from __future__ import annotations
 

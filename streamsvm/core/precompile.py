@@ -120,12 +120,12 @@ def _say_compiling(total: int | None = None) -> None:
     what = "kernels" if total is None else f"{total} functions"
     if can_keep():
         _say(
-            "compiling %s, once on this machine (15 to 30 s for the default classifier); kept in %s",
+            "compiling %s, once on this machine (15 to 40 s for the default classifier); kept in %s",
             what,
             cache_folder(),
         )
     else:
-        _say("compiling %s (15 to 30 s for the default classifier)", what)
+        _say("compiling %s (15 to 40 s for the default classifier)", what)
 
 
 class _Other:

@@ -1,4 +1,4 @@
-"""The types that entry points are declared with."""
+"""Argument types of entry points."""
 
 from __future__ import annotations
 

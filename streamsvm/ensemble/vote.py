@@ -675,10 +675,7 @@ def vote_on_rows(address, block_address, request_address):
 
 
 def drive(address, values_address, columns_address, n, shared):
-    """Predict or learn the single event, which is in the memory, as `driver.event` asks for it; compiled apart.
-
-    It is a request for one row: what that takes is compiled already.
-    """
+    """Predict or learn a single event, as a batch of one row; compiled separately, see `driver`."""
     rows = rows_at(address)
     state = blend_at(rows.learner)
     predicting = LOOK < rows.asked < 0

@@ -96,20 +96,20 @@ ROWS = Declaration(
         ),
         "decay": Number("what sums are multiplied by at each value", start=1.0),
         "limit": Number("the largest scaled value", start=CLIP),
-        "learner": address("the state of the learner whose rows these are"),
-        "drive": address("its code for a single event or row: see `driver`"),
-        "step": address("its code for the event in hand"),
-        "find_ranks": address("the code of `find_ranks`"),
-        "take_ranks": address("the code of `take_ranks`"),
-        "asked": Number("a class to learn the event with, or what is asked of it", i64),
-        "label": Number("the class it is learned with, -1 where it is not", i64),
-        "weight": Number("how much its step weighs"),
-        "answering": Number("whether it is predicted", i64),
-        "telling": Number("whether its probabilities are wanted", i64),
-        "following": Number("whether what follows events is told of it", i64),
-        "at": Number("which of several rows it is", i64),
-        "best": Number("its most probable class, -1 where there is none, -2 - i where value i cannot be used", i64),
-        "n_shares": Number("of so many classes the probabilities are there", i64),
+        "learner": address("the state of the learner"),
+        "drive": address("the learner's function that scales an event and calls `step`, see `driver`"),
+        "step": address("the learner's function that predicts and learns the current event"),
+        "find_ranks": address("the function `find_ranks`, 0 without ranks"),
+        "take_ranks": address("the function `take_ranks`, 0 without ranks"),
+        "asked": Number("the class to learn, or PREDICT, PROBA, FOLLOW or LOOK", i64),
+        "label": Number("the class to learn, -1 for none", i64),
+        "weight": Number("the weight of the event"),
+        "answering": Number("whether to predict the event", i64),
+        "telling": Number("whether to compute its probabilities", i64),
+        "following": Number("whether to call the callback", i64),
+        "at": Number("the number of the row in its batch", i64),
+        "best": Number("the most probable class, -1 if none is known, -2 - i if value i cannot be used", i64),
+        "n_shares": Number("the number of classes in `proba`", i64),
         "proba": Array(("rows_classes",), "the probabilities of classes", lent=True),
         "follow": address("what follows the probabilities of events, and their labels: its code, 0 for nothing"),
         "followed": address("its memory"),
@@ -245,7 +245,7 @@ def load_pairs(rows, by, values, columns, start, end, shared):
 
 @inlined
 def row_addresses(rows, by, values, columns, start, end, skip):
-    """A row with its statistics, for code that is compiled apart."""
+    """The arguments of `find_ranks` and `take_ranks` for a row."""
     places = element_address(values, start), element_address(columns, start - skip)
     return address_of(rows), address_of(by), places[0], places[1], end - start
 

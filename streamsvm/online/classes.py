@@ -1,4 +1,4 @@
-"""The classes of a learner: its labels, numbered in order of arrival, and what about them looks like a mistake."""
+"""The classes of a learner: its labels in order of arrival, and warnings about labels that look like a mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamsvm.labels import are_measured, as_label, check_label, is_label, new_
 
 logger = logging.getLogger(__name__)
 
-# Where so many classes come with fewer than twice as many events, the label looks like an identifier.
+# The label looks like an identifier if this many classes come with fewer than twice as many events.
 MANY_CLASSES = 250
 
 
@@ -25,11 +25,11 @@ class Classes:
     Attributes
     ----------
     codes
-        The number of each.
+        The number of each label.
     answers
-        Each, and None at the end: what -1 stands for.
+        The labels in order, followed by None, so that index -1 means no prediction.
     many_at
-        How many events had been learned when very many classes looked like a mistake; 0 where they did not.
+        The number of events learned when the number of classes looked like a mistake; 0 if it did not.
     """
 
     def __init__(self, labels: Iterable[Any] = ()) -> None:
@@ -41,13 +41,13 @@ class Classes:
         return len(self.codes)
 
     def copy(self) -> Classes:
-        """Another of the same labels."""
+        """Return a copy that shares nothing but the labels."""
         twin = Classes(self.codes)
         twin.many_at, twin._order_notice = self.many_at, self._order_notice
         return twin
 
     def add(self, label: Any) -> None:
-        """Take a label that is new."""
+        """Add a new label."""
         label = as_label(label)
         notice = new_label_notice(label, self.codes)
         if notice is not None:
@@ -56,13 +56,13 @@ class Classes:
         self.codes[label] = len(self.codes)
 
     def check(self, label: Any, most: int) -> None:
-        """Refuse a label that is none, or that would be another class where `most` are known."""
+        """Refuse a value that is no label, and a new label if `most` are known."""
         check_label(label)
         if len(self.codes) >= most and label not in self.codes:
             raise ValueError(_no_room_for(label, most))
 
     def without_room(self, labels: Coded, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
-        """The rows to be learned whose classes are more than `most`, in order of arrival, and why they are refused."""
+        """Rows to learn whose labels would exceed `most` classes, with the reason for each."""
         new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self.codes))
         refused = set(new[max(most - len(self.codes), 0) :])
         if not refused:
@@ -72,13 +72,13 @@ class Classes:
         return {row: _no_room_for(labels[row], most) for row in rows}
 
     def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
-        """The labels of these numbers, None for -1."""
+        """Labels of the numbers, None for -1."""
         answers = np.empty(len(self.answers), object)
         answers[:] = self.answers
         return np.asarray(answers[codes])
 
     def doubt_number(self, n_before: int, labels: Sequence[Any], n_learned: int) -> None:
-        """Warn where very many classes have come with these labels, the next to be learned: there were `n_before`."""
+        """Warn if the number of classes, which was `n_before`, looks like a mistake with these labels to learn."""
         if n_before < MANY_CLASSES <= len(self.codes):
             n_learned += 1 + labels.index(self.answers[MANY_CLASSES - 1])
             if n_learned < 2 * MANY_CLASSES or are_measured(self.answers):
@@ -86,7 +86,7 @@ class Classes:
                 logger.warning("%s", _many_notice(n_learned))
 
     def doubt_order(self, codes: NDArray[np.int64]) -> None:
-        """Warn where the first rows are sorted by their labels."""
+        """Warn if the first rows are sorted by label."""
         order = LabelOrder()
         order.take(codes)
         self._order_notice = order.notice(self.answers)
@@ -95,14 +95,14 @@ class Classes:
 
     @property
     def notices(self) -> list[str]:
-        """What has been warned of."""
+        """The warnings."""
         found = [_many_notice(self.many_at)] if self.many_at else []
         found += [self._order_notice] if self._order_notice else []
         return found + twin_notices(self.answers[:-1])
 
 
 def are_labels(labels: Coded, unlabelled: bool) -> NDArray[np.bool_]:
-    """Which labels name a class; unless `unlabelled`, all must."""
+    """Return which labels name a class. Unless `unlabelled`, refuse None and NaN."""
     found = np.array(list(map(is_label, labels.values)), bool)[labels.codes]
     if not (unlabelled or found.all()):
         row = int(found.argmin())

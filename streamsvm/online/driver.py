@@ -1,7 +1,7 @@
-"""How events reach a learner: single ones from Python, and rows one after another.
+"""Entry points of all online learners: single events from Python, and batches of rows.
 
-What a learner exports is compiled apart, and called by the addresses in its `rows`: `step` predicts and learns the
-event in hand, as these ask for it, and `drive` brings an event there. Code from here is compiled once for all learners.
+They are compiled once for all learners. A learner exports `step`, which predicts and learns the current event, and
+`drive`, which scales an event and calls `step`. Both are compiled separately and called by the addresses in `rows`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from streamsvm.core.simd import u
 from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, ROWS, load, observe_in_hand, rows_at
 from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
 
-# What `put` returns where it takes no values.
+# `put` returns this if it copies no values.
 NOT_TAKEN = -(1 << 62)
 
 
 def drive(address, values_address, columns_address, n, shared):
-    """Scale an event, have the learner predict and learn it, and take what is learned into the statistics."""
+    """Scale an event, predict and learn it, and update the statistics of its columns if it is learned."""
     rows = rows_at(address)
     values, columns = values_at(values_address, n), columns_at(columns_address, n)
     m = load(rows, values, columns, 0, n, shared > 0)
@@ -42,11 +42,16 @@ def drive(address, values_address, columns_address, n, shared):
 
 @inlined
 def put(rows, packed):
-    """Take the values of a single event into its memory; returns how many, -1 - n for n that belong to listed columns.
+    """Copy the packed values of a single event into the learner's memory.
 
-    Where none are packed, a thread that has the learner's lock has put the event there: with values for the first
-    `row_length` columns, or for those it lists, once. None are taken where a thread has the lock, or the memory is
-    another one now, or has to grow.
+    Without packed values the event is there already: a thread that holds the lock has written values for the first
+    `row_length` columns, or for the listed ones.
+
+    Returns
+    -------
+    int
+        The number of values; -1 - n for n values of listed columns; NOT_TAKEN if another thread holds the lock, or the
+        memory was replaced or has to grow.
     """
     values, row = packed_values(packed), rows.row
     n = values.size
@@ -63,11 +68,14 @@ def put(rows, packed):
 
 @brief
 def event(rows, packed, label, weight):
-    """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
+    """Predict a single event if `label` is PREDICT, or PROBA for its probabilities too; otherwise learn it.
 
-    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used, or -2
-    where another thread has the learner: nothing has changed then. Probabilities are left in `proba`, also by learning
-    where somebody follows events.
+    Returns
+    -------
+    int
+        The best class, -1 if no class is known; 0 after learning; -2 - i if value i cannot be used, and -2 if `put`
+        copied no values: then nothing has changed. Probabilities are in `proba`, after learning only if there is a
+        callback.
     """
     n = put(rows, packed)
     if n == NOT_TAKEN:
@@ -84,14 +92,14 @@ def event(rows, packed, label, weight):
 
 @brief
 def event_proba(rows, packed):
-    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    """Predict a single event: the probabilities of all classes, or none if it cannot be used."""
     known = event(rows, packed, PROBA, 1.0) >= 0
     return shares_of(rows.proba, rows.n_shares if known else 0)
 
 
 @kernel
 def run_rows(rows, request):
-    """Do what is asked of rows; returns how many were done: fewer than there are if the next cannot be used."""
+    """Predict and learn rows one after another; returns how many, fewer than all if the next cannot be used."""
     values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
     rows.answering, rows.following = request.answering, request.following
     rows.telling = int(needs_proba(request))

@@ -445,7 +445,7 @@ def open_classes(state, n):
 
 
 def run_event(address):
-    """Predict and learn the event in hand, as `rows` asks for it; compiled apart."""
+    """Predict and learn the current event; compiled separately, see `driver`."""
     state = cpm_at(address)
     rows = state.rows
     event_rows, values = in_hand(rows)

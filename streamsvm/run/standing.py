@@ -19,7 +19,7 @@ from streamsvm.run.rejects import Rejects
 
 @dataclass(slots=True, repr=False)
 class Report:
-    """How a run stands, or ended; as a text, what the command line prints of it.
+    """The state of a run, or its result; `str` gives the report that the command line prints.
 
     Parameters
     ----------
