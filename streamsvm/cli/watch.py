@@ -20,6 +20,8 @@ def main(given: dict[str, Any], _started: float) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
     place, page = converted("DIR|URL", "str", given["place"]), converted("--page", "str", given.get("page", "8080"))
-    token = converted("--page-token", "str", given.get("page_token"))
+    token = given.get("page_token")
+    if token is not None:
+        token = converted("--page-token", "str", token)
     with logged(given.get("quiet", False)):
         watch(place, page, token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None)
