@@ -489,10 +489,6 @@ def expansion() -> KernelExpansion:
 
 
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "degree as text": ({"degree": "3"}, {}),
-    "huge degree": ({"degree": 10**400}, {}),
-    "degree 0": ({"degree": 0}, {}),
-    "coef0 infinite": ({"coef0": "inf"}, {}),
     "gamma NaN": ({"gamma": "nan"}, {}),
     "gamma is a number": ({"gamma": 1}, {}),
     "other kernel": ({"kernel": "sigmoid"}, {}),
@@ -534,7 +530,7 @@ def test_models_that_are_not_whole_are_refused(saved, case):
 
 
 def test_one_model_is_not_another(saved):
-    with pytest.raises(ArchiveError, match="holds 'CPMClassifier', not a LinearModel"):
+    with pytest.raises(ArchiveError, match="of a CPMClassifier, not of a LinearModel"):
         LinearModel.load(saved)
     expansion().save(saved)
     with pytest.raises(ArchiveError, match="holds 'KernelExpansion'"):

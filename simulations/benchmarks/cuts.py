@@ -3,7 +3,6 @@
     python -m simulations.benchmarks.cuts growth      10,000 to 10,000,000 rows drawn on demand, three problems
     python -m simulations.benchmarks.cuts peers       beside SVC on subsets, Nystroem + linear SVM, averaged Pegasos
     python -m simulations.benchmarks.cuts linear      the linear-time solver as rows grow, to its exact end
-    python -m simulations.benchmarks.cuts plain       the linear kernel beside exact linear solvers
     python -m simulations.benchmarks.cuts settings    gamma, rows of a cut and rounds, by rows held out of the training
     python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven, with these settings
     python -m simulations.benchmarks.cuts budget      what a cut to 200, 500, 1000 vectors costs, and what it saves
@@ -39,7 +38,6 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations import sampled_cuts as figures
 from simulations.keeping import keep, rounded
 from streamsvm import BSGDClassifier, SampledCuts
 from streamsvm.batch.sampled_cuts.estimator import SAMPLE
@@ -364,48 +362,6 @@ def classes_of(name: str) -> None:
         keep(f"cuts-classes-{name.lower()}", result, PACKAGES)
 
 
-def off_centre() -> tuple[Any, ...]:
-    """Two Gaussian classes of five columns, both far from zero: they need a bias."""
-    rng = np.random.default_rng(0)
-    y = rng.random(60_000) < 0.5
-    X = rng.normal(size=(len(y), 5)) + np.where(y[:, None], 2.0, 1.2)
-    return X[:50_000], y[:50_000], X[50_000:], y[50_000:], 1.0
-
-
-PLAIN = {"Covertype": figures.covertype, "ijcnn1": figures.ijcnn1, "off centre": off_centre}
-
-
-def plain() -> None:
-    """The linear kernel at constant time: what rows of a cut, and a bias, are worth. The same C for all."""
-    C, result = 75_000.0, {}
-    for name, load in PLAIN.items():
-        X, y, X_test, y_test, _ = load()
-        X, y = X[:100_000], y[:100_000]
-        ones, ones_test = (np.column_stack([part, np.ones(len(part), part.dtype)]) for part in (X, X_test))
-        SampledCuts(kernel="linear", max_iter=3).fit(X[:2000], y[:2000])  # have all compiled
-        rows: dict[str, list[dict[str, float]]] = {}
-        for seed in FEW_SEEDS:
-            kinds: dict[str, tuple[Any, Any, Any]] = {}
-            for size in (500, 5000):
-                model = SampledCuts(C, "linear", sample_size=size, random_state=seed)
-                kinds[f"sampled cuts, {size:,} rows"] = model, X, X_test
-            model = SampledCuts(C, "linear", sample_size=5000, random_state=seed)
-            kinds["sampled cuts, 5,000 rows, column of ones"] = model, ones, ones_test
-            for has_bias in (False, True):
-                exact = LinearSVC(
-                    loss="hinge", C=C / len(y), fit_intercept=has_bias, tol=1e-3, max_iter=500, random_state=seed
-                )
-                kinds[f"LinearSVC {'with' if has_bias else 'without'} a bias"] = exact, X, X_test
-            for which, (model, train, test) in kinds.items():
-                note(rows, {which: model}, train, y, test, y_test)
-                signs = 2.0 * y - 1.0
-                loss = np.maximum(0.0, 1.0 - signs * model.decision_function(train)).mean()
-                rows[which][-1]["mean loss"] = float(loss)
-        result[name] = {which: spread(found) for which, found in rows.items()}
-        print(name, json.dumps(result[name], indent=1), flush=True)
-        keep("cuts-plain", result, PACKAGES)
-
-
 def classes() -> None:
     for name in CLASSES:
         classes_of(name)
@@ -422,9 +378,7 @@ def budget() -> None:
             X, y = problem.rows(n, seed + 100)[np.arange(5000)]
             kinds = [("whole", 0, "")]
             kinds += [
-                (f"{method} to {size}", size, method)
-                for method in ("project", "fit", "merge")
-                for size in (200, 500, 1000)
+                (f"{method} to {size}", size, method) for method in ("project", "fit") for size in (200, 500, 1000)
             ]
             for which, size, method in kinds:
                 clock, processor, small = timed(model.reduced, size, X, y, method) if size else (0.0, 0.0, model)
@@ -554,7 +508,7 @@ def few() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {f.__name__: f for f in (growth, peers, linear, plain, settings, classes, budget, program, few)}
+    parts = {f.__name__: f for f in (growth, peers, linear, settings, classes, budget, program, few)}
     parser.add_argument("part", choices=parts)
     with threadpool_limits(1):
         parts[parser.parse_args().part]()

@@ -1,4 +1,4 @@
-"""What all batch solvers share: scikit-learn's protocol around one method that solves."""
+"""Base classes of the batch solvers: scikit-learn's protocol around one method that solves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -25,21 +25,21 @@ from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel, Scaler
 from streamsvm.parameters import check_between
 
-# The products of six values between these are neither infinite nor zero.
+# Products of six values within these bounds are finite and not zero.
 SMALLEST, LARGEST = 1e-50, 1e50
 
 
 class Iteration(NamedTuple):
-    """Where a solver stood after an iteration.
+    """State of a solver after an iteration.
 
     Parameters
     ----------
     objective
-        The best value of the objective so far, summed over one-vs-rest problems.
+        Best objective so far, summed over one-vs-rest problems.
     certificate
-        How far above the optimum that can be at most.
+        Bound on its distance from the optimum.
     seconds
-        Since `fit` was called.
+        Seconds since `fit` was called.
     """
 
     objective: float
@@ -48,7 +48,7 @@ class Iteration(NamedTuple):
 
 
 class Progress:
-    """Keeps `history_`, and tells the callback."""
+    """Record `history_` and call the callback."""
 
     def __init__(self, estimator: Any, callback: Callable[[Any, Iteration], Any] | None) -> None:
         self.history: list[Iteration] = []
@@ -57,7 +57,7 @@ class Progress:
         self.is_stopped = False
 
     def __call__(self, objective: float, certificate: float) -> bool:
-        """Record an iteration; whether the callback asks to stop."""
+        """Record an iteration; returns whether the callback asks to stop."""
         step = Iteration(float(objective), float(certificate), time.perf_counter() - self._start)
         self.history.append(step)
         self.is_stopped = self._callback is not None and bool(self._callback(self._estimator, step))
@@ -65,7 +65,7 @@ class Progress:
 
 
 class Solution(NamedTuple):
-    """What a solver found: an estimator's learned attributes by name, and what to warn of, if anything."""
+    """Result of a solver: fitted attributes by name, and a warning, if any."""
 
     attributes: dict[str, Any]
     objective: float
@@ -77,7 +77,7 @@ class Solution(NamedTuple):
 class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the batch solvers: validation, classes, weights, history and warnings.
 
-    A subclass has the parameters `class_weight` and `callback` among its own, and gives `_check_params`, `_solve` and
+    A subclass has the parameters `class_weight` and `callback`, and implements `_check_params`, `_solve` and
     `decision_function`.
     """
 
@@ -86,10 +86,10 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
-        """Solve for rows X with classes_[codes], where `weights` are those of the rows, by class and in mean."""
+        """Solve for rows X with labels classes_[codes]; `weights` include the class weights and sum to about 1."""
 
     def _check_params(self) -> None:
-        """Raise ValueError or TypeError for parameters that cannot be."""
+        """Raise ValueError or TypeError for invalid parameters."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -102,7 +102,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            Rows, shape (n, d): an array, CSR, or a data frame; float32 and float64 are taken as they are.
+            Rows, shape (n, d): an array, CSR, or a data frame; float32 and float64 are used without conversion.
         y
             n labels of at least two classes.
         sample_weight
@@ -111,7 +111,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            For NaN, infinities, negative weights, a single class of positive weight, or parameters that cannot be.
+            For NaN, infinities, negative weights, a single class of positive weight, or invalid parameters.
         """
         progress = Progress(self, self.callback)
         self._check_params()
@@ -121,14 +121,14 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._take_over(solution, progress)
 
     def _largest_product(self, n: int, d: int, is_sparse: bool) -> float:
-        """About how many multiplications the largest product takes that BLAS has: of linear models, X^T X.
+        """Estimate the multiplications of the largest BLAS operation.
 
-        Of sparse rows kernels take that, and BLAS has its factors.
+        For linear models that is X^T X; for sparse rows a kernel computes it, and BLAS factorises it.
         """
         return min(d, LARGEST_SYSTEM) ** 3 / 3.0 if is_sparse else float(n) * d * min(d, LARGEST_SYSTEM)
 
     def _take_over(self, solution: Solution, progress: Progress) -> Self:
-        """Take over what was found, and warn where that is not what was asked for."""
+        """Set the fitted attributes, and warn where the solver did not converge."""
         for name, value in solution.attributes.items():
             setattr(self, name, value)
         self.objective_ = solution.objective
@@ -140,7 +140,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
-        """Rows, their classes by number, and their weights; sets `classes_`."""
+        """Validate rows, labels and weights; returns rows, label codes and weights, and sets `classes_`."""
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )
@@ -148,36 +148,36 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_magnitudes(X)
         codes = self._encode(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
-        weights /= max(float(weights.max(initial=0.0)), 5e-324)  # so that their sum is a number, whatever they are
+        weights /= max(float(weights.max(initial=0.0)), 5e-324)  # so that the sum is finite
         return X, codes, self._by_class(codes, weights)
 
     def _check_magnitudes(self, X: Any) -> None:
-        """Raise ValueError for rows with values too large, or all too small, to compute with."""
+        """Raise ValueError for values that are too large, or all too small."""
         values = X.data if scipy.sparse.issparse(X) else X
         largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         if largest > 0.0:
             check_scale("the largest value of X", largest, "scale its columns, as StandardScaler does")
 
     def _encode(self, y: Any) -> Ints:
-        """Labels by number; sets `classes_`."""
+        """Encode labels, and set `classes_`."""
         previous = getattr(self, "classes_", None)
         self.classes_ = np.unique(y)
-        # The inverse that `unique` gives would cost a sort of all labels.
+        # np.unique with return_inverse sorts all labels, which takes longer.
         codes: Ints = np.searchsorted(self.classes_, y)
         if previous is not None and not np.array_equal(previous, self.classes_):
             self._forget()
         return codes
 
     def _by_class(self, codes: Ints, weights: Floats) -> Floats:
-        """Weights of rows as those of a mean, times those of their classes; in place."""
+        """Normalise weights to a mean and multiply them by the class weights, in place."""
         by_class = np.bincount(codes, weights, minlength=len(self.classes_)).astype(np.float64, copy=False)
         weights *= (self._class_factors(by_class) / by_class.sum())[codes]
         return weights
 
     def _class_factors(self, by_class: Floats) -> Floats:
-        """What `class_weight` multiplies the losses of each class by, whose rows have weights of such sums.
+        """Return the factor of each class for `class_weight`, given the sums of the rows' weights.
 
-        A class without weight is as if it were not there, whether the weights of its rows or its own are zero.
+        A class without weight counts as absent, whether its rows or its own weight are zero.
         """
         factors = np.ones(len(by_class))
         if self.class_weight == "balanced":
@@ -197,7 +197,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(factors, np.float64)
 
     def _forget(self) -> None:
-        """Drop what an earlier fit learned, which does not fit these classes."""
+        """Drop fitted attributes of an earlier fit with other classes."""
         for name in [name for name in vars(self) if name.endswith("_") and name not in ("classes_", "n_features_in_")]:
             if name != "feature_names_in_":
                 delattr(self, name)
@@ -230,24 +230,24 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[codes])
 
     def _validated(self, X: Any) -> Any:
-        """Rows to predict for."""
+        """Validate rows for prediction."""
         check_is_fitted(self)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
 
 def generator(seed: Any) -> np.random.Generator:
-    """Random numbers from a `random_state`."""
+    """Make a generator from a `random_state`."""
     return np.random.default_rng(seed.randint(2**31) if isinstance(seed, np.random.RandomState) else seed)
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Refuse a parameter that is not a positive number, or one too large or too small to compute with."""
+    """Raise ValueError unless a parameter is a positive number within the supported range."""
     check_between(name, value, 0.0, math.inf)
     check_scale(f"`{name}`", value, "give another")
 
 
 def check_penalty(name: str, value: Any) -> None:
-    """Refuse a parameter that is neither 0 nor a positive number to compute with."""
+    """Raise ValueError unless a parameter is 0 or a positive number within the supported range."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
         raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
     if value:
@@ -255,23 +255,28 @@ def check_penalty(name: str, value: Any) -> None:
 
 
 def check_scale(name: str, value: Any, advice: str) -> None:
-    """Refuse what is too large or too small to compute with.
-
-    Raises
-    ------
-    ValueError
-        Saying how large it is, and what to do.
-    """
+    """Raise ValueError for a value outside the supported range, with advice."""
     if not SMALLEST <= float(value) <= LARGEST:
         raise ValueError(f"{name} is {float(value):.3g}, not between {SMALLEST:g} and {LARGEST:g}: {advice}")
 
 
-class LinearClassifier(BatchClassifier):
-    """Base of the solvers with one hyperplane a class; of two classes, one for the second.
+class Hyperplane(NamedTuple):
+    """Solution of a one-vs-rest problem, with its objective and duality gap."""
 
-    It has the parameters `warm_start` and `init` too.
+    w: Floats
+    b: float
+    objective: float
+    gap: float
+
+
+class LinearClassifier(BatchClassifier):
+    """Base of the one-vs-rest linear solvers; two classes have one hyperplane, for the second class.
+
+    A subclass also has the parameters `tol`, `max_iter`, `warm_start` and `init`.
     """
 
+    tol: float
+    max_iter: int
     warm_start: bool
     init: LinearModel | None
     coef_: Floats
@@ -297,7 +302,7 @@ class LinearClassifier(BatchClassifier):
 
     @property
     def model_(self) -> LinearModel:
-        """What was learned as plain arrays."""
+        """The fitted model as plain arrays."""
         check_is_fitted(self)
         names = list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
         coef, intercept = self.coef_, self.intercept_
@@ -308,8 +313,26 @@ class LinearClassifier(BatchClassifier):
             scaler.mean, scaler.spread = self._statistics
         return LinearModel(self.classes_.tolist(), coef, intercept, scaler)
 
+    def _positives(self) -> list[int]:
+        """Codes of the positive class of each one-vs-rest problem."""
+        return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
+
+    def _linear_solution(self, found: Sequence[Hyperplane], n_iter: int, progress: Progress, **more: Any) -> Solution:
+        """Collect the hyperplanes, and warn of those with a gap above `tol`."""
+        attributes = {"coef_": np.array([one.w for one in found]), "intercept_": np.array([one.b for one in found])}
+        worst, name, warning = max(one.gap / max(one.objective, 1e-300) for one in found), type(self).__name__, ""
+        if worst > self.tol:
+            warning = (
+                f"{name} was stopped by its callback with a relative duality gap of {worst:.1e}"
+                if progress.is_stopped
+                else f"{name} stopped after {n_iter} iterations with a relative duality gap of {worst:.1e} where "
+                f"tol={self.tol:g} was asked for: raise max_iter={self.max_iter} or tol, or scale X"
+            )
+        objective, gap = sum(one.objective for one in found), sum(one.gap for one in found)
+        return Solution(attributes | more, objective, gap, n_iter, warning)
+
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
-        """Coefficients and intercepts to start from: the last fit's or the given model's; None for zeros."""
+        """Return coefficients and intercepts of the last fit or of `init` to start from; None for zeros."""
         if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape:
             return self.coef_.copy(), self.intercept_.copy()
         if self.init is None:
@@ -325,9 +348,9 @@ class LinearClassifier(BatchClassifier):
 
 
 def column_statistics(X: Any) -> tuple[Floats, Floats] | None:
-    """Means and standard deviations of columns; of sparse ones 0 and the root mean square of what they hold.
+    """Compute means and standard deviations of columns, or None where they overflow.
 
-    None where they are beyond what numbers can hold.
+    Sparse columns have mean 0 and the root mean square of their stored values.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if scipy.sparse.issparse(X):

@@ -1,7 +1,4 @@
-"""Systems of linear equations for Newton steps: by Cholesky's factors, and by conjugate gradients.
-
-How large a system may be and how closely it is solved is said here alone, for all solvers.
-"""
+"""Linear systems of Newton steps, by Cholesky factorisation or conjugate gradients, with limits for all solvers."""
 
 from __future__ import annotations
 
@@ -14,44 +11,43 @@ import scipy.linalg
 
 from streamsvm.batch.matrix import Floats
 
-# Up to this size a system is built whole, where rows are in memory: 72 MB, and as much for its factors.
+# Largest system that is built where rows are in memory: 72 MB, and as much for its factors.
 LARGEST_SYSTEM = 3000
-# And up to this size where the memory of a fit is bounded: two points have one each, and a step on one takes two
-# copies more, which makes four of 18 MB.
+# Largest system where the memory of a fit is bounded: two points have one each, and a step on one makes two copies, in
+# all four of 18 MB.
 LARGEST_BOUNDED_SYSTEM, BOUNDED_COPIES = 1500, 4
-# A system that is not positive definite by rounding alone gets so much of its mean diagonal added, and each time more.
+# Initial damping of a system that rounding makes indefinite, relative to its mean diagonal, and its growth.
 DAMPING, DAMPING_GROWTH = 1e-14, 100.0
-# The shift that keeps a step within its region: near enough to the boundary, and after so many attempts at the latest.
+# Tolerance of the trust-region boundary, maximum attempts at the shift, and the least shift.
 NEAR_BOUNDARY, SHIFTS, SHIFT_LEAST = 1.01, 20, 1e-10
 
 
 class Accuracy(NamedTuple):
-    """Where conjugate gradients end.
+    """Stopping rule of conjugate gradients.
 
     Parameters
     ----------
     share
-        The square of the residual, in the preconditioner's norm, falls to this share of the first.
+        Final squared residual in the preconditioner's norm, relative to the first.
     most
-        Products with the system at most.
+        Maximum number of products with the system.
     """
 
     share: float
     most: int
 
 
-# A tenth of the gradient is enough for a step that a line search follows. To a hundredth where the gain that the
-# quadratic model foretells decides on the region; more products are not worth it, as each goes over all sampled rows.
+# A line search needs a tenth of the gradient. A trust region needs a hundredth, because it compares predicted gains.
 FOR_LINE_SEARCH, FOR_REGION = Accuracy(1e-2, 300), Accuracy(1e-4, 200)
 
 
 def solve_damped(system: Floats, right: Floats) -> Floats:
-    """By Cholesky's factors of the lower triangle, with as much damping as rounding makes necessary."""
+    """Solve by Cholesky factorisation of the lower triangle, damped where rounding makes it indefinite."""
     damping = 0.0
     scale = float(np.trace(system)) / len(system)
     while True:
         damped = system + damping * scale * np.eye(len(system)) if damping else system
-        # LAPACK counts by columns: what is the lower triangle here is the upper one there, without a copy's reordering.
+        # LAPACK is column-major: passing the transpose with the upper triangle avoids a copy.
         factors, failed = scipy.linalg.lapack.dpotrf(damped.T, lower=0, clean=0)
         if not failed:
             solution: Floats = scipy.linalg.lapack.dpotrs(factors, right, lower=0)[0]
@@ -60,10 +56,10 @@ def solve_damped(system: Floats, right: Floats) -> Floats:
 
 
 def solve_in_region(system: Floats, g: Floats, radius: float) -> tuple[Floats, float]:
-    """The step s of at most so large a norm that lowers g . s + s . H s / 2 most, and by how much; H is overwritten.
+    """Minimise g . s + s . H s / 2 over |s| <= radius; returns s and the decrease. H is overwritten.
 
-    A step that would leave the region satisfies (H + shift) s = -g for the shift that puts it on the boundary; that is
-    found by Newton steps on 1 / |s|, which is almost linear in the shift [More and Sorensen, 1983].
+    On the boundary (H + shift) s = -g; Newton's method on 1 / |s|, which is almost linear in the shift, finds the shift
+    [More and Sorensen, 1983].
     """
     shift, diagonal = 0.0, np.einsum("ii->i", system).copy()
     for _ in range(SHIFTS):
@@ -82,7 +78,7 @@ def solve_in_region(system: Floats, g: Floats, radius: float) -> tuple[Floats, f
 
 
 class Solved(NamedTuple):
-    """A step, the residual -g - H s that it leaves, and how many products with H it took."""
+    """A step s, its residual -g - H s, and the number of products with H."""
 
     step: Floats
     residual: Floats
@@ -97,9 +93,9 @@ def conjugate_gradients(
     diagonal: Floats | float = 1.0,
     radius: float = math.inf,
 ) -> Solved:
-    """-H^-1 g, where `times` multiplies with H, preconditioned by a diagonal.
+    """Solve H s = -g, where `times` multiplies with H, with a diagonal preconditioner.
 
-    Iterates grow, and where one would leave the region the way to it ends on the boundary [Steihaug, 1983].
+    The first iterate outside the region is cut at its boundary [Steihaug, 1983].
     """
     x = np.zeros(len(g))
     residual = -g
@@ -125,6 +121,6 @@ def conjugate_gradients(
 
 
 def _to_boundary(x: Floats, p: Floats, radius: float) -> float:
-    """The positive t where |x + t p| is the radius."""
+    """Return the positive t with |x + t p| = radius."""
     a, b, c = float(p @ p), float(x @ p), float(x @ x) - radius**2
     return (math.sqrt(b * b - a * c) - b) / a

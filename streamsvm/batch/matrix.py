@@ -1,57 +1,61 @@
-"""The rows as a linear solver sees them: products with all of them, and with a few."""
+"""Products with all rows, and with some of them, for arrays and CSR matrices."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.batch import newton_kernels as kernels
+from streamsvm.batch import kernels
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Rows are converted to float64, or gathered, so many numbers at a time: they then stay in the cache.
+# Values converted to float64, or gathered, at a time, so that they stay in the cache.
 BLOCK = 1 << 17
 
 
-class Matrix(Protocol):
+class Matrix(ABC):
     """n rows of d columns."""
 
     shape: tuple[int, int]
+    X: Any
 
+    @abstractmethod
     def scores(self, weights: Floats, out: Floats) -> Floats:
-        """Weights, shape (k, d), times every row, into `out`, shape (k, n)."""
+        """Multiply weights, shape (k, d), with every row, into `out`, shape (k, n)."""
 
+    @abstractmethod
     def adjoint(self, r: Floats) -> Floats:
-        """Sums of the rows weighted by r, shape (k, n): shape (k, d)."""
+        """Sum the rows with weights r, shape (k, n); the result has shape (k, d)."""
 
+    @abstractmethod
     def rows(self, rows: Ints) -> Matrix:
-        """Some of the rows, copied."""
+        """Copy some of the rows."""
 
+    @abstractmethod
     def columns(self, columns: Ints) -> Matrix:
-        """Some of the columns, copied."""
+        """Copy some of the columns."""
 
-    def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
-        """Sum of weights * x x^T over some rows, for some columns followed by a constant one; in the lower triangle."""
-
+    @abstractmethod
     def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Any:
-        """Some rows and columns, multiplied by a factor a row, as an array or CSR."""
+        """Copy some rows and columns, each row multiplied by its factor, as an array or CSR."""
 
+    @abstractmethod
+    def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
+        """Sum weights * x x^T over some rows, for some columns and a constant one, in the lower triangle."""
+
+    @abstractmethod
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
-        """About how many multiplications `gram` takes, counted as those of a product with a vector."""
+        """Estimate the multiplications of `gram`, in units of those of a product with a vector."""
 
+    @abstractmethod
     def peaks(self) -> Floats:
-        """The largest magnitude in each column."""
-
-
-def as_matrix(X: Any) -> Matrix:
-    """Rows in an array or in CSR, float32 or float64, without a copy where they are contiguous and in order."""
-    if scipy.sparse.issparse(X):
-        return SparseMatrix(X)
-    return DenseMatrix(X)
+        """Find the largest magnitude in each column."""
 
 
 class DenseMatrix(Matrix):
@@ -59,10 +63,10 @@ class DenseMatrix(Matrix):
 
     def __init__(self, X: NDArray[Any]) -> None:
         self.X = X if X.flags.c_contiguous or X.flags.f_contiguous else np.ascontiguousarray(X)
-        self.shape: tuple[int, int] = X.shape
+        self.shape = X.shape
 
-    def _blocks(self) -> Any:
-        """The rows as float64: at once where they are that, else in blocks."""
+    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """Yield the rows as float64, in blocks where they have another type."""
         if self.X.dtype == np.float64:
             yield slice(0, self.shape[0]), self.X
             return
@@ -110,7 +114,7 @@ class DenseMatrix(Matrix):
         return out
 
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
-        # One multiplication inside a matrix product costs about a fifteenth of one in a product with a vector.
+        # A multiplication inside a matrix product costs about a fifteenth of one in a product with a vector.
         return n_rows * float(n_columns) ** 2 / 15.0
 
     def peaks(self) -> Floats:
@@ -130,7 +134,7 @@ class SparseMatrix(Matrix):
             X = X.copy()
             X.sum_duplicates()
         self.X = X
-        self.shape: tuple[int, int] = X.shape
+        self.shape = X.shape
         self._parts = (X.data, X.indices, X.indptr)
 
     def scores(self, weights: Floats, out: Floats) -> Floats:
@@ -172,3 +176,8 @@ class SparseMatrix(Matrix):
         out = np.zeros(self.shape[1])
         kernels.peaks_sparse(self.X.data, self.X.indices, out)
         return out
+
+
+def as_matrix(X: Any) -> Matrix:
+    """Wrap an array or CSR matrix, float32 or float64, without a copy where it is contiguous and canonical."""
+    return SparseMatrix(X) if scipy.sparse.issparse(X) else DenseMatrix(X)

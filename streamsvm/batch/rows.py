@@ -1,13 +1,15 @@
-"""Rows wherever they are: what a solver that goes over them in blocks asks for, and rows in memory.
+"""Rows for solvers that pass over them in blocks: the interface, and rows in memory.
 
-A solver sees `Rows` alone. Rows in a file larger than memory are those of a `MetricForest`.
+Rows in a file larger than memory are those of a `MetricForest`.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -15,56 +17,83 @@ from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 
-# Rows in memory are passed over in blocks of so many numbers, which stay in the cache from one use to the next.
+# Values of a block of rows in memory, which stay in the cache from one use to the next.
 BLOCK = 1 << 18
 
 
-class Rows(Protocol):
-    """n rows of d columns in an order of their own: *positions*. Labels and weights are arrays over positions."""
+class Rows(ABC):
+    """n rows of d columns at *positions* 0 to n - 1. Labels and weights are arrays over positions.
+
+    Attributes
+    ----------
+    shape
+        (n, d).
+    row_bytes
+        Bytes of a row in memory.
+    precision
+        Type of arrays over positions.
+    """
 
     shape: tuple[int, int]
-    # What a row takes in memory, in bytes, and the type in which as many numbers as there are rows are kept.
     row_bytes: float
     precision: Any
 
-    def scan(self, plane: Floats | None = None, reach: float = np.inf) -> Iterator[tuple[slice, Matrix | float]]:
-        """All rows in blocks, as ranges of positions that ascend.
+    @abstractmethod
+    def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
+        """Pass over all rows in blocks.
 
-        Where a hyperplane (w, b) is given, a block all of whose rows surely have |w . x + b| > reach may come as a
-        score of the right sign and so large a magnitude in place of its rows.
+        Parameters
+        ----------
+        plane
+            A hyperplane (w, b), shape (d + 1,), or None.
+        reach
+            Blocks whose rows all have |w . x + b| > reach may be skipped.
+
+        Yields
+        ------
+        (slice, Matrix or float)
+            A range of positions, ascending, and the rows; for a skipped block a score of the right sign and a large
+            magnitude.
         """
 
+    @abstractmethod
     def take(self, positions: Ints) -> Any:
-        """Some rows, at ascending positions, copied into an array or CSR."""
+        """Copy rows into an array or CSR.
+
+        Parameters
+        ----------
+        positions
+            Ascending, shape (n,).
+        """
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        """Ascending positions of n rows chosen at random that are cheap to take, fewer where there are fewer."""
+        """Draw ascending positions of rows that are cheap to take.
+
+        Parameters
+        ----------
+        n
+            Maximum number of rows.
+        rng
+            Random number generator.
+        """
+        return np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
 
     def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
-        """How many bytes of rows may be held beside `n_bytes` of other things.
+        """Enter a context that gives the bytes of rows a fit may hold.
 
-        A share of the memory is set aside for rows that are taken again and again.
+        Parameters
+        ----------
+        n_bytes
+            Bytes of other data that the fit holds.
+        share
+            Share of the memory that caches rows, 0 to 1.
+
+        Raises
+        ------
+        ValueError
+            Where no memory is left.
         """
-
-
-class Index(Rows, Protocol):
-    """Rows in leaves of neighbours, so that those near a hyperplane are in few leaves."""
-
-    n_leaves: int
-    starts: Ints
-    is_costly: bool
-
-    def spill(self) -> Any:
-        """An empty set of `Rows` on disk, for rows that do not fit in memory: `add` fills it, `close` removes it."""
-
-    def leaf_of(self, positions: Ints) -> Ints:
-        """The leaves rows are in."""
-
-    def leaf_scores(self, plane: Floats) -> Floats:
-        """The scores of the leaves' means."""
-
-    def leaves(self, leaves: Ints) -> Iterator[tuple[slice, Any]]:
-        """Ranges of positions and rows of some leaves, in ascending order."""
+        return nullcontext(math.inf)
 
 
 class MemoryRows(Rows):
@@ -72,26 +101,20 @@ class MemoryRows(Rows):
 
     def __init__(self, X: Any) -> None:
         self.X = X
-        self.shape: tuple[int, int] = X.shape
+        self.shape = X.shape
         self.row_bytes = bytes_of(X) / max(1, X.shape[0])
         self.precision = np.float64
         self._blocks = list(_blocks(X))
 
-    def scan(self, plane: Floats | None = None, reach: float = np.inf) -> Iterator[tuple[slice, Matrix | float]]:
+    def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
         yield from self._blocks
 
     def take(self, positions: Ints) -> Any:
         return self.X[positions]
 
-    def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        return np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
-
-    def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
-        return nullcontext(np.inf)
-
 
 def _blocks(X: Any) -> Iterator[tuple[slice, Matrix]]:
-    """Views of a few rows each."""
+    """Yield views of a few rows each."""
     n, d = X.shape
     if scipy.sparse.issparse(X):
         if not X.has_canonical_format:
@@ -103,11 +126,13 @@ def _blocks(X: Any) -> Iterator[tuple[slice, Matrix]]:
     step = max(1, int(BLOCK / max(1.0, filled)))
     for start in range(0, n, step):
         part = slice(start, min(n, start + step))
-        yield part, as_matrix(slice_of(X, part) if scipy.sparse.issparse(X) else X[part])
+        yield part, as_matrix(slice_of(X, part))
 
 
 def slice_of(X: Any, part: slice) -> Any:
-    """Consecutive rows of a canonical CSR matrix, without copying their values."""
+    """Return a view of consecutive rows of an array or canonical CSR matrix."""
+    if not scipy.sparse.issparse(X):
+        return X[part]
     first, last = X.indptr[part.start], X.indptr[part.stop]
     view = scipy.sparse.csr_matrix(
         (X.data[first:last], X.indices[first:last], X.indptr[part.start : part.stop + 1] - first),
@@ -119,7 +144,7 @@ def slice_of(X: Any, part: slice) -> Any:
 
 
 def stack(parts: list[Any], d: int) -> Any:
-    """Arrays and CSR matrices of d columns as one: an array if all are."""
+    """Concatenate arrays and CSR matrices of d columns; the result is an array if all are."""
     if not parts:
         return np.empty((0, d))
     if any(scipy.sparse.issparse(part) for part in parts):
@@ -128,12 +153,12 @@ def stack(parts: list[Any], d: int) -> Any:
 
 
 def bytes_of(X: Any) -> int:
-    """What an array or CSR matrix takes."""
+    """Return the size of an array or CSR matrix."""
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
 def squares_of(X: Any) -> NDArray[np.float64]:
-    """|x|^2 of rows."""
+    """Compute |x|^2 of each row."""
     if scipy.sparse.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
     return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))

@@ -1,7 +1,7 @@
-"""How many threads BLAS computes on: as many as a problem is worth.
+"""Limit the threads of BLAS to one for small problems.
 
-They wait for each other by spinning. Where other work has the processors, as the stream has beside a refit, that costs
-far more than a product of medium size gains by them.
+BLAS threads wait for each other by spinning, which costs more than they gain where other work uses the processors, such
+as the stream beside a refit.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-# A product of so many multiplications is worth more than one thread.
+# Multiplications of a product from which several threads pay.
 WORTH = 1e9
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Those there are: to find them takes longer than a small fit."""
+    """Find the BLAS libraries once; that takes longer than a small fit."""
     return ThreadpoolController()
 
 
 class OneThread:
-    """Has BLAS compute on one thread as long as anybody is inside.
+    """Context in which BLAS uses one thread.
 
-    How many it takes is a matter of the whole program: who comes last out of several that solve at once gives it back
-    what the first found.
+    The limit is global: the last of several concurrent contexts restores what the first one found.
     """
 
     _lock = threading.Lock()
@@ -37,7 +36,7 @@ class OneThread:
 
     @classmethod
     def begin_anew(cls) -> None:
-        """In a child process, which has none of its parent's threads: nobody is inside."""
+        """Reset after a fork, because the child has none of the parent's threads."""
         cls._lock, cls._n_inside = threading.Lock(), 0
 
     def __enter__(self) -> None:
@@ -58,5 +57,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def threads_for(n_multiplications: float) -> AbstractContextManager[None]:
-    """As many threads as are worth it where the largest product takes so many multiplications."""
+    """Return a context for a largest product of this many multiplications."""
     return nullcontext() if n_multiplications >= WORTH else OneThread()

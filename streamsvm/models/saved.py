@@ -122,7 +122,11 @@ class Archived:
         FileNotFoundError
             Where there is none.
         """
-        return cls.from_state(*read_archive(path))
+        header, arrays = read_archive(path)
+        try:
+            return cls.from_state(header, arrays)
+        except ArchiveError as error:
+            raise ArchiveError(f"{path}: {error}") from error
 
 
 def public(name: str) -> Any:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streamsvm.core.precompile import prepare
 from streamsvm.features.space import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
-from streamsvm.models.arrays import cut
+from streamsvm.models.scaling import cut
 from streamsvm.online.scaling import new_rows
 from streamsvm.refit.outliers import ENTRIES
 from streamsvm.refit.window_rows import WindowRows
@@ -510,9 +510,7 @@ def arrays_of(estimator: Any) -> Any:
 
     if isinstance(estimator, HistGradientBoostingClassifier):
         return trees_of(estimator)
-    if isinstance(model := getattr(estimator, "model_", None), LinearModel):
-        return model
-    if isinstance(model, KernelExpansion) and model.kernel == "gaussian":
+    if isinstance(model := getattr(estimator, "model_", None), LinearModel | KernelExpansion):
         return model
     return estimator
 

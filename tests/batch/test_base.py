@@ -33,8 +33,6 @@ SOLVERS = [
     lambda **more: IndexedBCD(solver="dual", **more),
     SampledCuts,
     lambda **more: SampledCuts(60.0, sample_size=20, max_iter=20, **more),
-    lambda **more: SampledCuts(kernel="linear", **more),
-    lambda **more: SampledCuts(kernel="polynomial", **more),
 ]
 SIGNS = (X[:, 0] > 0.0).astype(int)
 

@@ -62,15 +62,15 @@ def on_disk(tmp_path, small_leaves):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 1000), st.integers(1, 200), st.sampled_from(["centroid", "boundary"]), st.booleans())
-def test_without_a_budget_the_nearest_are_those_of_brute_force(seed, n, order, sparse):
+@given(st.integers(0, 1000), st.integers(1, 200), st.booleans())
+def test_without_a_budget_the_nearest_are_those_of_brute_force(seed, n, sparse):
     rng = np.random.default_rng(seed)
     X, _ = clusters(800, 6, seed)
     X[:5] = 0.0
     X[5:30] = X[30]
     forest = MetricForest.build(scipy.sparse.csr_matrix(X) if sparse else X, leaf_rows=16, tree_rows=300)
     w, b = rng.normal(size=6), rng.normal()
-    found = forest.nearest_to_hyperplane(w, b, n, order=order)
+    found = forest.nearest_to_hyperplane(w, b, n)
     np.testing.assert_allclose(found.distances, np.sort(np.abs(X @ w + b))[:n], atol=1e-9)
     np.testing.assert_allclose(np.abs(X[forest.ids[found.positions]] @ w + b), found.distances, atol=1e-9)
 
@@ -88,21 +88,6 @@ def test_a_budget_bounds_what_is_touched_and_recall_grows_with_it():
     assert recalls == sorted(recalls)
     assert recalls[1] > 0.5
     assert recalls[-1] == 1.0
-
-
-def test_a_range_and_rows_to_skip_are_kept_to_and_spare_leaves():
-    X, _ = clusters(5000)
-    forest = MetricForest.build(X, leaf_rows=16)
-    w = np.random.default_rng(5).normal(size=12)
-    away = np.abs(X @ w)
-    found = forest.nearest_to_hyperplane(w, 0.0, 5000, reach=0.5)
-    assert sorted(forest.ids[found.positions]) == sorted(np.flatnonzero(away <= 0.5))
-    assert found.n_leaves < forest.n_leaves
-    skip = np.zeros(5000, bool)
-    skip[found.positions] = True
-    other = forest.nearest_to_hyperplane(w, 0.0, 10, skip=skip)
-    np.testing.assert_allclose(other.distances, np.sort(away[away > 0.5])[:10])
-    assert forest.nearest_to_hyperplane(w, 0.0, 10, skip=np.ones(5000, bool)).n_leaves == 0
 
 
 def test_leaves_are_as_large_as_asked_for_and_hold_every_row_once():
@@ -210,17 +195,14 @@ def test_a_sorted_source_serves_as_well_as_a_shuffled_one(tmp_path, small_leaves
     for name, order in {"sorted": by_class, "shuffled": np.random.default_rng(0).permutation(12_000)}.items():
         MetricForest.from_batches(tmp_path / name, batches(X[order], y[order]), memory=800_000)
         forest = MetricForest.open(tmp_path / name, memory=2 << 20)
-        assert len(forest.roots) > 5
         # Rows of every tree are from the whole source.
-        for nodes in np.split(forest.children, forest.roots[1:]):
-            leaves = -1 - nodes[nodes[:, 0] < 0, 0]
-            ids = forest.ids[forest.starts[leaves.min()] : forest.starts[leaves.max() + 1]]
+        for ids in np.array_split(forest.ids, 5):
             assert abs(np.median(ids) - 6000) < 1000
         rows = X[order]
         true = set(np.argsort(np.abs(rows @ w))[:500])
         near = forest.nearest_to_hyperplane(w, 0.0, 500, budget=4000)
         recall = len(true & set(forest.ids[near.positions])) / 500
-        model = IndexedBCD(index="forest", n_query=100, n_pilot=1000).fit(forest)
+        model = IndexedBCD(index="forest", n_pilot=1000).fit(forest)
         found[name] = recall, model.objective_, 1.0 - model.score(X, y)
     assert found["sorted"][0] == pytest.approx(found["shuffled"][0], abs=0.1)
     assert found["sorted"][1] == pytest.approx(found["shuffled"][1], rel=5e-3)
@@ -234,6 +216,7 @@ FIT = """
     import numpy as np
     from streamsvm import IndexedBCD
     from streamsvm.batch import MetricForest
+    from streamsvm.batch.indexed_bcd import newton
     def held(field):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith(field))) << 10
@@ -244,11 +227,12 @@ FIT = """
             IndexedBCD(s=s, n_pilot=100, solver=solver, index="forest").fit(X, X[:, 0] > 0)
     warm("newton")  # all is imported and compiled
     warm("dual")
-    for how in (
-        {"solver": "newton", "index": "forest", "s": 1.0, "shrink": 1.0},
-        {"solver": "newton", "index": "scan", "s": 1.0, "shrink": 100.0},
-        {"solver": "dual", "index": "scan", "s": 1.0, "shrink": 1.0},
+    for how, shrink in (
+        ({"solver": "newton", "index": "forest", "s": 1.0}, 1.0),
+        ({"solver": "newton", "index": "scan", "s": 1.0}, 100.0),
+        ({"solver": "dual", "index": "scan", "s": 1.0}, 1.0),
     ):
+        newton.SHRINK = shrink
         if os.fork() == 0:
             warm(how["solver"])  # and mapped
             Path("/proc/self/clear_refs").write_text("5")
@@ -285,7 +269,8 @@ def test_rows_near_the_hyperplane_that_do_not_fit_in_memory_go_to_disk_and_are_g
 ):
     X, y = clusters(12_000, 6, flipped=0.2)
     forest = on_disk(X, y)
-    how = {"index": "scan", "n_pilot": 1000, "shrink": 0.2}
+    monkeypatch.setattr("streamsvm.batch.indexed_bcd.newton.SHRINK", 0.2)
+    how = {"index": "scan", "n_pilot": 1000}
     roomy = IndexedBCD(**how).fit(forest)
     spilled = []
     add = Spill.add
@@ -331,8 +316,6 @@ def test_damaged_and_foreign_indexes_are_refused_with_the_reason(on_disk, tmp_pa
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("children", lambda values: values[:-1]),
-        ("children", lambda values: values + 10_000),
         ("block_crc", lambda values: values[1:]),
         ("block_kind", lambda values: 0 * values),
         ("block_filled", lambda values: values + 1),
@@ -341,7 +324,6 @@ def test_damaged_and_foreign_indexes_are_refused_with_the_reason(on_disk, tmp_pa
         ("sample", lambda values: values[:-1]),
         ("centroids", lambda values: values * np.nan),
         ("radii", lambda values: -values - 1.0),
-        ("roots", lambda values: values + 10_000),
     ],
 )
 def test_an_index_whose_arrays_do_not_fit_is_refused_by_their_name(on_disk, tmp_path, name, change):
@@ -350,7 +332,7 @@ def test_an_index_whose_arrays_do_not_fit_is_refused_by_their_name(on_disk, tmp_
     header, arrays = read_archive(tmp_path / "index" / INDEX_FILE)
     header = {key: value for key, value in header.items() if key not in ("format", "version")}
     write_archive(tmp_path / "index" / INDEX_FILE, header, arrays | {name: change(arrays[name])})
-    with pytest.raises(ArchiveError, match=f"{name}|block|pivots"):
+    with pytest.raises(ArchiveError, match=f"{name}|block"):
         MetricForest.open(tmp_path / "index")
 
 
@@ -499,18 +481,16 @@ def test_truncated_solutions_are_within_the_spread_over_seeds(on_disk, loss):
     seeds = [IndexedBCD(loss=loss, random_state=seed, n_pilot=500).fit(X, y).objective_ for seed in range(4)]
     forest = on_disk(X, y, memory=800_000)
     for index in ("scan", "forest"):
-        for shrink in (0.2, 1.0):
-            how = {"index": index, "shrink": shrink, "n_query": 100, "n_pilot": 500, "loss": loss}
-            model = IndexedBCD(**how).fit(forest)
-            assert model.objective_ <= 1.005 * max(seeds)
-            assert model.certificate_ <= 1e-3 * model.objective_
-            assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
-            scores = X @ model.coef_[0] + model.intercept_[0]
-            over = np.maximum(0.0, 1.0 - np.where(y == "yes", 1.0, -1.0) * scores)
-            losses = np.minimum(over**2 if loss == "squared_hinge" else over, 2.0).sum()
-            norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
-            assert model.objective_ == pytest.approx(norm + losses, rel=1e-6)
-    in_memory = IndexedBCD(index="forest", n_query=100, n_pilot=500, loss=loss).fit(X, y)
+        model = IndexedBCD(index=index, n_pilot=500, loss=loss).fit(forest)
+        assert model.objective_ <= 1.005 * max(seeds)
+        assert model.certificate_ <= 1e-3 * model.objective_
+        assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
+        scores = X @ model.coef_[0] + model.intercept_[0]
+        over = np.maximum(0.0, 1.0 - np.where(y == "yes", 1.0, -1.0) * scores)
+        losses = np.minimum(over**2 if loss == "squared_hinge" else over, 2.0).sum()
+        norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
+        assert model.objective_ == pytest.approx(norm + losses, rel=1e-6)
+    in_memory = IndexedBCD(index="forest", n_pilot=500, loss=loss).fit(X, y)
     assert in_memory.objective_ <= 1.005 * max(seeds)
 
 
@@ -577,5 +557,6 @@ def test_auto_searches_through_more_leaves_where_a_scan_cannot_keep_the_rows_nea
     forest = on_disk(X, y, memory=800_000)
     for needed, shrink, expected in ((0.6, 0.1, []), (0.9, 30.0, []), (0.6, 30.0, [1])):
         monkeypatch.setattr(indexed_bcd, "share_needed", lambda *_, needed=needed: needed)
-        IndexedBCD(n_pilot=500, shrink=shrink).fit(forest)
+        monkeypatch.setattr(indexed_bcd, "SHRINK", shrink)
+        IndexedBCD(n_pilot=500).fit(forest)
         assert searches == expected

@@ -16,12 +16,12 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import BSGDClassifier, SampledCuts
-from streamsvm.batch import cuts_kernels as kernels
-from streamsvm.batch.reduction import reduce
+from streamsvm.batch.sampled_cuts import kernels
 from streamsvm.batch.sampled_cuts.cuts import Cuts
+from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import differences, most_violated
-from streamsvm.batch.similarity import Similarity
-from streamsvm.models import ArchiveError, KernelExpansion
+from streamsvm.batch.sampled_cuts.reduction import reduce
+from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
 
 # A test below has C and gamma given, and the precision that there is.
 REASON = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
@@ -34,7 +34,7 @@ UNEQUAL = {
 @parametrize_with_checks(
     [
         SampledCuts(max_iter=100, tol=0.01),
-        SampledCuts(max_iter=100, tol=0.01, sampling="linear", sample_size=20, kernel="polynomial", average=False),
+        SampledCuts(max_iter=100, tol=0.01, sampling="linear", sample_size=20, average=False),
     ],
     expected_failed_checks=lambda estimator: UNEQUAL,
 )
@@ -63,17 +63,7 @@ def blobs(n, n_classes, seed=0):
     return rng.normal(size=(n_classes, 5))[y] + rng.normal(size=(n, 5)), y
 
 
-def gram(X, V, kernel, gamma, degree=3, coef0=1.0):
-    if kernel == "gaussian":
-        return pairwise.rbf_kernel(X, V, gamma=gamma)
-    if kernel == "laplacian":
-        return pairwise.laplacian_kernel(X, V, gamma=gamma)
-    if kernel == "polynomial":
-        return pairwise.polynomial_kernel(X, V, gamma=gamma, degree=degree, coef0=coef0)
-    return X @ V.T
-
-
-def solve_by_cone(K, y, C, cost, rescaling="margin", weights=None):
+def solve_by_cone(K, y, C, cost, weights=None):
     """The least |f|^2 / (2 C) + mean loss by Clarabel, f = sum a_i k(x_i, .) for each output."""
     n, n_classes = len(y), len(cost)
     weights = np.full(n, 1.0 / n) if weights is None else weights
@@ -87,8 +77,7 @@ def solve_by_cone(K, y, C, cost, rescaling="margin", weights=None):
         for other in range(n_classes):
             if other != y[i]:
                 behind = F[i, 0] * (1 if other == 1 else -1) if n_outputs == 1 else F[i, other] - F[i, y[i]]
-                price = cost[y[i], other]
-                terms.append(price + behind if rescaling == "margin" else price * (1 + behind))
+                terms.append(cost[y[i], other] + behind)
         losses.append(cvxpy.maximum(*terms))
     objective = cvxpy.sum_squares(B) / (2 * C) + weights @ cvxpy.hstack(losses)
     problem = cvxpy.Problem(cvxpy.Minimize(objective))
@@ -106,28 +95,27 @@ def objective_of(model, X, y, weights=None):
     scores = scores / 2.0 if len(model_.classes) == 2 else scores
     cost = 1.0 - np.eye(len(model_.classes)) if model.cost is None else np.asarray(model.cost, float)
     codes = np.searchsorted(model.classes_, y)
-    losses = most_violated(scores, codes, cost, model.rescaling).losses
+    losses = most_violated(scores, codes, cost).losses
     return square / (2.0 * model.C_) + np.average(losses, weights=weights)
 
 
 # The parts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear", pairwise.chi2_kernel])
 @pytest.mark.parametrize("d", [1, 3, 30])
-def test_scores_are_sums_of_kernel_values(kernel, d):
+def test_scores_are_sums_of_kernel_values(d):
     rng = np.random.default_rng(d)
     X, V, coefs = rng.random((300, d)) + 7.0, rng.random((40, d)) + 7.0, rng.normal(size=(40, 3))
-    similarity = Similarity(kernel, 0.7, 3, 1.0, X.mean(axis=0))
+    kernel = GaussianKernel(0.7, X.mean(axis=0))
     owners = np.sort(rng.integers(5, size=40))
     out = np.zeros((5, 3, 300), np.float32)
-    rows, vectors = similarity.prepare(X), similarity.prepare(V)
-    similarity.add_scores(vectors, rows, coefs.astype(np.float32), owners, out)
-    K = kernel(X, V) if callable(kernel) else gram(X, V, kernel, 0.7)
+    rows, vectors = kernel.prepare(X), kernel.prepare(V)
+    kernel.add_scores(vectors, rows, coefs.astype(np.float32), owners, out)
+    K = pairwise.rbf_kernel(X, V, gamma=0.7)
     expected = np.stack([(K[:, owners == t] @ coefs[owners == t]).T for t in range(5)])
     np.testing.assert_allclose(out, expected, atol=2e-5 * np.abs(K).max() * 10)
-    np.testing.assert_allclose(similarity.decide(vectors, coefs.astype(np.float32), rows), expected.sum(0), rtol=1e-3)
-    np.testing.assert_allclose(similarity.restore(rows), X, rtol=1e-6)
+    np.testing.assert_allclose(kernel.decide(vectors, coefs.astype(np.float32), rows), expected.sum(0), rtol=1e-3)
+    np.testing.assert_allclose(kernel.restore(rows), X, rtol=1e-6)
 
 
 def test_the_small_program_is_solved_from_any_warm_start():
@@ -136,9 +124,9 @@ def test_the_small_program_is_solved_from_any_warm_start():
     D = 0.3 * rng.normal(size=(n, 15)) + rng.normal(size=15) * 0.2
     G, h = D @ D.T, rng.random(n)
     alpha, factor, active = np.zeros(n), np.zeros((n, n)), np.zeros(n, np.int64)
-    p, work = 0, np.zeros((3, n))
+    p, program = 0, kernels.Program(G, h, alpha, active, factor, np.zeros((3, n)))
     for k in range(1, n + 1):
-        slack, p, steps = kernels.solve_dual(G, h, k, most, 1e-9, 1e-9, alpha, factor, active, p, work)
+        slack, p, steps = kernels.solve_dual(program, k, p, most, 1e-9, 1e-9)
         assert steps > 0
         assert alpha.min() >= 0.0
         assert alpha.sum() <= most * (1 + 1e-9)
@@ -164,10 +152,9 @@ COSTS = {
 }
 
 
-@pytest.mark.parametrize("rescaling", ["margin", "slack"])
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, rescaling, seed):
+def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, seed):
     rng = np.random.default_rng(seed)
     n, n_classes = (8, 2) if len(cost) == 2 else (6, 3)
     n_outputs = 1 if n_classes == 2 else n_classes
@@ -179,45 +166,43 @@ def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, rescaling, s
     def bound(labels):
         """offset - w . D of the cut of a labelling, from the definition."""
         chosen = cost[codes, labels]
-        factors = chosen if rescaling == "slack" else np.ones(n)
-        D = differences(codes, labels, factors / n, n_outputs).astype(float).T
+        D = differences(codes, labels, np.full(n, 1.0 / n), n_outputs).astype(float).T
         return chosen.mean() - np.einsum("ci,ij,cj->", w, K, D)
 
     best = max(bound(np.array(labels)) for labels in itertools.product(range(n_classes), repeat=n))
-    found = most_violated(scores, codes, cost, rescaling)
+    found = most_violated(scores, codes, cost)
     assert bound(found.labels) == pytest.approx(best, abs=1e-5)
     assert found.losses.mean() == pytest.approx(best, abs=1e-5)
 
 
 def test_cuts_that_are_dropped_stay_in_the_average():
     rng = np.random.default_rng(0)
-    similarity = Similarity("linear", 1.0, 3, 0.0, np.zeros(2))
-    cuts = Cuts(5.0, similarity, 1, 2, 1e-9)
-    total = np.zeros(2)
-    planes: list[np.ndarray] = []
+    kernel = GaussianKernel(0.3, np.zeros(2))
+    cuts = Cuts(5.0, kernel, 1, 2, 1e-9)
+    expected = np.zeros(40)
+    rows = kernel.prepare(rng.normal(size=(40, 2)))
     for t in range(40):
-        row, a = rng.normal(size=(1, 2)).astype(np.float32), np.ones((1, 1), np.float32)
-        planes.append(row[0].astype(float))
-        each = cuts.scores(row)[:, 0, 0].astype(float)
-        cuts.add(rng.random(), row, np.array([t]), a, np.append(each, planes[-1] @ planes[-1]))
+        row, a = rows[[t]], np.ones((1, 1), np.float32)
+        cuts.add(rng.random(), row, np.array([t]), a, np.append(cuts.scores(row)[:, 0, 0].astype(float), 1.0))
         cuts.solve()
-        total += (t + 1) * sum(cuts.alpha[c] * planes[cuts.indices[c]] for c in range(cuts.n))
+        np.add.at(expected, cuts.indices[: cuts.n], (t + 1) * cuts.alpha[: cuts.n])
         if t in (15, 30):
             cuts.drop(cuts.idle[: cuts.n] > 0)
             assert 0 < cuts.n < t
     indices, coefs = cuts.expansion(True)
-    np.testing.assert_allclose(coefs[:, 0] @ np.array(planes)[indices], total / (40.0 * 41.0 / 2.0), rtol=1e-5)
+    found = np.zeros(40)
+    found[indices] = coefs[:, 0]
+    np.testing.assert_allclose(found, expected / (40.0 * 41.0 / 2.0), rtol=1e-5, atol=1e-9)
 
 
 # The solver ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
-def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver(kernel):
+def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver():
     X, y = blobs(80, 2)
-    K = gram(X, X, kernel, 0.2)
+    K = pairwise.rbf_kernel(X, gamma=0.2)
     for average in (False, True):
-        model = SampledCuts(40.0, kernel, 0.2, tol=1e-4, max_iter=2000, average=average).fit(X, y)
+        model = SampledCuts(40.0, 0.2, tol=1e-4, max_iter=2000, average=average).fit(X, y)
         best = solve_by_cone(K, y, 40.0, COSTS["binary"] > 0)
         assert best - 1e-5 <= model.objective_ <= best + 1e-4
         assert model.objective_ - model.certificate_ <= best + 1e-6
@@ -225,26 +210,22 @@ def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver(kerne
         assert model.objective_error_ == 0.0
 
 
-@pytest.mark.parametrize("rescaling", ["margin", "slack"])
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
-def test_costs_and_classes_are_those_of_a_conic_solver(cost, rescaling):
+def test_costs_and_classes_are_those_of_a_conic_solver(cost):
     X, y = blobs(60, len(cost), seed=1)
-    model = SampledCuts(30.0, gamma=0.2, cost=cost, rescaling=rescaling, tol=1e-3, max_iter=3000, average=False).fit(
-        X, y
-    )
-    best = solve_by_cone(gram(X, X, "gaussian", 0.2), y, 30.0, cost, rescaling)
+    model = SampledCuts(30.0, gamma=0.2, cost=cost, tol=1e-3, max_iter=3000, average=False).fit(X, y)
+    best = solve_by_cone(pairwise.rbf_kernel(X, gamma=0.2), y, 30.0, cost)
     assert best - 1e-5 <= model.objective_ <= best + 1e-3
     assert model.objective_ - model.certificate_ <= best + 1e-5
 
 
-@pytest.mark.parametrize("rescaling", ["margin", "slack"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_few_rows_are_solved_as_a_whole_to_where_cuts_of_all_rows_end(n_classes, rescaling):
+def test_few_rows_are_solved_as_a_whole_to_where_cuts_of_all_rows_end(n_classes):
     X, y = blobs(150, n_classes)
     cost = 1.0 + np.arange(n_classes**2).reshape(n_classes, -1) % 3
     np.fill_diagonal(cost, 0.0)
     weights = np.arange(150) % 3
-    make = lambda **more: SampledCuts(300.0, gamma=0.2, cost=cost, rescaling=rescaling, tol=1e-4, **more)  # noqa: E731
+    make = lambda **more: SampledCuts(300.0, gamma=0.2, cost=cost, tol=1e-4, **more)  # noqa: E731
     whole = make().fit(X, y, sample_weight=weights)
     cuts = make(sample_size=150, max_iter=5000).fit(X, y, sample_weight=weights)
     assert whole.certificate_ <= 1e-4
@@ -276,7 +257,9 @@ def test_weights_count_as_repeated_rows_and_classes_can_weigh():
     assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1.5e-4)
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-5)
     by_class = make(class_weight={0: 1.0, 1: 3.0}).fit(X, y)
-    best = solve_by_cone(gram(X, X, "gaussian", 0.2), y, 40.0, 1.0 - np.eye(2), weights=np.where(y, 3.0, 1.0) / 60)
+    best = solve_by_cone(
+        pairwise.rbf_kernel(X, gamma=0.2), y, 40.0, 1.0 - np.eye(2), weights=np.where(y, 3.0, 1.0) / 60
+    )
     assert by_class.objective_ == pytest.approx(best, abs=1.5e-4)
 
 
@@ -354,22 +337,13 @@ def test_ten_classes_are_learned_in_one_problem():
 
 def test_equal_seeds_give_equal_bits():
     X, y = board(3000)
-    for options in ({}, {"sampling": "linear", "tol": 0.1}, {"budget": 50}):
+    for options in ({}, {"sampling": "linear", "tol": 0.1}):
         fits = [
             SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40, random_state=s, **options).fit(X, y)
             for s in (3, 3, 4)
         ]
         assert fits[0].decision_function(X).tobytes() == fits[1].decision_function(X).tobytes()
         assert fits[0].decision_function(X).tobytes() != fits[2].decision_function(X).tobytes()
-
-
-def test_many_cuts_of_few_dimensions_stay_near_the_optimum():
-    X, y = blobs(3000, 4)
-    y = (y > 1).astype(int)
-    model = SampledCuts(6e3, "linear", sample_size=500, tol=1e-9).fit(X, y)
-    best = SampledCuts(6e3, "linear", sampling="linear", sample_size=3000).fit(X, y)
-    assert best.certificate_ < 1e-3
-    assert objective_of(model, X, y) < best.objective_ + 0.02
 
 
 def test_sparse_rows_are_as_dense_ones():
@@ -430,23 +404,22 @@ def test_bad_rows_on_demand_are_named():
 # What was found --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_what_it_learned_are_plain_arrays(tmp_path, kernel, n_classes):
+def test_what_it_learned_are_plain_arrays(tmp_path, n_classes):
     X, y = blobs(1000, n_classes)
-    model = SampledCuts(500.0, kernel, 0.2, sample_size=100, max_iter=30).fit(X, y)
+    model = SampledCuts(500.0, 0.2, sample_size=100, max_iter=30).fit(X, y)
     model.model_.save(tmp_path / "model")
     loaded = KernelExpansion.load(tmp_path / "model")
     scores = loaded.decision_function(X)
     mine = model.decision_function(X)
     np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, mine, atol=1e-3 * np.abs(mine).max())
     assert np.mean(loaded.predict(X) == model.predict(X)) > 0.995
-    with pytest.raises(ArchiveError, match="not a LinearModel"):
-        type(loaded).load.__func__(type("LinearModel", (), {}), tmp_path / "model")
+    with pytest.raises(ArchiveError, match="LinearModel"):
+        LinearModel.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("method", ["project", "fit", "merge"])
+@pytest.mark.parametrize("method", ["project", "fit"])
 def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes, method):
     X, y = board(4000) if n_classes == 2 else blobs(4000, 4)
     gamma = 20.0 if n_classes == 2 else 0.1
@@ -456,7 +429,7 @@ def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes, method):
     assert small.reduction_.accuracy_after == pytest.approx(small.score(X, y))
     assert small.reduction_.accuracy_before == pytest.approx(model.score(X, y))
     assert small.reduction_.objective_after == pytest.approx(objective_of(small, X, y), rel=1e-2)
-    assert small.score(X, y) > model.score(X, y) - (0.08 if method == "merge" else 0.05)
+    assert small.score(X, y) > model.score(X, y) - 0.05
     online = BSGDClassifier(budget=200, gamma=gamma, scaling="none", metric="fixed", learning_rate=0.01)
     online.adopt(small.model_)
     rows = [dict(enumerate(row)) for row in X[:500].tolist()]
@@ -473,39 +446,15 @@ def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes, method):
     assert accuracy > small.score(X[:500], y[:500]) - 0.05
 
 
-def test_a_learner_of_another_kernel_refuses_it():
-    X, y = blobs(300, 2)
-    with pytest.raises(ValueError, match="kernel is laplacian"):
-        BSGDClassifier(budget=500).adopt(SampledCuts(100.0, "laplacian", 0.2, max_iter=20).fit(X, y).model_)
-
-
 def test_a_projection_is_the_nearest_function_on_its_landmarks():
     rng = np.random.default_rng(0)
     X, coefs = rng.random((60, 3)).astype(np.float32), rng.normal(size=(60, 2)).astype(np.float32)
-    similarity = Similarity("gaussian", 1.0, 3, 0.0, np.zeros(3))
-    marks, weights = reduce(similarity, X, coefs, 10, "project", rng, X)
+    kernel = GaussianKernel(1.0, np.zeros(3))
+    marks, weights = reduce(kernel, X, coefs, 10, rng)
     K = lambda a, b: pairwise.rbf_kernel(a.astype(float), b.astype(float), gamma=1.0)  # noqa: E731
     # What is left is orthogonal to all landmarks.
     np.testing.assert_allclose(K(marks, X) @ coefs, K(marks, marks) @ weights, atol=5e-3)
-    assert reduce(similarity, X, coefs, 60, "project", rng, X)[0] is X
-
-
-def test_a_merging_keeps_the_sum_of_near_vectors():
-    X = np.repeat(np.array([[0.0, 0.0], [3.0, 0.0]], np.float32), 30, axis=0)
-    X += 0.01 * np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
-    coefs = np.repeat(np.array([[1.0], [-1.0]], np.float32), 30, axis=0)
-    similarity = Similarity("gaussian", 1.0, 3, 0.0, np.zeros(2))
-    vectors, weights = reduce(similarity, X, coefs, 2, "merge", np.random.default_rng(0), X)
-    order = np.argsort(vectors[:, 0])
-    np.testing.assert_allclose(vectors[order], [[0.0, 0.0], [3.0, 0.0]], atol=0.02)
-    np.testing.assert_allclose(weights[order, 0], [30.0, -30.0], rtol=0.01)
-
-
-def test_a_fit_with_a_budget_tells_what_it_cost():
-    X, y = board(6000)
-    model = SampledCuts(5e3, gamma=20.0, sample_size=200, max_iter=60, budget=100).fit(X, y)
-    assert model.vectors_.shape == (100, 2)
-    assert model.reduction_.accuracy_after > model.reduction_.accuracy_before - 0.03
+    assert reduce(kernel, X, coefs, 60, rng)[0] is X
 
 
 # The protocol ----------------------------------------------------------------------------------------------------
@@ -536,12 +485,6 @@ def test_a_callback_hears_of_each_round_and_may_stop():
     assert model.n_iter_ == len(seen) == 7
 
 
-def test_a_limit_of_seconds_ends_it():
-    X, y = board(20_000, k=16)
-    model = SampledCuts(1e5, gamma=320.0, sample_size=500, max_iter=10_000, max_seconds=0.3).fit(X, y)
-    assert 0.3 <= model.history_[-1].seconds < 5.0
-
-
 DEGENERATE = {
     "two rows": ([[0.0], [1.0]], [0, 1]),
     "the same rows of both classes": ([[1.0, 2.0]] * 6, [0, 1] * 3),
@@ -554,16 +497,13 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"sampling": "linear", "sample_size": 2}, {"sample_size": 1, "max_iter": 60, "budget": 4}]
-)
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
+@pytest.mark.parametrize("options", [{}, {"sampling": "linear", "sample_size": 2}, {"sample_size": 1, "max_iter": 60}])
 @pytest.mark.parametrize("data", DEGENERATE.values(), ids=DEGENERATE)
-def test_degenerate_data(data, kernel, options):
+def test_degenerate_data(data, options):
     X, y = np.array(data[0]), np.array(data[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SampledCuts(10.0, kernel, **options).fit(X, y)
+        model = SampledCuts(10.0, **options).fit(X, y)
     assert np.isfinite(model.decision_function(X)).all()
     assert np.isfinite(model.objective_)
     assert set(model.predict(X)) <= {0, 1}
@@ -572,19 +512,12 @@ def test_degenerate_data(data, kernel, options):
 def test_bad_parameters_are_refused():
     X, y = blobs(30, 2)
     for options, match in [
-        ({"kernel": "rbf"}, "`kernel` must be one of"),
         ({"gamma": 0.0}, "`gamma`"),
         ({"C": -1.0}, "`C`"),
         ({"tol": 0.0}, "`tol`"),
         ({"sample_size": 0}, "`sample_size`"),
         ({"max_iter": 1.5}, "`max_iter`"),
-        ({"max_seconds": 0}, "`max_seconds`"),
-        ({"coef0": -1.0}, "`coef0`"),
-        ({"rescaling": "both"}, "`rescaling`"),
         ({"sampling": "all"}, "`sampling`"),
-        ({"budget": 0}, "`budget`"),
-        ({"reduction": "cut"}, "`reduction`"),
-        ({"kernel": "linear", "budget": 5, "reduction": "merge"}, "only Gaussian"),
         ({"cost": [[0, 1]]}, "shape"),
         ({"cost": [[1, 1], [1, 0]]}, "zero on the diagonal"),
         ({"cost": [[0, -1], [1, 0]]}, "0 or more"),
@@ -594,29 +527,6 @@ def test_bad_parameters_are_refused():
     model = SampledCuts(30.0).fit(X, y)
     with pytest.raises(ValueError, match="known label"):
         model.reduced(5, X, y + 1)
-    callable_ = SampledCuts(30.0, pairwise.linear_kernel).fit(X, y)
-    with pytest.raises(TypeError, match="plain arrays"):
-        _ = callable_.model_
-
-
-@pytest.mark.parametrize("sample_size", [None, 50])
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        lambda a, b: np.zeros(3),
-        lambda a, b: np.zeros((len(a), len(b) + 1)),
-        lambda a, b: 1.0,
-        lambda a, b: "text",
-        lambda a, b: (a @ b.T).astype(complex),
-        lambda a, b: np.full((len(a), len(b)), np.nan),
-        lambda a, b: np.full((len(a), len(b)), 1e300),
-    ],
-    ids=["vector", "too wide", "scalar", "text", "complex", "NaN", "too large"],
-)
-def test_a_kernel_that_gives_something_else_is_told(kernel, sample_size):
-    X, y = board(120)
-    with pytest.raises(ValueError, match=r"the kernel gave (an array of shape .* in shape|values that are not finite)"):
-        SampledCuts(kernel=kernel, sample_size=sample_size).fit(X, y)
 
 
 def test_it_survives_a_pickle():

@@ -23,8 +23,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streamsvm
 from streamsvm import CPMClassifier, SmoothedNewton
-from streamsvm.batch import newton_kernels as kernels
 from streamsvm.batch.matrix import as_matrix
+from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.models import ArchiveError, LinearModel
 
 
@@ -76,29 +76,32 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
     codes = (y > 0).astype(np.int64)
     matrix = as_matrix(X)
 
+    def margins(point):
+        return kernels.Margins(X @ point[:6], float(point[6]), codes, 1, c, eps)
+
     def gradient(point):
         r = np.empty((1, 40))
-        kernels.measure(X @ point[:6], point[6], codes, 1, c, eps, r[0])
+        kernels.measure(margins(point), r[0])
         return -np.append(matrix.adjoint(r)[0], r.sum())
 
     def value(point):
-        return kernels.measure(X @ point[:6], point[6], codes, 1, c, eps, np.empty(40))[1]
+        return kernels.along(margins(point), np.zeros(40), 0.0, 0.0)[0]
 
     point, h = np.append(w, b), 1e-6
     steps = h * np.eye(7)
     slopes = [(value(point + step) - value(point - step)) / (2 * h) for step in steps]
     np.testing.assert_allclose(gradient(point), slopes, rtol=1e-6, atol=1e-9)
     shares, weights = np.empty(40), np.empty(40)
-    kernels.slopes(X @ w, b, codes, 1, eps, shares)
-    kernels.bend(X @ w, b, codes, 1, c, eps, shares, weights)
+    kernels.slopes(margins(point), shares)
+    kernels.bend(margins(point), shares, weights)
     bends = [(gradient(point + step) - gradient(point - step)) / (2 * h) for step in steps]
     for view in (X, scipy.sparse.csr_matrix(X)):
         hessian = np.tril(as_matrix(view).gram(np.arange(40), weights, np.arange(6)))
         np.testing.assert_allclose(hessian, np.tril(bends), rtol=1e-5, atol=1e-7)
-    at = kernels.along(X @ w, b, X @ steps[0, :6] / h, 0.0, codes, 1, c, eps, 0.0)
+    at = kernels.along(margins(point), X @ steps[0, :6] / h, 0.0, 0.0)
     np.testing.assert_allclose(at[:2], (value(point), slopes[0]), rtol=1e-6)
     np.testing.assert_allclose(at[2], bends[0][0], rtol=1e-5)
-    np.testing.assert_allclose(kernels.at_bias(X @ w, b, codes, 1, c, eps), (slopes[6], bends[6][6]), rtol=1e-5)
+    np.testing.assert_allclose(kernels.at_bias(margins(point)), (slopes[6], bends[6][6]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
@@ -301,7 +304,7 @@ def test_bad_weights_and_parameters_are_refused():
 
 def test_the_warning_says_what_to_raise():
     X, y = problem(200, 10)
-    with pytest.warns(ConvergenceWarning, match=r"raise max_iter=3, or raise tol") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"raise max_iter=3") as caught:
         model = SmoothedNewton(tol=1e-8, max_iter=3).fit(X, y)
     assert len(caught) == 1
     assert model.n_iter_ == 3
@@ -392,7 +395,7 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
     with pytest.raises(ArchiveError, match=r"read it with streamsvm.models.LinearModel.load"):
         streamsvm.load(tmp_path / "model.npz")
     CPMClassifier().save(tmp_path / "other.npz")
-    with pytest.raises(ArchiveError, match="not a LinearModel"):
+    with pytest.raises(ArchiveError, match="not of a LinearModel"):
         LinearModel.load(tmp_path / "other.npz")
     with pytest.raises(ValueError, match="needs 2 classes"):
         LinearModel(["a", "b"], np.zeros((2, 3)), np.zeros(1), model.scaler)
@@ -431,10 +434,11 @@ def test_the_interpreter_is_free_while_it_runs():
     watcher = threading.Thread(target=watch)
     watcher.start()
     start = time.perf_counter()
-    z, r, c, codes = X @ np.ones(30), np.empty(100_000), np.full(100_000, 1e-5), (y > 0).astype(np.int64)
+    r, codes = np.empty(100_000), (y > 0).astype(np.int64)
+    margins = kernels.Margins(X @ np.ones(30), 0.0, codes, 1, np.full(100_000, 1e-5), 0.1)
     for _ in range(20):
         estimator.fit(X, y)
-        kernels.measure(z, 0.0, codes, 1, c, 0.1, r)
+        kernels.measure(margins, r)
         if time.perf_counter() - start > 0.5:
             break
     running = False
@@ -455,7 +459,7 @@ def test_after_a_warmup_nothing_is_left_to_compile():
     code = (
         "import streamsvm, numpy as np, scipy.sparse\n"
         "from streamsvm.batch import warmup\n"
-        "from streamsvm.batch import newton_kernels as newton\n"
+        "from streamsvm.batch.smoothed_newton import kernels as newton\n"
         "warmup()\n"
         "kernels = [f for f in vars(newton).values() if hasattr(f, 'signatures')]\n"
         "before = [len(f.signatures) for f in kernels]\n"

@@ -1,24 +1,66 @@
-"""Truncated losses at given scores, and sweeps of dual coordinate descent.
-
-Row i has label y[i] = +1 or -1, weight c[i] and score z[i] = w . x + b. With u = 1 - y z its loss is L = max(0, u), or
-the square of it where `squared`, and counts at most `ceiling` = 1 + s. Rows with L > ceiling are outliers: their loss
-is a constant. The hinge is smoothed to u^2 / (2 eps) on [0, eps], and u - eps / 2 beyond, so that rows that clear the
-margin have no part in gradient and Hessian at all.
-"""
+"""Truncated losses at given scores, and sweeps of dual coordinate descent."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.core.jit import inlined, kernel
 
-# Indices are unsigned: numba then leaves out its handling of negative ones.
+# Unsigned indices spare numba's handling of negative ones.
 u64 = np.uint64
+
+
+class Losses(NamedTuple):
+    """Truncated losses of rows.
+
+    With score z and u = 1 - y z a row's loss is L = max(0, u), or its square, and at most `ceiling`. The hinge is
+    smoothed to u^2 / (2 eps) on [0, eps] and u - eps / 2 beyond, so that rows outside the margin contribute nothing to
+    gradient and Hessian. Rows with L > ceiling are outliers, with a constant loss.
+
+    Parameters
+    ----------
+    y, c
+        Labels +1 and -1, and weights.
+    squared
+        Whether L is the squared hinge.
+    eps
+        Smoothing of the hinge.
+    ceiling
+        1 + s.
+    """
+
+    y: Any
+    c: Any
+    squared: Any
+    eps: Any
+    ceiling: Any
+
+
+class DualBlock(NamedTuple):
+    """The dual problem min |w|^2 / 2 + sum(ridge alpha^2) / 2 - sum(alpha), 0 <= alpha <= upper, over a block of rows.
+
+    Parameters
+    ----------
+    y, upper, ridge
+        Labels, bounds and ridge of the rows.
+    squares
+        |x|^2, with the constant column.
+    alpha
+        The dual variables, which sweeps update.
+    """
+
+    y: Any
+    upper: Any
+    ridge: Any
+    squares: Any
+    alpha: Any
 
 
 @inlined
 def loss_of(u, squared, eps):
-    """The loss, smoothed unless eps is 0, before it is truncated."""
+    """Return the loss before truncation, smoothed unless eps is 0."""
     over = max(0.0, u)
     if squared:
         return over * over
@@ -26,16 +68,16 @@ def loss_of(u, squared, eps):
 
 
 @kernel
-def respond(z, y, c, squared, eps, ceiling, r, h):
+def respond(z, losses, r, h):
     """Fill r with y * alpha and h with the weights of the rows in the Hessian.
 
     Returns
     -------
     loss, fixed, mass, square, slack, n_support, n_out
-        The sum of truncated losses; the part of it that is due to outliers; the sum of alpha; that of
-        alpha^2 / (4 c) (squared loss); how far the hinge lies above alpha * u for want of sharpness; how many rows have
-        alpha > 0; and how many are outliers.
+        The sum of truncated losses, and the outliers' part of it; the sum of alpha, and of alpha^2 / (4 c) for the
+        squared loss; the hinge less alpha * u, due to smoothing; the numbers of rows with alpha > 0 and of outliers.
     """
+    y, c, squared, eps, ceiling = losses
     loss = fixed = mass = square = slack = 0.0
     n_support = n_out = 0
     for k in range(len(z)):
@@ -68,14 +110,9 @@ def respond(z, y, c, squared, eps, ceiling, r, h):
 
 
 @kernel
-def respond_with(alpha, z, y, c, squared, ceiling, r):
-    """Fill r with y * alpha for given alpha, but zero for outliers.
-
-    Returns
-    -------
-    loss, fixed, mass, square, n_support, n_out
-        As `respond` has them.
-    """
+def respond_with(alpha, z, losses, r):
+    """Fill r with y * alpha for given alpha, and with 0 for outliers; returns what `respond` returns."""
+    y, c, squared, _, ceiling = losses
     loss = fixed = mass = square = 0.0
     n_support = n_out = 0
     for k in range(len(z)):
@@ -93,12 +130,13 @@ def respond_with(alpha, z, y, c, squared, ceiling, r):
             square += alpha[i] * alpha[i] / (4.0 * c[i]) if squared else 0.0
             n_support += 1
             r[i] = y[i] * alpha[i]
-    return loss, fixed, mass, square, n_support, n_out
+    return loss, fixed, mass, square, 0.0, n_support, n_out
 
 
 @kernel
-def along(z, other, y, c, squared, eps, ceiling, t):
-    """The sum of truncated losses at z + t * (other - z), smoothed unless eps is 0."""
+def along(z, other, losses, t):
+    """Sum the truncated losses at z + t * (other - z)."""
+    y, c, squared, eps, ceiling = losses
     total = 0.0
     for k in range(len(z)):
         i = u64(k)
@@ -107,47 +145,18 @@ def along(z, other, y, c, squared, eps, ceiling, t):
     return total
 
 
-@kernel
-def choose(h, share, start, rows, weights):
-    """Choose rows for the Hessian, each with probability min(1, share * h), so that sums keep their expectation.
-
-    The choice is systematic: one row whenever the running sum of the probabilities passes start + 0, 1, 2, ...
-
-    Returns
-    -------
-    int
-        How many there are.
-    """
-    count = 0
-    running = start
-    for k in range(len(h)):
-        i = u64(k)
-        if h[i] > 0.0:
-            p = min(1.0, share * h[i])
-            running += p
-            if running >= 1.0:
-                running -= 1.0
-                rows[count] = k
-                weights[count] = h[i] / p
-                count += 1
-    return count
-
-
 # Dual coordinate descent -----------------------------------------------------------------------------------------
 
 
 @kernel
-def sweep_sparse(data, indices, indptr, order, y, upper, ridge, squares, constant, alpha, w):
-    """One sweep of dual coordinate descent over rows in CSR, in the given order.
+def sweep_sparse(X, block, order, constant, w):
+    """Sweep once over the rows of a `DualBlock` in the given order; w = sum(alpha y x) is updated.
 
-    It minimises |w|^2 / 2 + sum(ridge alpha^2) / 2 - sum(alpha) over 0 <= alpha <= upper, where w = sum(alpha y x) is
-    kept. The last of w belongs to a column of the given constant, 0 or 1, which `squares` (|x|^2) count too.
-
-    Returns
-    -------
-    float
-        The largest projected gradient met.
+    X holds the CSR arrays. The last element of w belongs to a constant column, 0 or 1. Returns the largest projected
+    gradient.
     """
+    data, indices, indptr = X
+    y, upper, ridge, squares, alpha = block
     worst = 0.0
     bias = u64(len(w) - 1)
     for k in range(len(order)):
@@ -167,8 +176,9 @@ def sweep_sparse(data, indices, indptr, order, y, upper, ridge, squares, constan
 
 
 @kernel
-def sweep_dense(X, order, y, upper, ridge, squares, constant, alpha, w):
-    """`sweep_sparse` for rows in an array."""
+def sweep_dense(X, block, order, constant, w):
+    """Sweep as `sweep_sparse` over rows in an array."""
+    y, upper, ridge, squares, alpha = block
     worst = 0.0
     d = X.shape[1]
     bias = u64(d)
@@ -191,7 +201,7 @@ def sweep_dense(X, order, y, upper, ridge, squares, constant, alpha, w):
 
 @inlined
 def step(gradient, alpha, upper, curvature):
-    """Where alpha goes, and its projected gradient."""
+    """Return the new alpha and its projected gradient."""
     if (alpha <= 0.0 and gradient >= 0.0) or (alpha >= upper and gradient <= 0.0):
         return alpha, 0.0
     if curvature <= 0.0:  # a row of zeros: its loss is a constant

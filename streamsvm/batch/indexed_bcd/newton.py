@@ -1,4 +1,4 @@
-"""Newton steps in the primal, and rounds of them."""
+"""Rounds of Newton steps in the primal."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.batch.indexed_bcd.problem import OnRound, Point, Task, damp, fixed_loss, look
+from streamsvm.batch.indexed_bcd.problem import SHRINK, Curvature, OnRound, Point, Task, damp, fixed_loss, look
 from streamsvm.batch.indexed_bcd.working_set import WorkingSet
 from streamsvm.batch.linear_systems import FOR_REGION, LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_in_region
 from streamsvm.batch.matrix import Floats
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import Rows
 
-# By how much smoothing falls, at most and at least, and where it ends.
+# Smallest and largest factor by which smoothing decreases, and its final value.
 EPS_FACTOR, EPS_MOST, EPS_LAST = 0.25, 0.7, 1e-9
-# On a working set smoothing begins here at least.
+# Smallest initial smoothing on a working set.
 EPS_WARM = 0.1
-# The Hessian rests on so many rows a column at most.
+# Maximum rows per column for the Hessian.
 ROWS_PER_COLUMN = 1000
-# Where it is not built, on rows of so many bytes in all.
+# Maximum bytes of rows for a Hessian that is not built.
 SYSTEM_BYTES = 64 << 20
-# Of the memory for rows so much is for rows near the hyperplane, which are held while the next ones are collected.
+# Share of the memory for a working set; one is in use while the next is collected.
 NEXT = 0.33
-# A step within a region is tried so often.
+# Attempts of a step within a trust region.
 ATTEMPTS = 20
-# A Newton step damped more than this is given up.
+# Smallest damping of a Newton step.
 DAMP_LEAST = 0.05
 
 
 @dataclass
 class Newton:
-    """Smoothed Newton steps on rows, one pass over them for each.
+    """Smoothed Newton steps, with one pass over the rows each.
 
     Parameters
     ----------
     eps
-        How far the hinge is smoothed; it falls as need be.
+        Smoothing of the hinge, which decreases as needed.
     tol
         The duality gap to reach, relative to the objective.
     max_rounds
-        Most steps.
+        Maximum number of steps.
     weight
-        What the weights in the Hessian will sum to, to begin with, if that is known.
+        Sum of the weights in the last Hessian, 0 if unknown.
     fixed
-        Loss of rows that are not among these, for `tol` to be relative to.
+        Loss of rows that are not among `rows`, for `tol` to be relative to.
     memory
-        How many bytes of rows to hold beside these.
+        Bytes of rows to hold beside `rows`.
     radius
-        Of the region in which the squared loss is trusted to be as its Hessian tells.
+        Trust region of the squared loss.
     """
 
     rows: Rows
@@ -65,30 +65,30 @@ class Newton:
     radius: float = math.inf
 
     def look(self, task: Task, w: Floats, collect: WorkingSet | None = None) -> Point:
-        """Pass over the rows; the Hessian rests on a sample where many rows weigh in it."""
+        """Evaluate w; the Hessian rests on a sample of the rows where many have weight."""
         n, d = self.rows.shape
         most = ROWS_PER_COLUMN * (d + 1)
         if d > LARGEST_BOUNDED_SYSTEM:
-            # Scaled rows are in double precision, and those of two points are held.
+            # Scaled rows are in double precision, and two points hold theirs.
             most = min(most, int(min(SYSTEM_BYTES, 0.1 * self.memory) / (2.0 * self.rows.row_bytes)) + 1)
         share = most / self.weight if self.weight > 0.0 and n > most else math.inf
-        point = look(self.rows, task, w, self.eps, share, self.rng, collect)
+        point = look(self.rows, task, w, self.eps, curvature=Curvature(d, share, self.rng), collect=collect)
         self.weight = point.weight
         return point
 
     def _sharpen(self, at: Point, squared: bool) -> None:
-        """Smooth less where smoothing is to blame for half of the gap."""
+        """Decrease smoothing where it causes half of the gap."""
         if not squared and at.eps == self.eps and at.gap <= 2.0 * at.slack:
-            # As little less as will do, since a sharp hinge takes more steps.
+            # Decrease no further than needed, because a sharp hinge takes more steps.
             factor = 0.3 * self.tol * (at.objective + self.fixed) / at.slack
             self.eps = max(self.eps * min(max(factor, EPS_FACTOR), EPS_MOST), EPS_LAST)
 
     def truncated(self, task: Task, w: Floats, report: OnRound, at: Point | None = None) -> Point:
         """Convex-concave rounds of one step each.
 
-        A step that would raise the truncated objective is damped; where that does not help, the convex problem of the
-        round is solved further. They end when w is within `tol` of the optimum of the convex problem of its inliers.
-        `at` is w where rows have been passed over for it.
+        A step that would raise the truncated objective is damped; where that fails, the convex problem of the round is
+        solved further. Rounds end when w is within `tol` of the optimum of the convex problem of its inliers. `at` is
+        w, already evaluated.
         """
         at = self.look(task, w) if at is None else at
         for _ in range(self.max_rounds):
@@ -105,7 +105,7 @@ class Newton:
         return at
 
     def _step(self, task: Task, at: Point, eps: float, damp_least: float) -> Point:
-        """Where one step leads that lowers the objective smoothed by eps, if one was found: else where it failed."""
+        """Take a step that lowers the objective smoothed by eps, if there is one; else return where it failed."""
         if task.squared:
             return self._step_in_region(task, at)
         step, _ = newton_step(at, task)
@@ -117,7 +117,7 @@ class Newton:
         return new
 
     def _step_in_region(self, task: Task, at: Point) -> Point:
-        """A step no longer than the radius, which follows how well the quadratic model foretold the last gains."""
+        """Take a step within the trust region, whose radius follows the accuracy of the quadratic model."""
         for _ in range(ATTEMPTS):
             step, foretold = newton_step(at, task, self.radius)
             length = float(np.linalg.norm(step))
@@ -131,16 +131,15 @@ class Newton:
                 break
         return new
 
-    def by_working_sets(self, task: Task, w: Floats, shrink: float, report: OnRound) -> Point:
-        """`truncated` where a pass costs much: each collects the rows in range or short of it by `shrink`.
+    def by_working_sets(self, task: Task, w: Floats, report: OnRound) -> Point:
+        """Rounds for costly passes: each pass collects the rows within `task.reach` + SHRINK of the hyperplane.
 
-        The next round is solved on these in memory, as if others kept their losses, and the next pass tells. Where they
-        do not fit, and where that gains nothing, rounds go over all rows.
+        The next round solves on this working set, as if other rows kept their losses, and the next pass verifies it.
+        Where the rows do not fit, or that gains nothing, rounds pass over all rows.
         """
-
         index = self.rows
         assert isinstance(index, MetricForest)
-        working = WorkingSet(index, task.reach + shrink, NEXT * self.memory)
+        working = WorkingSet(index, task.reach + SHRINK, NEXT * self.memory)
         at = self.look(task, w, working)
         try:
             while at.gap > self.tol * at.objective and working.is_of_use:
@@ -165,7 +164,7 @@ class Newton:
         return self.truncated(task, at.w, report, at)
 
     def _round_on(self, working: WorkingSet, task: Task, at: Point, collect: WorkingSet) -> Point:
-        """Where rounds on a working set lead, as a pass over all rows tells, which collects the next one."""
+        """Solve on a working set, then evaluate the result by a pass that collects the next one."""
         kept, rows = working.rows()
         part = task.at(kept, task.c[kept])
         fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
@@ -173,14 +172,14 @@ class Newton:
         end = inner.truncated(part, at.w, lambda _: False)
         self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
         new = self.look(task, end.w, collect)
-        # The dual point of the working set bounds the problem of all rows too: others have no part in it.
+        # The dual point of the working set is feasible for all rows, with 0 for the others.
         inside = part.inliers(new.z[kept])
         others = new.inside - part.loss(new.z[kept[inside]], inside)
         new.gap = min(new.gap, end.gap + max(0.0, others))
         return new
 
     def _solved_further(self, task: Task, at: Point) -> Point:
-        """A point below `at` by steps on the convex problem of its inliers; else `at`, with what its gap is."""
+        """Find a point below `at` by steps on the convex problem of its inliers; else return `at` with a better gap."""
         inside = task.inliers(at.z)
         fixed = fixed_loss(task, inside)
         enough = at.objective - fixed
@@ -194,9 +193,9 @@ class Newton:
     def convex(
         self, task: Task, w: Floats, report: OnRound | None = None, enough: float = -math.inf, fixed: float = 0.0
     ) -> Point:
-        """Steps on a convex problem, until an objective below `enough` or within `tol` of the optimum.
+        """Minimise a convex problem until the objective is below `enough` or within `tol` of the optimum.
 
-        `fixed` is part of the objective that `tol` is relative to.
+        `fixed` is another part of the objective that `tol` is relative to.
         """
         at = best = self.look(task, w)
         bound = -math.inf
@@ -215,7 +214,7 @@ class Newton:
                 break
             self._sharpen(at, task.squared)
             new = self._step(task, at, self.eps, 0.0)
-            # The gradient of a smoother loss may lead nowhere: the next step has the right one.
+            # A step for a smoother loss may fail; the next one has the new smoothing.
             is_lower = new.objective < at.objective if task.squared else not np.array_equal(new.w, at.w)
             n_failed = 0 if is_lower or at.eps != self.eps else n_failed + 1
             at = new
@@ -223,7 +222,7 @@ class Newton:
 
 
 def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats, float]:
-    """The step s of at most so large a norm that lowers g . s + s . (1 + H) s / 2 most, and by how much."""
+    """Minimise g . s + s . (1 + H) s / 2 over |s| <= radius; returns s and the decrease."""
     g = at.w - at.v
     if isinstance(at.hessian, list):
         return _step_by_rows(at.hessian, g, task.constant, radius)
@@ -235,7 +234,7 @@ def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats
 
 
 def _step_by_rows(scaled: list[Any], g: Floats, constant: float, radius: float) -> tuple[Floats, float]:
-    """`newton_step` where H is the sum of the outer products of scaled rows."""
+    """Take a step where H is the sum of the outer products of scaled rows."""
 
     def times(p: Floats) -> Floats:
         out = p.copy()

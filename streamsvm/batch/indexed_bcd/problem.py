@@ -1,4 +1,4 @@
-"""One binary problem, and what a pass over the rows tells of a hyperplane in it."""
+"""A binary problem, and a pass over the rows that evaluates a hyperplane in it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.batch.indexed_bcd import kernels
+from streamsvm.batch.kernels import choose
 from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.rows import Rows
 
-# Numbers of rows are gone through so many at a time.
+# Numbers of rows processed at a time, which stay in the cache.
 CHUNK = 1 << 16
+# Rows outside the margin by more than this are left out of a round.
+SHRINK = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,15 +46,15 @@ class Task:
 
     @property
     def reach(self) -> float:
-        """Beyond scores of this magnitude a row's truncated loss is constant."""
+        """The magnitude of scores beyond which the truncated loss is constant."""
         return max(1.0, (math.sqrt(self.ceiling) if self.squared else self.ceiling) - 1.0)
 
     def at(self, positions: Ints, c: Floats) -> Task:
-        """The same for some of the rows, with other weights."""
+        """Restrict the problem to some rows, with other weights."""
         return Task(self.y[positions], c, self.squared, self.ceiling, self.constant)
 
     def inliers(self, z: Floats) -> NDArray[np.bool_]:
-        """Which rows are no outliers at scores z."""
+        """Which rows are not outliers at scores z."""
         if self.ceiling == math.inf:
             return np.ones(len(z), np.bool_)
         most = math.sqrt(self.ceiling) if self.squared else self.ceiling
@@ -59,6 +62,11 @@ class Task:
         for part in chunks(len(z)):
             inside[part] = 1.0 - self.y[part] * z[part].astype(np.float64) <= most
         return inside
+
+    def losses(self, rows: Any, eps: float = 0.0) -> kernels.Losses:
+        """Losses of some rows, for kernels."""
+        c = self.c[rows].astype(np.float64, copy=False)
+        return kernels.Losses(self.y[rows], c, self.squared, float(eps), float(self.ceiling))
 
     def loss(
         self,
@@ -68,41 +76,40 @@ class Task:
         t: float = 0.0,
         eps: float = 0.0,
     ) -> float:
-        """The sum of truncated losses of some rows, smoothed by eps, at scores z or at z + t (other - z)."""
-        y, c = self.y[rows], self.c[rows]
+        """Sum the truncated losses of some rows, smoothed by eps, at scores z or at z + t (other - z)."""
+        losses = self.losses(rows, eps)
         other = z if other is None else other
         total = 0.0
         for part in chunks(len(z)):
             some = (values[part].astype(np.float64, copy=False) for values in (z, other))
-            c_some = c[part].astype(np.float64, copy=False)
-            total += kernels.along(*some, y[part], c_some, self.squared, eps, self.ceiling, t)
+            total += kernels.along(*some, losses._replace(y=losses.y[part], c=losses.c[part]), t)
         return total
 
     def convex(self, inside: NDArray[np.bool_]) -> Task:
-        """The convex problem of some rows."""
+        """Restrict the problem to some rows, without truncation."""
         return replace(self, c=np.where(inside, self.c, 0.0), ceiling=math.inf)
 
     def along(self, one: Point, other: Point, t: float, eps: float = 0.0) -> float:
-        """The objective between two points, smoothed unless eps is 0."""
+        """Evaluate the objective between two points, smoothed unless eps is 0."""
         w = one.w + t * (other.w - one.w)
         return 0.5 * float(w @ w) + self.loss(one.z, other=other.z, eps=eps, t=t)
 
 
 def chunks(n: int) -> Iterator[slice]:
-    """Ranges of rows whose numbers stay in the cache."""
+    """Yield ranges of rows."""
     return (slice(start, min(n, start + CHUNK)) for start in range(0, n, CHUNK))
 
 
 class Collector(Protocol):
-    """Who wants to see the rows of a pass."""
+    """A consumer of the rows of a pass."""
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
-        """A block of rows from a position on, and their scores."""
+        """Receive a block of rows from a position on, and their scores."""
 
 
 @dataclass
 class Point:
-    """A hyperplane (w, b), and all that one pass over the rows tells of it.
+    """A hyperplane (w, b), evaluated by a pass over the rows.
 
     Parameters
     ----------
@@ -113,21 +120,21 @@ class Point:
     objective
         With truncated losses.
     gap
-        How far above its optimum w is in the convex problem of the rows that are no outliers of w, at most.
+        Bound on the distance of w from the optimum of the convex problem of its inliers.
     slack
-        The part of that which smoothing is to blame for.
+        The part of the gap due to smoothing.
     v
-        The sum of alpha y x, and its value at the constant column.
+        Sum of alpha y x, with the constant column.
     hessian
-        That of the losses in its lower triangle; or the rows it is made of, already scaled.
+        Hessian of the losses, lower triangle; or the scaled rows it is made of.
     weight
-        The sum of the rows' weights in it.
+        Sum of the rows' weights in the Hessian.
     eps
-        How far the hinge was smoothed.
+        Smoothing of the hinge.
     inside
-        The sum of losses of rows that are no outliers.
+        Sum of the losses of inliers.
     n_support, n_out
-        How many rows have alpha > 0, and how many are outliers.
+        Numbers of rows with alpha > 0 and of outliers.
     """
 
     w: Floats
@@ -144,21 +151,21 @@ class Point:
     n_out: int = 0
 
 
-# Told of a point after each round; whether to end.
+# Called with the point after each round; returns whether to stop.
 OnRound = Callable[[Point], bool]
 
 
 class Curvature:
-    """The Hessian of the losses by a share of the rows as they come: built, or of many columns the rows, scaled."""
+    """The Hessian of the losses from a sample of the rows: a matrix, or for many columns the scaled rows."""
 
     def __init__(self, d: int, share: float, rng: np.random.Generator) -> None:
         self.share, self.rng, self.columns = share, rng, np.arange(d)
         self.hessian: Any = np.zeros((d + 1, d + 1)) if d <= LARGEST_BOUNDED_SYSTEM else []
 
     def add(self, matrix: Matrix, h: Floats) -> None:
-        """A block of rows with these weights in it."""
+        """Add a block of rows with weights h."""
         chosen, weights = np.empty(len(h), np.int64), np.empty(len(h))
-        count = kernels.choose(h, self.share, self.rng.random(), chosen, weights)
+        count = choose(h, h, 0.0, self.share, self.rng.random(), chosen, weights)
         chosen, weights = chosen[:count], weights[:count]
         if count and isinstance(self.hessian, list):
             roots = np.sqrt(weights)
@@ -171,23 +178,26 @@ def look(
     rows: Rows,
     task: Task,
     w: Floats,
-    eps: float,
-    share: float = math.inf,
-    rng: np.random.Generator | None = None,
+    eps: float = 0.0,
+    *,
+    alpha: Floats | None = None,
+    curvature: Curvature | None = None,
     collect: Collector | None = None,
 ) -> Point:
-    """Pass over the rows once. Without `rng` there is no Hessian."""
+    """Evaluate w by a pass over the rows; the dual point is that of the smoothed loss, or `alpha` at inliers."""
     n, d = rows.shape
     point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1), eps=eps)
-    curvature = None if rng is None else Curvature(d, share, rng)
     sums = np.zeros(5)
-    for part, matrix in rows.scan(w, task.reach):
+    for part, matrix in rows.scan(w, task.reach) if alpha is None else rows.scan():
         size = part.stop - part.start
-        z, y, c = np.empty(size), task.y[part], task.c[part].astype(np.float64, copy=False)
+        z, r, h = np.empty(size), np.empty((1, size)), np.empty(size)
         scores(matrix, w, z, point.z[part])
-        r, h = np.empty((1, size)), np.empty(size)
-        *losses, n_support, n_out = kernels.respond(z, y, c, task.squared, eps, task.ceiling, r[0], h)
-        sums += losses
+        losses = task.losses(part, eps)
+        if alpha is None:
+            *found, n_support, n_out = kernels.respond(z, losses, r[0], h)
+        else:
+            *found, n_support, n_out = kernels.respond_with(alpha[part], z, losses, r[0])
+        sums += found
         point.n_support += n_support
         point.n_out += n_out
         if isinstance(matrix, float):
@@ -197,8 +207,8 @@ def look(
         if n_support:
             point.v[:d] += matrix.adjoint(r)[0]
             point.v[d] += task.constant * r.sum()
-        point.weight += float(h.sum())
         if curvature is not None:
+            point.weight += float(h.sum())
             curvature.add(matrix, h)
     if curvature is not None:
         point.hessian = curvature.hessian
@@ -208,7 +218,7 @@ def look(
 
 
 def scores(matrix: Matrix | float, w: Floats, z: Floats, kept: Floats) -> None:
-    """Fill z with w . x + b as precisely as it is kept; a block that was left out has one score for all its rows."""
+    """Fill z with w . x + b, rounded as `kept`; a float stands for the scores of a skipped block."""
     if isinstance(matrix, float):
         z[:] = matrix
     else:
@@ -219,7 +229,7 @@ def scores(matrix: Matrix | float, w: Floats, z: Floats, kept: Floats) -> None:
 
 
 def assess(point: Point, loss: float, fixed: float, mass: float, square: float) -> None:
-    """Objective and duality gap; the best multiple of alpha that keeps within its bounds is taken."""
+    """Compute objective and duality gap, with the best feasible multiple of alpha."""
     norm = 0.5 * float(point.w @ point.w)
     point.objective, point.inside = norm + float(loss), float(loss - fixed)
     curvature = 2.0 * square + float(point.v @ point.v)
@@ -229,37 +239,15 @@ def assess(point: Point, loss: float, fixed: float, mass: float, square: float) 
     point.gap = max(0.0, norm + point.inside - bound)
 
 
-def look_with(rows: Rows, task: Task, w: Floats, alpha: Floats) -> Point:
-    """Pass over the rows once, with a given dual point; `v` is what it makes of the rows that are no outliers of w."""
-    n, d = rows.shape
-    point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1))
-    sums = np.zeros(4)
-    for part, matrix in rows.scan():
-        z, r = np.empty(part.stop - part.start), np.empty((1, part.stop - part.start))
-        scores(matrix, w, z, point.z[part])
-        c = task.c[part].astype(np.float64, copy=False)
-        *losses, n_support, n_out = kernels.respond_with(
-            alpha[part], z, task.y[part], c, task.squared, task.ceiling, r[0]
-        )
-        sums += losses
-        point.n_support += n_support
-        point.n_out += n_out
-        if n_support and not isinstance(matrix, float):
-            point.v[:d] += matrix.adjoint(r)[0]
-            point.v[d] += task.constant * r.sum()
-    assess(point, *sums)
-    return point
-
-
 def fixed_loss(task: Task, inside: NDArray[np.bool_]) -> float:
-    """The loss of outliers."""
+    """Sum the loss of outliers."""
     if task.ceiling == math.inf:
         return 0.0
     return task.ceiling * float(np.sum(task.c, where=~inside, dtype=np.float64))
 
 
 def damp(task: Task, at: Point, new: Point, eps: float = 0.0) -> float:
-    """The share of a step that lowers the objective most, of halves, quarters and so on; 0 for none."""
+    """Backtrack: the power of 1/2 that lowers the objective most; 0 for none."""
     best, value = 0.0, task.along(at, at, 0.0, eps)
     t = 0.5
     for _ in range(20):

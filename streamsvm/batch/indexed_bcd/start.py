@@ -1,4 +1,4 @@
-"""Where a fit on all rows starts: a solution for a sample, and rounds on the rows near it that an index finds."""
+"""The start of a fit on all rows: a solution for a sample, and rounds on the rows that an index finds."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import Any
 import numpy as np
 
 from streamsvm.batch.indexed_bcd.newton import EPS_WARM, Newton
-from streamsvm.batch.indexed_bcd.problem import Task
+from streamsvm.batch.indexed_bcd.problem import SHRINK, Task
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.rows import Index, MemoryRows, Rows, stack
+from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.rows import MemoryRows, Rows, stack
 
-# Of the memory for rows so much is for a sample where it is alone, and for each of the two sets that a search holds
-# twice.
+# Share of the memory for a sample alone, and for each of the two sets that a search holds twice.
 ALONE, TWICE = 0.6, 0.2
-# A fit starts on a sample, solved to so much of its objective, with the convex loss and by rounds, of which there are
-# so many at most; smoothing begins at so many units of the margin.
+# Tolerances and maximum rounds of the pilot with the convex loss, and of the rounds on its sample; initial smoothing.
 TOL_PILOT, TOL_ROUNDS, ROUNDS_PILOT, ROUNDS_SAMPLE, EPS_FIRST = 0.03, 0.01, 30, 100, 2.0
-# On all rows smoothing then begins here, or for the convex loss at least where it is warm.
+# Initial smoothing on all rows with the truncated loss.
 EPS_ALL = 1.0
-# Truncated losses start from a convex solution at one of these lengths.
+# Candidate multiples of the convex solution to start truncated losses from.
 LENGTHS = 2.0 ** np.arange(10)
 # Rounds after each query of an index.
 ROUNDS_ON_INDEX = 10
-# A query visits so many leaves at once, at least.
+# A query wants at least this many rows, and ends when the share in range falls below QUERY / n.
+QUERY = 1000
+# Minimum number of leaves that a query visits at once.
 LEAVES_AT_ONCE = 16
 
 
-def share_needed(index: Index, task: Task, w: Floats, positions: Ints, X: Any) -> float:
-    """The share of the rows in leaves that a search visits for 95 % of the rows in range, by a sample of the rows."""
+def share_needed(index: MetricForest, task: Task, w: Floats, positions: Ints, X: Any) -> float:
+    """Estimate by a sample which share of the rows a search visits to find 95 % of the rows in range."""
     in_range = np.abs(scores_of(X, w)) <= task.reach
     away = np.abs(index.leaf_scores(w))
     if not in_range.any():
@@ -40,20 +41,20 @@ def share_needed(index: Index, task: Task, w: Floats, positions: Ints, X: Any) -
 
 
 def scores_of(X: Any, w: Floats) -> Floats:
-    """w . x + b of rows."""
+    """Compute w . x + b."""
     scores: Floats = np.asarray(X @ w[:-1], np.float64) + w[-1]
     return scores
 
 
 class Search:
-    """A working set that grows by the rows near the hyperplane, leaf by leaf.
+    """A working set that grows leaf by leaf with the rows near the hyperplane.
 
-    Rows in range, or short of it by `shrink`, join the working set, other rows of visited leaves do not count until all
-    rows are looked at again: `newton.fixed` has their loss. A sample stands for the rows of leaves not visited yet.
+    Rows within `task.reach` + SHRINK join the working set; the loss of other rows of visited leaves is added to
+    `newton.fixed`. A sample represents the rows of leaves not yet visited.
     """
 
-    def __init__(self, newton: Newton, task: Task, index: Index, n_pilot: int, shrink: float) -> None:
-        self.newton, self.task, self.index, self.shrink = newton, task, index, shrink
+    def __init__(self, newton: Newton, task: Task, index: MetricForest, n_pilot: int) -> None:
+        self.newton, self.task, self.index = newton, task, index
         self.most = TWICE * newton.memory
         self.sample = index.sample(fitting(index, n_pilot, self.most), newton.rng)
         self.X_sample = index.take(self.sample)
@@ -64,22 +65,22 @@ class Search:
         self.positions: list[Ints] = []
         self.n_kept = 0
 
-    def query(self, w: Floats, n: int) -> bool:
-        """Visit the nearest leaves until as many rows in range are found as are kept, at least n.
+    def query(self, w: Floats) -> bool:
+        """Visit the nearest leaves until as many rows in range are found as are kept, at least QUERY.
 
-        It is the last, and True is returned, where of the rows traversed fewer than n / |D| were in range, where the
-        memory is full, and where all leaves are visited.
+        Returns whether this is the last query: fewer than QUERY / n of the visited rows were in range, the memory is
+        full, or all leaves are visited.
         """
         index = self.index
         away = np.where(self.is_visited, np.inf, np.abs(index.leaf_scores(w)))
         order = np.argsort(away)[: np.count_nonzero(~self.is_visited)]
-        wanted, n_found, is_last = max(n, self.n_kept), 0, False
-        # Some leaves at once, so that they are read in the order of the disk.
+        wanted, n_found, is_last = max(QUERY, self.n_kept), 0, False
+        # Several leaves at once are read in the order of the file.
         chunk = max(LEAVES_AT_ONCE, index.n_leaves // 64)
         for first in range(0, len(order), chunk):
             n_in_range, n_seen = self._visit(order[first : first + chunk], w)
             n_found += n_in_range
-            is_last = self._is_full or n_in_range < n_seen * n / index.shape[0]
+            is_last = self._is_full or n_in_range < n_seen * QUERY / index.shape[0]
             if is_last or n_found >= wanted:
                 break
         return is_last or bool(self.is_visited.all())
@@ -89,12 +90,12 @@ class Search:
         return self.n_kept * self.index.row_bytes > self.most
 
     def _visit(self, leaves: Ints, w: Floats) -> tuple[int, int]:
-        """Keep the rows of some leaves that are near; how many were in range, of how many."""
+        """Collect the near rows of some leaves; returns the numbers of rows in range and of visited rows."""
         task, index = self.task, self.index
         n_in_range = n_seen = 0
         for part, X in index.leaves(leaves):
             z = scores_of(X, w)
-            is_near = np.abs(z) <= task.reach + self.shrink
+            is_near = np.abs(z) <= task.reach + SHRINK
             near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
             self.newton.fixed += task.loss(z[far], part.start + far)
             n_in_range += int(np.count_nonzero(np.abs(z) <= task.reach))
@@ -108,7 +109,7 @@ class Search:
         return n_in_range, n_seen
 
     def working_set(self) -> tuple[MemoryRows, Task]:
-        """The rows kept, and the sample of leaves not visited, with the weight of all rows there."""
+        """Return the collected rows, and the sample of unvisited leaves with the weight of all rows there."""
         task, sample = self.task, self.sample
         left = ~self.is_visited[self.leaf_of_sample]
         c = np.where(left, task.c[sample].astype(np.float64), 0.0)
@@ -119,11 +120,11 @@ class Search:
         return rows, task.at(np.concatenate([kept, sample[left]]), weights)
 
 
-def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_pilot: int, shrink: float) -> Floats:
-    """Rounds on the working set of a `Search` after each of its queries; `newton` is left as it should go on."""
-    search, is_last = Search(newton, task, index, n_pilot, shrink), False
+def on_index(newton: Newton, task: Task, index: MetricForest, w: Floats, n_pilot: int) -> Floats:
+    """Solve on the working set of a `Search` after each query; `newton` is prepared for all rows."""
+    search, is_last = Search(newton, task, index, n_pilot), False
     while not is_last:
-        is_last = search.query(w, n)
+        is_last = search.query(w)
         rows, working = search.working_set()
         rounds = newton.max_rounds if is_last else ROUNDS_ON_INDEX
         inner = replace(newton, rows=rows, tol=0.5 * newton.tol, max_rounds=rounds)
@@ -133,16 +134,16 @@ def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_p
 
 
 def fitting(rows: Rows, n: int, memory: float) -> int:
-    """How many of n rows fit."""
+    """Return how many of n rows fit."""
     return max(1, int(min(n, memory / max(1.0, rows.row_bytes))))
 
 
 def pilot(newton: Newton, task: Task, n: int) -> Floats:
-    """A solution for n rows, with a convex loss first; `newton` is left as it should go on with all rows.
+    """Solve for n rows, with a convex loss first; `newton` is prepared for all rows.
 
-    Truncated losses start from the squared hinge. With many wrong labels the solution for the hinge has so wide a
-    margin that hardly a row is an outlier, and rounds would stay by it; that of the squared hinge still has the right
-    direction, and which length suits the truncated losses a look at the same scores tells.
+    Truncated losses start from the squared hinge. With many wrong labels the hinge's solution has so wide a margin that
+    hardly any row is an outlier, and rounds would stay there. The squared hinge finds the direction, and the best of
+    LENGTHS its length.
     """
     positions = newton.rows.sample(fitting(newton.rows, n, ALONE * newton.memory), newton.rng)
     c = task.c[positions].astype(np.float64)

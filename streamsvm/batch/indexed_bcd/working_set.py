@@ -1,4 +1,4 @@
-"""Rows near a hyperplane, apart from all others."""
+"""The rows near a hyperplane."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.rows import Index, MemoryRows, Rows, bytes_of, stack
+from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.rows import MemoryRows, Rows, bytes_of, stack
 
-# Rows near the hyperplane are of no use apart where they are more than this share of all.
+# A working set of more than this share of all rows saves nothing.
 MANY = 0.25
 
 
 class WorkingSet:
-    """Rows within `limit` of a hyperplane, as one pass meets them.
+    """Collect the rows within `limit` of a hyperplane during a pass.
 
-    They are held in memory up to so many bytes; if they are more they go to disk, and if they are many they are given
-    up, as a pass over them costs no less than one over all rows.
+    Up to `memory` bytes of rows are held; more go to disk, and too many are given up.
     """
 
-    def __init__(self, index: Index, limit: float, memory: float) -> None:
+    def __init__(self, index: MetricForest, limit: float, memory: float) -> None:
         self.index, self.limit, self.memory = index, limit, memory
         self.positions: list[Ints] = []
         self.parts: list[Any] = []
@@ -29,11 +29,11 @@ class WorkingSet:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether there are rows, and not too many."""
+        """Whether there are rows, but not too many."""
         return 0 < self.n_rows <= most_apart(self.index, self.memory)
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
-        """Keep those rows of a block, which begins at position `start`, whose scores z, shape (n,), are near 0."""
+        """Collect rows with scores z near 0 from a block that begins at position `start`."""
         near = np.flatnonzero(np.abs(z) <= self.limit)
         if not len(near) or (self.n_rows and not self.is_of_use):
             return
@@ -55,7 +55,7 @@ class WorkingSet:
         self.n_bytes = 0
 
     def rows(self) -> tuple[Ints, Rows]:
-        """Their positions, and they themselves."""
+        """Return the positions and the rows."""
         kept = np.concatenate(self.positions)
         self.positions.clear()
         if self.on_disk is not None:
@@ -66,7 +66,7 @@ class WorkingSet:
         return kept, rows
 
     def close(self) -> None:
-        """Let go of all rows, on disk too."""
+        """Drop all rows, also on disk."""
         self.parts.clear()
         self.positions.clear()
         if self.on_disk is not None:
@@ -75,7 +75,7 @@ class WorkingSet:
 
 
 def most_apart(rows: Rows, memory: float) -> float:
-    """How many rows near the hyperplane are worth going through apart from others, as passes over them are cheaper."""
+    """Return the largest useful size of a working set."""
     return max(MANY * rows.shape[0], memory / max(1.0, rows.row_bytes))
 
 

@@ -1,20 +1,17 @@
 """The files of an index on disk.
 
-An index is a folder with two files. `rows.bin` holds blocks of rows one after the other: the leaves of the
-trees in order, then a uniform sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix
-(row starts as int64, columns, values), little-endian, values in the smallest type that holds them. `index.svm` is an
-archive of streamsvm (see `streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and
-"rows_bytes", and the arrays are
+An index is a folder with two files. `rows.bin` holds blocks of rows: the leaves of the trees in order, then a uniform
+sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix (row starts as int64, columns,
+values), little-endian, with values in the smallest type that holds them. `index.svm` is an archive of streamsvm (see
+`streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and "rows_bytes", and the arrays
+are
 
-    block_offset, block_rows, block_filled, block_kind, block_crc     one a block: where it begins, how many rows and
-                                        values, the number of its types in TYPES (negative: CSR), zlib's CRC-32
-    codes, ids                          one a row, in the smallest unsigned type: the number of its label, and of the
-                                        row in its source
+    block_offset, block_rows, block_filled, block_kind, block_crc     per block: offset, number of rows and of values,
+                                        number of the type in TYPES (negative: CSR), zlib's CRC-32
+    codes, ids                          per row, in the smallest unsigned type: number of the label, and of the row in
+                                        its source
     sample                              positions of the sampled rows
-    centroids, radii                    one a leaf: mean of its rows, and how far from it they are at most
-    pivots, children                    one a node, a tree after the other from its root: a unit vector (the constant
-                                        last), and the range of its children; [-1 - leaf, 0] for a leaf
-    roots                               one a tree
+    centroids, radii                    per leaf: mean of its rows, and their largest distance from it
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE, TYPES
@@ -36,7 +32,7 @@ INDEX_FILE = "index.svm"
 
 
 class Contents(NamedTuple):
-    """What is known of the rows of an index."""
+    """Arrays and header of an index."""
 
     classes: list[Any]
     n_columns: int
@@ -45,7 +41,7 @@ class Contents(NamedTuple):
 
 
 def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, Any]) -> None:
-    """Write what is known of the rows, with more in the header."""
+    """Write `index.svm`, with more in its header."""
     header = {
         "class": "MetricForest",
         "n_columns": index.n_columns,
@@ -57,12 +53,12 @@ def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, A
 
 
 def read_index(folder: Path) -> Contents:
-    """What is known of the rows, checked.
+    """Read and check `index.svm`.
 
     Raises
     ------
     ArchiveError
-        Where it is damaged, foreign or of a newer version.
+        For a damaged or foreign file, or one of a newer version.
     """
     header, arrays = read_archive(folder / INDEX_FILE)
     if header.get("class") != "MetricForest":
@@ -75,7 +71,7 @@ def read_index(folder: Path) -> Contents:
 
 @contextmanager
 def refusing_damage(folder: Path) -> Iterator[None]:
-    """Errors that come of damage tell of it."""
+    """Turn errors that damaged content raises into ArchiveError."""
     try:
         yield
     except DAMAGED as error:
@@ -83,23 +79,22 @@ def refusing_damage(folder: Path) -> Iterator[None]:
 
 
 def check_size(folder: Path, size: int) -> None:
-    """Raise ArchiveError where the file of rows is not as long as it was."""
+    """Raise ArchiveError where the file of rows has another length than written."""
     found = (folder / ROWS_FILE).stat().st_size
     if found != size:
         raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
 
 
 def _check_whole(index: Contents, n_leaves: int) -> None:
-    """Raise ValueError where an array is not of its kind, its shape or its range."""
+    """Raise ValueError for an array of another kind, shape or range."""
     _check_ranges(index, n_leaves)
-    _check_tree(index.arrays["children"])
     _check_blocks(index.arrays, index.n_columns, n_leaves)
 
 
 def _check_ranges(index: Contents, n_leaves: int) -> None:
     arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
-    n, n_nodes, n_blocks = len(arrays["ids"]), len(arrays["children"]), len(arrays["block_rows"])
-    # Shape, the least value, and the one that all are below.
+    n, n_blocks = len(arrays["ids"]), len(arrays["block_rows"])
+    # Shape, smallest value, and a bound above all values.
     expected: dict[str, tuple[tuple[int, ...], float, float]] = {
         "block_offset": ((n_blocks,), 0, n_bytes + 1),
         "block_rows": ((n_blocks,), 1, n + 1),
@@ -111,24 +106,14 @@ def _check_ranges(index: Contents, n_leaves: int) -> None:
         "sample": ((len(arrays["sample"]),), 0, n),
         "centroids": ((n_leaves, d), -math.inf, math.inf),
         "radii": ((n_leaves,), 0, math.inf),
-        "pivots": ((n_nodes, d + 1), -2, 2),
-        "children": ((n_nodes, 2), -n_leaves, n_nodes + 1),
-        "roots": ((len(arrays["roots"]),), 0, n_nodes),
     }
     for name, (shape, least, beyond) in expected.items():
         values = arrays[name]
-        kinds = "f" if name in ("centroids", "radii", "pivots") else "iu"
+        kinds = "f" if name in ("centroids", "radii") else "iu"
         if values.shape != shape or values.dtype.kind not in kinds:
             raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
         if not (values.size == 0 or (values.min() >= least and values.max() < beyond)):
             raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
-
-
-def _check_tree(children: NDArray[Any]) -> None:
-    first, last = children.T
-    inner = np.flatnonzero(first >= 0)
-    if (first[inner] <= inner).any() or (last[inner] <= first[inner]).any():
-        raise ValueError("`children` do not come after their parents")
 
 
 def _check_blocks(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int) -> None:

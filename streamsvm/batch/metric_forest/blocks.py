@@ -1,4 +1,4 @@
-"""Blocks of rows, in memory or in a file: an array in C order each, or the three arrays of a CSR matrix."""
+"""Blocks of rows in memory or in a file: arrays in C order, or CSR matrices."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ import math
 import os
 import tempfile
 import zlib
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
-from streamsvm.batch.rows import bytes_of, slice_of, stack
+from streamsvm.batch.rows import Rows, bytes_of, slice_of, stack
 from streamsvm.models import ArchiveError
 
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
 ROWS_FILE = "rows.bin"
-# A block on disk has at least so many bytes, as reading less at once is slow.
+# A block on disk has at least this many bytes, because small reads are slow.
 LEAF_BYTES = 256 << 10
-# Neighbouring blocks are read at once up to so many bytes.
+# Neighbouring blocks are read together up to this many bytes.
 READ_BYTES = 4 << 20
-# In memory they are gone through so many bytes at a time, which stay in the cache from one use to the next.
+# Neighbouring blocks in memory are passed over together up to this many bytes, which stay in the cache.
 BLOCK_BYTES = 1 << 20
 
 
-class Blocks(Protocol):
-    """Where blocks of rows are."""
+class Blocks(ABC):
+    """Blocks of rows."""
 
-    bytes_read: int
-    read_bytes: int
+    bytes_read = read_bytes = 0
     row_bytes: float
 
+    @abstractmethod
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
-        """Rows of blocks first to last - 1, some at once: the first of them, the one after the last, and the rows."""
+        """Yield the rows of blocks first to last - 1, several at a time, each with its first and last block + 1."""
+
+    @abstractmethod
+    def take(self, positions: Ints) -> Any:
+        """Copy rows at ascending positions, as float32 or float64."""
 
     def block(self, i: int) -> Any:
-        """Rows of one block, which may be asked for again."""
-
-    def take(self, positions: Ints) -> Any:
-        """Rows at ascending positions in the order of the blocks, as float32 or float64."""
+        """Return the rows of one block."""
+        return next(self.read(i, i + 1))[2]
 
     def keep(self, memory: int) -> int:
-        """Change how many bytes of blocks are kept at most, and tell what it was."""
-
-    def close(self) -> None:
-        """Read no more."""
+        """Set how many bytes of blocks to cache; returns the previous limit."""
+        return memory
 
 
 class MemoryBlocks(Blocks):
@@ -59,56 +59,36 @@ class MemoryBlocks(Blocks):
     def __init__(self, X: Any, starts: Ints) -> None:
         self.X, self.starts = X, starts
         self.row_bytes = bytes_of(X) / max(1, X.shape[0])
-        self.bytes_read = self.read_bytes = 0
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
         rows = max(1, int(BLOCK_BYTES / max(1.0, self.row_bytes)))
         while first < last:
             stop = int(np.searchsorted(self.starts, self.starts[first] + rows, "right")) - 1
             stop = min(max(stop, first + 1), last)
-            yield first, stop, self._rows(first, stop)
+            yield first, stop, slice_of(self.X, slice(int(self.starts[first]), int(self.starts[stop])))
             first = stop
-
-    def block(self, i: int) -> Any:
-        return self._rows(i, i + 1)
-
-    def _rows(self, first: int, last: int) -> Any:
-        part = slice(int(self.starts[first]), int(self.starts[last]))
-        return slice_of(self.X, part) if scipy.sparse.issparse(self.X) else self.X[part]
 
     def take(self, positions: Ints) -> Any:
         return floats(self.X[positions])
 
-    def keep(self, memory: int) -> int:
-        return memory
-
-    def close(self) -> None:
-        pass
-
 
 class FileBlocks(Blocks):
-    """Blocks of `rows.bin`, read at their offsets and checked; those asked for one by one are kept, least recent out.
+    """Blocks of a file, read at their offsets and checked; single blocks are cached, least recently used out.
 
     Parameters
     ----------
-    memory
-        How many bytes of blocks to keep at most.
-    page_cache
-        Whether the operating system should keep what was read, too.
+    path, table, d
+        The file, the table of `BlockFile`, and the number of columns.
     index_type
-        Of the columns of sparse rows.
+        Type of the column numbers of sparse rows.
+    page_cache
+        Whether the operating system should cache the file too.
     """
 
     def __init__(
-        self,
-        path: Path,
-        table: dict[str, NDArray[Any]],
-        d: int,
-        memory: int,
-        page_cache: bool,
-        index_type: np.dtype[Any],
+        self, path: Path, table: dict[str, NDArray[Any]], d: int, index_type: np.dtype[Any], page_cache: bool
     ) -> None:
-        self.path, self.d, self.memory, self.page_cache = path, d, memory, page_cache
+        self.path, self.d, self.page_cache, self.memory = path, d, page_cache, 0
         self.offsets, self.rows, self.filled = table["block_offset"], table["block_rows"], table["block_filled"]
         self.kinds, self.crcs = table["block_kind"], table["block_crc"]
         self.index_type = index_type
@@ -118,13 +98,12 @@ class FileBlocks(Blocks):
         self.sizes = self.filled * (itemsizes + is_sparse * index_type.itemsize) + is_sparse * 8 * (self.rows + 1)
         self.sizes_in_memory = self.filled * (floats + 4 * is_sparse) + is_sparse * 4 * (self.rows + 1)
         self.row_bytes = float(self.sizes_in_memory.sum()) / max(1, int(self.rows.sum()))
-        self.bytes_read = self.bytes_kept = 0
-        self.read_bytes = READ_BYTES
+        self.bytes_kept, self.read_bytes = 0, READ_BYTES
         self._kept: OrderedDict[int, Any] = OrderedDict()
         self._file = path.open("rb", buffering=0)
 
     def _bytes(self, first: int, last: int) -> memoryview:
-        """What is in blocks first to last - 1, checked."""
+        """Read and check blocks first to last - 1."""
         begin, end = int(self.offsets[first]), int(self.offsets[last - 1] + self.sizes[last - 1])
         parts = []
         at = begin
@@ -164,7 +143,7 @@ class FileBlocks(Blocks):
             return np.frombuffer(data, values).reshape(n, self.d)
         starts = np.frombuffer(data, "<i8", n + 1)
         indices = np.frombuffer(data, self.index_type, filled, 8 * (n + 1))
-        # The checksum stands in the same folder: whoever wrote the block may have written that, too.
+        # The checksum is no protection: whoever wrote the block may have written it too.
         if starts[0] != 0 or starts[-1] != filled or (np.diff(starts) < 0).any() or indices.max(initial=0) >= self.d:
             raise ArchiveError(f"{self.path}: a block names rows or columns that are not there: build the index anew")
         X = scipy.sparse.csr_matrix(
@@ -216,11 +195,12 @@ class FileBlocks(Blocks):
         return out
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 def index_type_of(d: int) -> np.dtype[Any]:
-    """The smallest type that numbers d columns."""
+    """Return the smallest type for d column numbers."""
     return np.dtype("<u2" if d <= 1 << 16 else "<u4")
 
 
@@ -229,19 +209,19 @@ def _float_type(values: np.dtype[Any]) -> type[np.floating[Any]]:
 
 
 def floats(X: Any) -> Any:
-    """Rows as float32 or float64."""
+    """Convert rows to float32 or float64."""
     return X if X.dtype in (np.float32, np.float64) else X.astype(_float_type(X.dtype))
 
 
-class Spill:
-    """`Rows` set aside on disk, to be gone through again; their file goes with them.
+class Spill(Rows):
+    """Temporary `Rows` on disk.
 
     Parameters
     ----------
     folder
-        Where the file is, until it is closed.
+        Where the file is, until `close`.
     like
-        The blocks the rows are from.
+        The blocks that the rows are from.
     """
 
     def __init__(self, folder: Path, like: FileBlocks) -> None:
@@ -253,33 +233,32 @@ class Spill:
         self.n_rows = 0
 
     def add(self, X: Any) -> None:
-        """Some more rows."""
+        """Append rows."""
         self._file.write(X, max(1, math.ceil(LEAF_BYTES * X.shape[0] / max(1, bytes_of(X)))))
         self.n_rows += X.shape[0]
 
     @property
     def blocks(self) -> FileBlocks:
-        """The rows as they are read again; none can be added after that."""
+        """The written rows; none can be added afterwards."""
         if self._blocks is None:
             self._file.close()
             like = self._like
             path, table = self._file.path, self._file.table
-            self._blocks = FileBlocks(path, table, like.d, 0, like.page_cache, like.index_type)
+            self._blocks = FileBlocks(path, table, like.d, like.index_type, like.page_cache)
             self._blocks.read_bytes = like.read_bytes
         return self._blocks
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows and columns."""
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """Number of rows and columns."""
         return self.n_rows, self._like.d
 
     @property
-    def row_bytes(self) -> float:
-        """What a row takes in memory, in bytes."""
+    def row_bytes(self) -> float:  # type: ignore[override]
+        """Bytes of a row in memory."""
         return self.blocks.row_bytes
 
     def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
-        """All rows in blocks, as ranges of positions that ascend; the hyperplane leaves none out."""
         blocks = self.blocks
         before = blocks.bytes_read
         for first, last, X in blocks.read(0, len(blocks.rows)):
@@ -287,19 +266,10 @@ class Spill:
         self._like.bytes_read += blocks.bytes_read - before
 
     def take(self, positions: Ints) -> Any:
-        """Some rows, at ascending positions, copied into an array or CSR."""
         return self.blocks.take(positions)
 
-    def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        """Ascending positions of n rows chosen at random, fewer where there are fewer."""
-        return np.sort(rng.choice(self.n_rows, min(n, self.n_rows), replace=False))
-
-    def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
-        """There is no bound of their own on what is held beside them."""
-        return nullcontext(math.inf)
-
     def close(self) -> None:
-        """Remove them from the disk."""
+        """Remove the file."""
         self._file.close()
         if self._blocks is not None:
             self._blocks.close()
@@ -307,12 +277,14 @@ class Spill:
 
 
 class BlockFile:
-    """A file of blocks of rows as it is written, and the table that tells them apart.
+    """Write blocks of rows to a file, with a table of their places.
 
     Parameters
     ----------
+    path
+        The file.
     index_type
-        Of the columns of sparse rows.
+        Type of the column numbers of sparse rows.
     """
 
     def __init__(self, path: Path, index_type: np.dtype[Any]) -> None:
@@ -323,11 +295,11 @@ class BlockFile:
 
     @property
     def table(self) -> dict[str, NDArray[Any]]:
-        """What there is to know of each block: where it begins, rows, filled cells, type of numbers, checksum."""
+        """Offset, rows, stored values, type and checksum of each block."""
         return {f"block_{key}": np.array(values, np.int64) for key, values in self._table.items()}
 
     def write(self, X: Any, size: int) -> None:
-        """Rows, in blocks of `size`."""
+        """Write rows in blocks of `size`."""
         for first in range(0, X.shape[0], size):
             self._write(X[first : first + size])
 
@@ -352,17 +324,17 @@ class BlockFile:
         self._file.write(data)
 
     def sync(self) -> None:
-        """Have all of it on disk."""
+        """Force the file to disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Have all of it written, and write no more."""
+        """Close the file."""
         self._file.close()
 
 
 def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether values are the same in another type."""
+    """Whether another type holds the values exactly."""
     if values.dtype == dtype:
         return True
     if dtype.kind in "iu":

@@ -1,7 +1,7 @@
-"""Building an index: rows dealt to trees, and what is gathered about their leaves.
+"""Building an index: rows are dealt to trees, and each leaf is summarised.
 
-The folder is built under another name and renamed when all is on disk. Meanwhile rows wait in a file of blocks, so that
-building takes twice the room.
+On disk the folder is built under a temporary name and renamed when it is complete. Rows wait in a file of blocks, so
+building takes twice the space.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -35,16 +35,16 @@ from streamsvm.batch.metric_forest.blocks import (
 from streamsvm.batch.metric_forest.tree import grow
 from streamsvm.batch.rows import bytes_of, squares_of, stack
 
-# A leaf on disk has at least so many times the bytes of a centroid, which is kept in memory.
+# A leaf on disk has at least this many times the bytes of its centroid, which stays in memory.
 CENTROIDS = 32
-# Rows that wait to be dealt to trees do so in packets of so many bytes, and at least so many packets a shuffle.
+# Waiting rows are written in packets of this many bytes, at least PACKETS of them a shuffle.
 PACKET_BYTES, PACKETS = 64 << 10, 64
-# A tree, and a shuffle, takes this part of the memory.
+# The share of the memory for a tree, and for a shuffle, is 1 / PARTS.
 PARTS = 8
 
 
 class Grove:
-    """What is gathered about leaves and nodes as trees are added."""
+    """Labels, ids, centroids and radii of the leaves of all trees."""
 
     def __init__(self, width: int, rng: np.random.Generator) -> None:
         self.width, self.rng = width, rng
@@ -53,28 +53,15 @@ class Grove:
         self.leaf_rows: list[int] = []
         self.centroids: list[Floats] = []
         self.radii: list[float] = []
-        self.pivots: list[Floats] = []
-        self.children: list[Ints] = []
-        self.roots: list[int] = []
-        self.n_nodes = 0
 
-    def add(self, X: Any, codes: Ints, ids: Ints, leaf: int) -> tuple[Any, Ints]:
-        """Grow a tree on some rows: these in its order, and bounds of its leaves."""
-        tree = grow(X, leaf, self.width, self.rng)
-        X = X[tree.order]
-        self.codes.append(codes[tree.order])
-        self.ids.append(ids[tree.order])
-        children = tree.children.copy()
-        is_leaf = children[:, 0] < 0
-        children[is_leaf, 0] -= len(self.leaf_rows)
-        children[~is_leaf] += self.n_nodes
-        self.roots.append(self.n_nodes)
-        self.n_nodes += len(children)
-        self.children.append(children)
-        self.pivots.append(tree.pivots)
-        for first, last in pairwise(tree.starts):
-            self._describe(X[first:last])
-        return X, tree.starts
+    def add(self, X: Any, codes: Ints, ids: Ints, leaf: int) -> Iterator[Any]:
+        """Grow a tree; yields the rows of its leaves in order."""
+        for rows in grow(X, leaf, self.width, self.rng):
+            self.codes.append(codes[rows])
+            self.ids.append(ids[rows])
+            of_leaf = X[rows]
+            self._describe(of_leaf)
+            yield of_leaf
 
     def _describe(self, rows: Any) -> None:
         rows = floats(rows)
@@ -83,34 +70,29 @@ class Grove:
         away = squares_of(rows) - 2.0 * inner + float(centroid.astype(np.float64) @ centroid)
         self.leaf_rows.append(rows.shape[0])
         self.centroids.append(centroid)
-        # Differences of squares in single precision round; the bound must hold all the same.
+        # Differences of squares round in single precision; the radius must still be a bound.
         largest = float(squares_of(rows).max(initial=0.0))
         self.radii.append(math.sqrt(max(0.0, float(away.max())) + 1e-5 * largest))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was gathered, by the names under which an index keeps it."""
+        """Arrays of the index, by their names in the archive."""
         return {
             "codes": np.concatenate(self.codes),
             "ids": np.concatenate(self.ids),
             "centroids": np.array(self.centroids, np.float32),
             "radii": np.array(self.radii),
-            "pivots": np.concatenate(self.pivots),
-            "children": np.concatenate(self.children),
-            "roots": np.array(self.roots),
         }
 
 
 class Dealer:
-    """Rows as they come, dealt at random to parts of equal size.
+    """Deal incoming rows at random to parts of equal size.
 
-    Rows wait in a file: whenever a share of the memory is full they are shuffled and written in packets. When all have
-    come each part is dealt its share of the packets of every shuffle.
+    Rows wait in a file: whenever a share of the memory is full they are shuffled and written in packets. At the end
+    each part receives its share of the packets of every shuffle.
     """
 
-    def __init__(self, folder: Path, memory: int, dtype: str | None, rng: np.random.Generator) -> None:
-        if dtype not in (None, "float32"):
-            raise ValueError(f'`dtype` must be None or "float32", got {dtype!r}')
-        self.memory, self.dtype, self.rng = memory, dtype, rng
+    def __init__(self, folder: Path, memory: int, rng: np.random.Generator) -> None:
+        self.memory, self.rng = memory, rng
         self.file = BlockFile(folder / "waiting.bin", np.dtype("<u4"))
         self.numbers: dict[Any, int] = {}
         self.d = self.n = 0
@@ -122,16 +104,14 @@ class Dealer:
         self._waiting_bytes = 0
 
     def add(self, X: Any, y: Any) -> None:
-        """Take some rows, an array or CSR of shape (n, d), and their n labels.
+        """Take rows, an array or CSR of shape (n, d), and their n labels.
 
         Raises
         ------
         ValueError
-            For rows of another kind or width than those before, or another number of labels.
+            For rows of another kind or width than before, or another number of labels.
         """
         X = _checked(X)
-        if self.dtype:
-            X = X.astype(self.dtype)
         sparse = scipy.sparse.issparse(X)
         if self._waiting and sparse != scipy.sparse.issparse(self._waiting[-1]):
             raise ValueError("some batches are sparse and some are not: give one kind")
@@ -168,13 +148,13 @@ class Dealer:
         self._waiting_bytes = 0
 
     def gather(self) -> FileBlocks:
-        """No more rows come: those there are."""
+        """End the input; returns the waiting rows."""
         self._shuffle()
         self.file.sync()
-        return FileBlocks(self.file.path, self.file.table, self.d, 0, False, self.file.index_type)
+        return FileBlocks(self.file.path, self.file.table, self.d, self.file.index_type, page_cache=False)
 
     def deal(self, blocks: FileBlocks) -> Iterator[tuple[Any, Ints, Ints]]:
-        """The parts, each as rows, numbers of their labels, and those of the rows in their source."""
+        """Yield the parts: rows, label codes, and ids."""
         codes, ids = np.concatenate(self._codes), np.concatenate(self._ids)
         self._codes.clear()
         self._ids.clear()
@@ -187,50 +167,53 @@ class Dealer:
                 yield blocks.take(rows), codes[rows], ids[rows]
 
     def close(self) -> None:
-        """Remove what waits."""
+        """Remove the file."""
         self.file.close()
         self.file.path.unlink()
+
+
+class Plan(NamedTuple):
+    """How an index on disk is built: bytes of memory, rows of the sample, children of a node, and the seed."""
+
+    memory: int = 256 << 20
+    n_sample: int = 40_000
+    width: int = 10
+    random_state: int = 0
 
 
 def build_in_memory(
     X: Any, y: Any, *, leaf_rows: int, tree_rows: int, width: int, rng: np.random.Generator
 ) -> tuple[MemoryBlocks, Contents]:
-    """Rows in the order of the leaves, and what is known of them."""
+    """Build an index of rows in memory."""
     X = _checked(X)
     classes, codes = np.unique(np.zeros(X.shape[0], int) if y is None else np.asarray(y), return_inverse=True)
     if len(codes) != X.shape[0]:
         raise ValueError(f"{X.shape[0]} rows and {len(codes)} labels: give one a row")
     grove = Grove(width, rng)
     order = rng.permutation(X.shape[0])
-    split = np.array_split(order, max(1, math.ceil(len(order) / tree_rows)))
-    parts = [grove.add(X[rows], _smallest(codes[rows]), _smallest(rows), leaf_rows)[0] for rows in split]
+    leaves: list[Any] = []
+    for rows in np.array_split(order, max(1, math.ceil(len(order) / tree_rows))):
+        leaves += grove.add(X[rows], _smallest(codes[rows]), _smallest(rows), leaf_rows)
     arrays = grove.arrays() | {"sample": np.empty(0, np.int64)}
     arrays["block_rows"] = np.array(grove.leaf_rows, np.int64)
-    blocks = MemoryBlocks(stack(parts, X.shape[1]), np.concatenate([[0], np.cumsum(arrays["block_rows"])]))
+    blocks = MemoryBlocks(stack(leaves, X.shape[1]), np.concatenate([[0], np.cumsum(arrays["block_rows"])]))
     return blocks, Contents(list(classes), X.shape[1], 0, arrays)
 
 
 def build_on_disk(
-    path: Path,
-    batches: Iterable[tuple[Any, Any]],
-    *,
-    memory: int,
-    dtype: str | None,
-    n_sample: int,
-    width: int,
-    rng: np.random.Generator,
-    header: Callable[[], dict[str, Any]],
+    path: Path, batches: Iterable[tuple[Any, Any]], plan: Plan, header: Callable[[], dict[str, Any]]
 ) -> None:
-    """All or nothing in a new folder, with what `header` gives when all batches have come."""
+    """Build an index in a new folder, or leave nothing; `header` is called for more of its header at the end."""
     if path.exists():
         raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    rng = np.random.default_rng(plan.random_state)
     try:
-        dealer = Dealer(work, memory, dtype, rng)
+        dealer = Dealer(work, plan.memory, rng)
         with closing(dealer):
             for X, y in batches:
                 dealer.add(X, y)
-            index, n_leaves = _write_rows(work, dealer, Grove(width, rng), n_sample)
+            index, n_leaves = _write_rows(work, dealer, Grove(plan.width, rng), plan.n_sample)
             write_index(work, index, n_leaves, header())
         work.rename(path)
         _sync_folder(path.parent)
@@ -239,7 +222,7 @@ def build_on_disk(
 
 
 def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Contents, int]:
-    """A tree for each part, leaf by leaf, then a sample of all rows; what is known of them, and how many leaves."""
+    """Write a tree for each part, leaf by leaf, then a sample of all rows; returns the index and the leaf count."""
     n, d = dealer.n, dealer.d
     if not n:
         raise ValueError("there are no rows to build an index of")
@@ -251,13 +234,12 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tu
         sample = np.sort(grove.rng.choice(n, n_sample, replace=False))
         sampled: list[Any] = []
         start = 0
-        for X, codes, ids in dealer.deal(waiting):
-            X, bounds = grove.add(X, codes, ids, leaf)
-            for first, last in pairwise(bounds):
-                file.write(X[first:last], last - first)
-            ends = np.searchsorted(sample, [start, start + X.shape[0]])
-            sampled.append(X[sample[slice(*ends)] - start])
-            start += X.shape[0]
+        for part in dealer.deal(waiting):
+            for X in grove.add(*part, leaf):
+                file.write(X, X.shape[0])
+                ends = np.searchsorted(sample, [start, start + X.shape[0]])
+                sampled.append(X[sample[slice(*ends)] - start])
+                start += X.shape[0]
         n_leaves = file.n_blocks
         file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
         file.sync()
@@ -266,7 +248,7 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tu
 
 
 def _checked(X: Any) -> Any:
-    """Rows as an array or canonical CSR in one of the types there are."""
+    """Return rows as an array or canonical CSR of a supported type."""
     sparse = scipy.sparse.issparse(X)
     X = X.tocsr() if sparse else np.asarray(X)
     if X.ndim != 2:
@@ -284,14 +266,14 @@ def _checked(X: Any) -> Any:
 
 
 def _smallest(values: Any) -> NDArray[Any]:
-    """Numbers from 0 on in the smallest unsigned type."""
+    """Convert to the smallest unsigned type."""
     values = np.asarray(values)
     smallest: NDArray[Any] = values.astype(np.min_scalar_type(int(values.max(initial=0))))
     return smallest
 
 
 def _resized(X: Any, d: int) -> Any:
-    """A canonical CSR matrix with columns that came later, without copying it."""
+    """Widen a canonical CSR matrix without a copy."""
     wider = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], d), copy=False)
     wider.has_canonical_format = True
     return wider

@@ -1,4 +1,4 @@
-"""Rows of a source, as an index is built of them."""
+"""Rows of a source, for building an index."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 
-# So many rejected rows are described in the header.
+# Rejected rows that the header describes.
 REJECTED_KEPT = 20
 
 
 class SourceRows:
-    """Batches of the rows of a source that are whole, and a count of those that are not.
+    """Iterate over the complete rows of a source in batches, and count the others.
 
     Parameters
     ----------
     stream
         The open source.
     name
-        Its path or URL, for messages.
+        Path or URL, for messages.
     progress
-        Called with the rows read so far and the share of the source read, None where unknown.
+        Called with the number of rows read and the share of the source read, None where unknown.
     """
 
     def __init__(self, stream: Any, name: str, progress: Callable[[int, float | None], Any] | None) -> None:
@@ -34,7 +34,7 @@ class SourceRows:
         self._first_rejected: list[dict[str, Any]] = []
 
     def header(self) -> dict[str, Any]:
-        """What was left out."""
+        """Describe the rejected rows."""
         return {"rejected": self._n_rejected, "first_rejected": self._first_rejected}
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -51,7 +51,7 @@ class SourceRows:
                 self._progress(n, getattr(self._stream, "fraction", None))
 
     def _whole(self, batch: Any, is_bad: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The rows of a batch with a label and with all values."""
+        """Select rows with a label and finite values."""
         is_good = ~is_bad
         for i, label in enumerate(batch.labels):
             if label is None:
@@ -69,7 +69,7 @@ class SourceRows:
 
 
 def _rows_of(features: Any, source: str) -> tuple[Any, NDArray[np.bool_]]:
-    """Rows of a batch, and which of them have a missing or infinite value."""
+    """Return the rows of a batch, and which of them have a missing or infinite value."""
     if isinstance(features, list):
         raise ValueError(f"{source}: rows of nested or changing fields cannot be indexed: write them as CSV or Parquet")
     if isinstance(features, SparseRows):

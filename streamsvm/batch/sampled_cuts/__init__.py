@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.batch.sampled_cuts.estimator import Reduction, SampledCuts
+from streamsvm.batch.sampled_cuts.estimator import SampledCuts
+from streamsvm.batch.sampled_cuts.reduction import Reduction
 
 __all__ = ["Reduction", "SampledCuts"]

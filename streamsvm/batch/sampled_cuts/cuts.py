@@ -1,32 +1,33 @@
-"""The cuts of the program, and the rows at which their scores are kept."""
+"""The cuts of the quadratic program, and rows whose scores by each cut are kept."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.batch import cuts_kernels as kernels
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.similarity import Similarity, Singles
+from streamsvm.batch.sampled_cuts import kernels
+from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 
-# Cuts inactive for so many rounds are dropped.
+# Cuts inactive for this many rounds are dropped.
 IDLE = 30
-# So much, of the largest product of a cut with itself, is added to the diagonal of their products: the rounding of
-# single precision, without which products of few dimensions would not be those of any vectors.
+# Ridge on the products of the cuts, relative to the largest diagonal element: rounding in single precision makes the
+# matrix indefinite without it.
 RIDGE = 1e-7
-# The factor of the active cuts' products is computed afresh every so many rounds.
+# Rounds between two factorisations from scratch.
 REFRESH = 50
 
 
 class Cuts:
     """The cuts of the program, their products and weights alpha, and the sum of alpha over the rounds.
 
-    A cut says: the mean loss of w is at least `offset` - w . D, where D = sum of coefs * features over its vectors.
-    In sums over the rounds, round t counts t times: what came first is far from the optimum.
+    A cut bounds the mean loss of w from below by `offset` - w . D, where D = sum of coefs * features over its vectors.
+    Round t counts t times in sums over the rounds, because early rounds are far from the optimum (Lacoste-Julien,
+    Schmidt and Bach, 2012).
     """
 
-    def __init__(self, C: float, similarity: Similarity, n_outputs: int, n_columns: int, tol: float) -> None:
-        self.C, self.similarity, self.tol = C, similarity, tol
+    def __init__(self, C: float, kernel: GaussianKernel, n_outputs: int, n_columns: int, tol: float) -> None:
+        self.C, self.kernel, self.tol = C, kernel, tol
         self.n, self.n_vectors, self.n_active, self.n_rounds = 0, 0, 0, 0
         self.vectors: Singles = np.empty((0, n_columns), np.float32)
         self.coefs: Singles = np.empty((0, n_outputs), np.float32)
@@ -40,14 +41,14 @@ class Cuts:
         self.past: list[tuple[Ints, Singles]] = []
 
     def scores(self, rows: Singles) -> Singles:
-        """w . features of each cut for each prepared row, shape (n, n_outputs, m)."""
+        """Score prepared rows by each cut, shape (n, n_outputs, m)."""
         out = np.zeros((self.n, self.coefs.shape[1], len(rows)), np.float32)
         v = self.n_vectors
-        self.similarity.add_scores(self.vectors[:v], rows, self.coefs[:v], self.owners[:v], out)
+        self.kernel.add_scores(self.vectors[:v], rows, self.coefs[:v], self.owners[:v], out)
         return out
 
     def add(self, offset: float, rows: Singles, indices: Ints, coefs: Singles, products: Floats) -> None:
-        """Add a cut; `products` are those with all cuts before it and with itself."""
+        """Add a cut; `products` are its products with all cuts and with itself."""
         t, v, m = self.n, self.n_vectors, len(rows)
         self._grow(t + 1, v + m)
         self.vectors[v : v + m], self.coefs[v : v + m], self.indices[v : v + m] = rows, coefs, indices
@@ -75,31 +76,20 @@ class Cuts:
                 setattr(self, name, np.pad(getattr(self, name), (0, more)))
 
     def solve(self) -> None:
-        """Bring alpha to the solution of the program, and count it into the average."""
+        """Solve the program for alpha and add it to the average."""
         n, ridge = self.n, RIDGE * max(self.largest, 1e-20)
         self.n_rounds += 1
+        program = kernels.Program(self.products, self.offsets, self.alpha, self.active, self.factor, self.work)
         if self.n_rounds % REFRESH == 0:
-            kernels.factor(self.products, self.active, self.n_active, ridge, self.factor)
-        self.slack, self.n_active, self.n_steps = kernels.solve_dual(
-            self.products,
-            self.offsets,
-            n,
-            self.C,
-            ridge,
-            self.tol,
-            self.alpha,
-            self.factor,
-            self.active,
-            self.n_active,
-            self.work,
-        )
+            kernels.factor(program, self.n_active, ridge)
+        self.slack, self.n_active, _ = kernels.solve_dual(program, n, self.n_active, self.C, ridge, self.tol)
         self.sums[:n] += self.n_rounds * self.alpha[:n]
         self.idle[:n] += 1
         self.idle[self.active[: self.n_active]] = 0
 
     @property
     def total(self) -> float:
-        """What all rounds count together."""
+        """The total weight of the rounds."""
         return max(1.0, 0.5 * self.n_rounds * (self.n_rounds + 1))
 
     @property
@@ -111,15 +101,15 @@ class Cuts:
 
     @property
     def dual(self) -> float:
-        """The value of the program's dual: no w has a lower value on these cuts."""
+        """The dual value of the program, a lower bound of the objective on these cuts."""
         return float(self.offsets[: self.n] @ self.alpha[: self.n]) - 0.5 * self.square
 
     def stale(self) -> NDArray[np.bool_]:
-        """Which cuts have been inactive for long."""
+        """Which cuts have long been inactive."""
         return self.idle[: self.n] >= IDLE
 
     def drop(self, is_stale: NDArray[np.bool_]) -> None:
-        """Take cuts out of the program; what they have in the average is kept aside."""
+        """Remove cuts from the program; their part in the average is kept."""
         v = self.n_vectors
         goes = is_stale[self.owners[:v]]
         owners = self.owners[:v][goes]
@@ -143,7 +133,7 @@ class Cuts:
         return np.asarray(coefs * weights[:, None], np.float32)
 
     def expansion(self, average: bool) -> tuple[Ints, Singles]:
-        """Indices of rows and their coefficients, each row once, of the average or of the last w."""
+        """Return row indices, each once, and coefficients of the average or of the last w."""
         v = self.n_vectors
         weights = self.sums / self.total if average else self.alpha
         parts = [(self.indices[:v], self._weighted(self.coefs[:v], weights[self.owners[:v]]))]
@@ -156,14 +146,14 @@ class Cuts:
         return indices[keep], coefs[keep].astype(np.float32)
 
     def along(self, scores: Floats) -> float:
-        """The product of w with the function whose scores at all rows these are, by indices, (n_outputs, n)."""
+        """The product of w with a function given by its scores at all rows, shape (n_outputs, n)."""
         v = self.n_vectors
         products = np.einsum("jc,cj->j", self.coefs[:v], scores[:, self.indices[:v]], dtype=np.float64)
         return float(products @ self.alpha[self.owners[:v]])
 
 
-class Watched:
-    """Rows at which the scores of all cuts are kept: those set aside, or all there are."""
+class ScoredRows:
+    """Rows whose scores by each cut are kept: held-out rows, or all rows."""
 
     def __init__(self, rows: Singles, codes: Ints, weights: Floats, n_outputs: int) -> None:
         self.rows, self.codes, self.weights = rows, codes, weights
@@ -175,18 +165,17 @@ class Watched:
         """The scores of each cut, shape (n_cuts, n_outputs, n_rows)."""
         return self._scores[: self._n]
 
-    def add(self, cuts: Cuts, rows: Singles, coefs: Singles) -> Singles:
-        """Score a new cut; its scores, shape (n_outputs, n_rows)."""
+    def add(self, cuts: Cuts, rows: Singles, coefs: Singles) -> None:
+        """Add the scores by a new cut."""
         if self._n == len(self._scores):
             self._scores = np.pad(self._scores, ((0, max(16, self._n // 2)), (0, 0), (0, 0)))
         out = self._scores[self._n : self._n + 1]
         out[:] = 0.0
-        cuts.similarity.add_scores(rows, self.rows, coefs, np.zeros(len(rows), np.int64), out)
+        cuts.kernel.add_scores(rows, self.rows, coefs, np.zeros(len(rows), np.int64), out)
         self._n += 1
-        return np.asarray(out[0])
 
     def drop(self, is_stale: NDArray[np.bool_], sums: Floats) -> None:
-        """Let cuts go that had these sums of weights."""
+        """Drop cuts, with their sums of weights in the average."""
         self._past += self._weigh(np.where(is_stale, sums, 0.0))
         stays = np.flatnonzero(~is_stale)
         self._scores[: len(stays)] = self._scores[stays]

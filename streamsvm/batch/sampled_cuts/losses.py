@@ -1,4 +1,4 @@
-"""The most violated labels, and what they make of a function."""
+"""The most violated labels, and the objective of a function."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ import numpy as np
 
 from streamsvm.batch.base import check_scale
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.similarity import Similarity, Singles
+from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 
-# Rows, and vectors, that something is measured with where there are many.
+# Rows, and vectors, of an estimate.
 MEASURED = 2000
 
 
 class Violations(NamedTuple):
-    """The most violated label of each row, its cost, the loss, and what its difference of scores is multiplied by."""
+    """The most violated label of each row, its cost, and the loss."""
 
     labels: Ints
     costs: Floats
     losses: Floats
-    factors: Floats
 
 
-def most_violated(scores: Floats, codes: Ints, cost: Floats, rescaling: str) -> Violations:
-    """For each row the label with the largest loss, by margin or slack rescaling.
+def most_violated(scores: Floats, codes: Ints, cost: Floats) -> Violations:
+    """Find the label with the largest loss of each row, with the margin rescaled.
 
     Parameters
     ----------
@@ -39,20 +38,16 @@ def most_violated(scores: Floats, codes: Ints, cost: Floats, rescaling: str) -> 
     if len(scores) == 1:
         scores = np.vstack([-0.5 * scores, 0.5 * scores])
     rows = np.arange(len(codes))
-    costs = cost[codes].T
-    behind = scores - scores[codes, rows]
-    losses = costs + behind if rescaling == "margin" else costs * (1.0 + behind)
+    losses = cost[codes].T + (scores - scores[codes, rows])
     losses[codes, rows] = 0.0
     labels = losses.argmax(axis=0)
     largest = losses[labels, rows]
     labels = np.where(largest > 0.0, labels, codes)
-    chosen = cost[codes, labels]
-    factors = np.ones(len(codes)) if rescaling == "margin" else chosen
-    return Violations(labels, chosen, np.maximum(largest, 0.0), factors)
+    return Violations(labels, cost[codes, labels], np.maximum(largest, 0.0))
 
 
 def differences(codes: Ints, labels: Ints, weights: Floats, n_outputs: int) -> Singles:
-    """Coefficients of the difference between the true and another label's features, weighted, (m, n_outputs)."""
+    """Weight the difference between the features of the true and of another label, shape (m, n_outputs)."""
     out = np.zeros((len(codes), n_outputs), np.float32)
     if n_outputs == 1:
         out[:, 0] = weights * (codes - labels)
@@ -64,21 +59,21 @@ def differences(codes: Ints, labels: Ints, weights: Floats, n_outputs: int) -> S
 
 
 def square_norm(
-    similarity: Similarity, vectors: Singles, coefs: Singles, rng: np.random.Generator
+    kernel: GaussianKernel, vectors: Singles, coefs: Singles, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """|f|^2 and its standard error; from a sample of the vectors where there are many."""
+    """Compute |f|^2 and its standard error, from a sample of the vectors where there are many."""
     if len(vectors) <= MEASURED:
-        scores = similarity.decide(vectors, coefs, vectors)
+        scores = kernel.decide(vectors, coefs, vectors)
         return max(0.0, float(np.einsum("ic,ci->", coefs, scores))), 0.0
     sizes = np.abs(coefs).sum(axis=1, dtype=np.float64)
     chosen = rng.choice(len(sizes), MEASURED, p=sizes / sizes.sum())
-    scores = similarity.decide(vectors, coefs, vectors[chosen])
+    scores = kernel.decide(vectors, coefs, vectors[chosen])
     squares = np.einsum("ic,ci->i", coefs[chosen], scores) / sizes[chosen] * sizes.sum()
     return float(squares.mean()), float(squares.std()) / math.sqrt(MEASURED)
 
 
 def cost_matrix(cost: Any, n_classes: int) -> Floats:
-    """The cost matrix; raises ValueError for one that cannot be."""
+    """Return the cost matrix; raise ValueError for an invalid one."""
     if cost is None:
         return 1.0 - np.eye(n_classes)
     matrix = np.asarray(cost, np.float64)

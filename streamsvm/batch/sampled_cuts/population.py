@@ -1,4 +1,4 @@
-"""Where rows come from: an array, or a sequence that gives them as they are drawn."""
+"""Rows of an array, or of a sequence that gives rows by index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm.batch.matrix import Floats, Ints
 
 
 class RowSequence(Protocol):
-    """Rows that need not be in memory: a length, and the rows and labels at an array of indices."""
+    """Rows that need not be in memory: a length, and rows and labels at an array of indices."""
 
     def __len__(self) -> int: ...
 
@@ -20,14 +20,14 @@ class RowSequence(Protocol):
 
 
 class Population:
-    """Rows and classes at indices, of an array or drawn on demand, and samples of indices with their weights."""
+    """Rows and classes by index, and weighted samples of indices."""
 
     def __init__(self, n: int, take: Callable[[Ints], tuple[Any, Ints]], weights: Floats | None, factors: Floats):
         self.n, self.take, self.weights, self.factors = n, take, weights, factors
         self._cumulated = None if weights is None else np.cumsum(weights)
 
     def draw(self, rng: np.random.Generator, r: int) -> Ints:
-        """r indices, each row as likely as it weighs."""
+        """Draw r indices with probabilities proportional to the weights."""
         if self._cumulated is None:
             return np.asarray(rng.integers(self.n, size=r))
         at = rng.random(r) * self._cumulated[-1]
@@ -39,16 +39,16 @@ class Population:
         return 1.0 if self._cumulated is None else float(self._cumulated[-1])
 
     def share(self, codes: Ints) -> Floats:
-        """What each of some drawn rows weighs."""
+        """The weight of each drawn row."""
         return self.factors[codes] * (self.mass / len(codes))
 
     def each(self, codes: Ints) -> Floats:
-        """What each of all rows weighs."""
+        """The weight of each row, where all are taken."""
         return self.factors[codes] / self.n if self.weights is None else self.weights
 
 
 class Drawn:
-    """Rows of a user's sequence, checked, with the codes of their labels."""
+    """Checked rows of a user's sequence, with codes for labels."""
 
     def __init__(self, rows: RowSequence, classes: NDArray[Any]) -> None:
         self.rows, self.classes = rows, classes

@@ -1,9 +1,8 @@
-"""Rounds that add a cut each."""
+"""The two algorithms of the paper: each round adds a cut and solves the program over the cuts."""
 
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,21 +11,21 @@ import numpy as np
 
 from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.sampled_cuts.cuts import Cuts, Watched
+from streamsvm.batch.sampled_cuts.cuts import Cuts, ScoredRows
+from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 from streamsvm.batch.sampled_cuts.losses import MEASURED, Violations, differences, most_violated, square_norm
 from streamsvm.batch.sampled_cuts.population import Population
-from streamsvm.batch.similarity import Similarity, Singles
 
-# Rows set aside to watch the loss of the average.
+# Held-out rows that estimate the loss of the average.
 HELD_OUT = 2000
-# An average over rounds is judged against that of three quarters of them, but at least so many rounds before.
+# The average is compared with the one a quarter of the rounds earlier, but at least this many rounds earlier.
 PATIENCE = 20
-# Stale cuts are dropped so many at a time, at least.
+# Inactive cuts are dropped in groups of at least this many.
 DROPPED = 8
 
 
 class Result(NamedTuple):
-    """What a run of rounds found."""
+    """The result of a run."""
 
     indices: Ints
     coefs: Singles
@@ -39,65 +38,63 @@ class Result(NamedTuple):
 
 @dataclass
 class Settings:
-    """What the rounds are told."""
+    """Settings of a run."""
 
     sample_size: int
     tol: float
     max_iter: int
-    deadline: float
     cost: Floats
-    rescaling: str
     average: bool
 
 
 class Rounds(ABC):
-    """Rounds of the method on one set of rows, that may be continued."""
+    """Rounds on one set of rows, which a warm start continues."""
 
     population: Population
     settings: Settings
 
-    def __init__(self, similarity: Similarity, C: float, n_outputs: int) -> None:
-        self.similarity, self.C, self.n_outputs = similarity, C, n_outputs
+    def __init__(self, kernel: GaussianKernel, C: float, n_outputs: int) -> None:
+        self.kernel, self.C, self.n_outputs = kernel, C, n_outputs
 
     def run(self, population: Population, settings: Settings, rng: np.random.Generator, progress: Progress) -> Result:
-        """Go on for some rounds."""
+        """Run up to `max_iter` rounds."""
         self.population, self.settings = population, settings
         try:
             return self._run(rng, progress)
         finally:
-            del self.population  # it holds the rows
+            del self.population  # a warm start must not keep the rows
 
     @abstractmethod
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result: ...
 
-    def _start(self, watched: Watched) -> None:
+    def _start(self, scored: ScoredRows) -> None:
         tol = min(1e-6, 0.01 * self.settings.tol) * max(float(self.settings.cost.max()), 1e-300)
-        self.cuts = Cuts(self.C, self.similarity, self.n_outputs, watched.rows.shape[1], tol)
-        self.watched = watched
+        self.cuts = Cuts(self.C, self.kernel, self.n_outputs, scored.rows.shape[1], tol)
+        self.scored = scored
 
     def _violations(self, scores: Floats, codes: Ints) -> Violations:
-        return most_violated(scores, codes, self.settings.cost, self.settings.rescaling)
+        return most_violated(scores, codes, self.settings.cost)
 
     def _tidy(self) -> None:
-        """Drop cuts that have been inactive for long, a few at a time."""
+        """Drop cuts that have long been inactive."""
         stale = self.cuts.stale()
         if np.count_nonzero(stale) >= DROPPED:
-            self.watched.drop(stale, self.cuts.sums[: self.cuts.n])
+            self.scored.drop(stale, self.cuts.sums[: self.cuts.n])
             self.cuts.drop(stale)
 
     def _rows(self, indices: Ints) -> tuple[Singles, Ints]:
         X, codes = self.population.take(indices)
-        return self.similarity.prepare(X), codes
+        return self.kernel.prepare(X), codes
 
 
 class ConstantTime(Rounds):
-    """Each cut from rows drawn afresh. The average is judged by rows set aside."""
+    """Constant time: each cut rests on newly drawn rows, and held-out rows estimate the loss of the average."""
 
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings = self.settings
         if not hasattr(self, "cuts"):
             rows, codes = self._rows(self.population.draw(rng, HELD_OUT))
-            self._start(Watched(rows, codes, self.population.share(codes), self.n_outputs))
+            self._start(ScoredRows(rows, codes, self.population.share(codes), self.n_outputs))
             self.losses: list[float] = []
             self.squares = 0.0
         cuts, is_done, n_iter = self.cuts, False, 0
@@ -110,8 +107,6 @@ class ConstantTime(Rounds):
             self.squares += cuts.n_rounds * cuts.square
             is_done = loss <= settings.tol or self._is_flat()
             if progress(loss + 0.5 * self.squares / cuts.total / self.C, math.inf):
-                break
-            if time.perf_counter() > settings.deadline:
                 break
             self._tidy()
         indices, coefs = cuts.expansion(settings.average)
@@ -126,52 +121,51 @@ class ConstantTime(Rounds):
         scores = np.tensordot(cuts.alpha[: cuts.n], each, 1)
         found = self._violations(scores, codes)
         lose = found.losses > 0.0
-        share = self.population.share(codes) * found.factors
+        share = self.population.share(codes)
         coefs = differences(codes, found.labels, share, self.n_outputs)
-        offset = float(self.population.share(codes) @ found.costs)
+        offset = float(share @ found.costs)
         rows, indices, some = rows[lose], indices[lose], coefs[lose]
         products = np.zeros(cuts.n + 1)
         products[:-1] = np.tensordot(each, coefs.T.astype(np.float64), 2)
         own = np.zeros((1, self.n_outputs, len(rows)), np.float32)
-        self.similarity.add_scores(rows, rows, some, np.zeros(len(rows), np.int64), own)
+        self.kernel.add_scores(rows, rows, some, np.zeros(len(rows), np.int64), own)
         products[-1] = np.einsum("ci,ic->", own[0], some, dtype=np.float64)
         cuts.add(offset, rows, indices, some, products)
-        self.watched.add(cuts, rows, some)
+        self.scored.add(cuts, rows, some)
         cuts.solve()
 
     def _loss_of_average(self) -> float:
-        watched = self.watched
-        found = self._violations(watched.average(self.cuts), watched.codes)
-        return float(watched.weights @ found.losses)
+        scored = self.scored
+        found = self._violations(scored.average(self.cuts), scored.codes)
+        return float(scored.weights @ found.losses)
 
     def _is_flat(self) -> bool:
         """Whether the loss of the average has not fallen by `tol` over the last quarter of the rounds.
 
-        Of those that count: as long as no cut tells of a loss, f grows into the rows of each, and the loss at others
-        may rise for a while.
+        Rounds count from the first with a positive loss of the cuts: before that the loss at other rows may rise.
         """
         s = len(self.losses)
         return s >= 2 * PATIENCE and self.losses[s - 1 - max(PATIENCE, s // 4)] - self.losses[-1] <= self.settings.tol
 
     def measure(self, indices: Ints, coefs: Singles, rng: np.random.Generator) -> tuple[float, float]:
-        """The objective of an expansion by fresh rows, and its standard error."""
+        """Estimate the objective of an expansion at newly drawn rows, with its standard error."""
         vectors, _ = self._rows(indices)
         rows, codes = self._rows(self.population.draw(rng, MEASURED))
-        found = self._violations(self.similarity.decide(vectors, coefs, rows), codes)
+        found = self._violations(self.kernel.decide(vectors, coefs, rows), codes)
         losses = self.population.share(codes) * found.losses * len(codes)
-        square, error = square_norm(self.similarity, vectors, coefs, rng)
+        square, error = square_norm(self.kernel, vectors, coefs, rng)
         variance = float(losses.var()) / len(losses) + (0.5 * error / self.C) ** 2
         return float(losses.mean()) + 0.5 * square / self.C, math.sqrt(variance)
 
 
 class AllRows(Rounds):
-    """The most violated label of all rows each round; the cut from all that have a loss, or from a sample of them."""
+    """Linear time: each round looks through all rows, and the cut rests on a sample of those with a loss."""
 
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, n_iter = self.settings, 0
         if not hasattr(self, "cuts"):
             rows, codes = self._rows(np.arange(self.population.n))
-            self._start(Watched(rows, codes, self.population.each(codes), self.n_outputs))
+            self._start(ScoredRows(rows, codes, self.population.each(codes), self.n_outputs))
             self.square_of_sum = 0.0
             self.found = self._violations(np.zeros((self.n_outputs, len(rows))), codes)
         is_done = False
@@ -179,43 +173,43 @@ class AllRows(Rounds):
             n_iter += 1
             self._round(rng)
             is_done = self._assess()
-            if progress(self.objective, self.gap) or time.perf_counter() > settings.deadline:
+            if progress(self.objective, self.gap):
                 break
             self._tidy()
         indices, coefs = self.cuts.expansion(self.is_average)
         return Result(indices, coefs, self.objective, 0.0, self.gap, n_iter, is_done)
 
     def _round(self, rng: np.random.Generator) -> None:
-        cuts, watched, found = self.cuts, self.watched, self.found
-        lose = np.flatnonzero((found.losses > 0.0) & (watched.weights > 0.0))
-        weights = watched.weights[lose]
+        cuts, scored, found = self.cuts, self.scored, self.found
+        lose = np.flatnonzero((found.losses > 0.0) & (scored.weights > 0.0))
+        weights = scored.weights[lose]
         r = self.settings.sample_size
         if len(lose) > r:
             total = weights.sum()
             chosen = rng.choice(len(lose), r, p=weights / total)
             lose, weights = lose[chosen], np.full(r, total / r)
-        coefs = differences(watched.codes[lose], found.labels[lose], weights * found.factors[lose], self.n_outputs)
-        rows = watched.rows[lose]
-        watched.add(cuts, rows, coefs)
-        products = np.einsum("tci,ic->t", watched.of_each()[:, :, lose], coefs, dtype=np.float64)
+        coefs = differences(scored.codes[lose], found.labels[lose], weights, self.n_outputs)
+        rows = scored.rows[lose]
+        scored.add(cuts, rows, coefs)
+        products = np.einsum("tci,ic->t", scored.of_each()[:, :, lose], coefs, dtype=np.float64)
         cuts.add(float(weights @ found.costs[lose]), rows, lose, coefs, products)
-        before = watched.average(cuts) * cuts.total
+        before = scored.average(cuts) * cuts.total
         cuts.solve()
         t = cuts.n_rounds
         self.square_of_sum += 2.0 * t * cuts.along(before) + t * t * cuts.square
 
     def _assess(self) -> bool:
-        """Where w and the average stand on all rows; whether that is near enough."""
-        cuts, watched, settings = self.cuts, self.watched, self.settings
-        self.found = self._violations(watched.now(cuts), watched.codes)
-        loss = float(watched.weights @ self.found.losses)
+        """Compute the objectives of w and of the average at all rows; whether one is within `tol` of the optimum."""
+        cuts, scored, settings = self.cuts, self.scored, self.settings
+        self.found = self._violations(scored.now(cuts), scored.codes)
+        loss = float(scored.weights @ self.found.losses)
         objective = loss + 0.5 * cuts.square / self.C
         bound = cuts.dual / self.C
         averaged = math.inf
         if settings.average:
-            found = self._violations(watched.average(cuts), watched.codes)
+            found = self._violations(scored.average(cuts), scored.codes)
             square = max(0.0, self.square_of_sum) / cuts.total**2
-            averaged = float(watched.weights @ found.losses) + 0.5 * square / self.C
+            averaged = float(scored.weights @ found.losses) + 0.5 * square / self.C
         self.is_average = averaged < objective
         self.objective = min(objective, averaged)
         self.gap = max(0.0, self.objective - bound)

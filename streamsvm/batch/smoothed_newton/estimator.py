@@ -1,4 +1,4 @@
-"""The estimator: parameters, where the problems start, and what is told of their solutions."""
+"""The estimator: parameters, the start of the problems, and the regularisation path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution, check_penalty, generator
+from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_penalty, generator
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.smoothed_newton.iteration import assess, prune, run
 from streamsvm.batch.smoothed_newton.path import PathSolver, RegularizationPath
@@ -20,53 +20,53 @@ from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel
 from streamsvm.parameters import check_between, check_number
 
-# Where smoothing begins from a given model.
+# Initial smoothing from a given model.
 EPS_WARM = 0.1
-# Starts on samples of n / 32 and n / 8 rows, where these are at least so many, and so many a column.
+# Fits start on samples of n / 32 and n / 8 rows, where these have at least SAMPLE_ROWS rows and SAMPLE_ROWS_PER_COLUMN
+# rows a column.
 SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 2
 
 
 class SmoothedNewton(LinearClassifier):
-    """Linear support vector machine with l2 and l1 penalties, by Newton steps on a smoothed hinge.
+    """Linear SVM with l2 and l1 penalties, by Newton steps on a smoothed hinge.
 
     It minimises
 
         l2 / 2 |w|^2 + l1 |w|_1 + mean over rows of max(0, 1 - y (w . x + b)),
 
     one class against the rest (of two classes, the second against the first), where the mean is weighted by
-    `sample_weight`, and `class_weight` multiplies the losses of a class. l2 = 1 / (C n), l1 = 0 is the problem
-    LIBLINEAR solves for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2, and eps falls until the objective
-    of the *unsmoothed* problem is proven to be within `tol` of its optimum. Zeros under l1 are exact.
+    `sample_weight`, and `class_weight` multiplies the losses of a class. l2 = 1 / (C n), l1 = 0 is LIBLINEAR's problem
+    for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2 [1]_, and eps decreases until the objective of the
+    *unsmoothed* problem is proven to be within `tol` of its optimum. Zeros under l1 are exact.
 
-    An iteration passes over the rows twice, whatever the number of classes. The Hessian rests on rows near the margin
-    and on columns that are not at zero, at most 1,000 rows a column, fewer while that is enough; nothing of size d x d
-    is built for wide data.
+    An iteration passes over the rows twice, for any number of classes. The Hessian rests on rows near the margin, at
+    most 1,000 a column, and on nonzero columns; nothing of size d x d is built for wide data.
 
     Parameters
     ----------
     l2
-        Squared penalty, 0 or more; 1 / (C n) in the terms of LIBLINEAR.
+        Squared penalty, 0 or more; LIBLINEAR's 1 / (C n).
     l1
-        Absolute penalty, 0 or more: more makes more coefficients zero. One of the two must be positive. Without l2,
-        rounding stands in the way of the proof where l1 * tol is below some 1e-14 of the largest magnitudes in X.
+        Absolute penalty, 0 or more; larger values make more coefficients zero. One of the two must be positive. Without
+        l2, rounding prevents the proof where l1 * tol is below some 1e-14 of the largest magnitudes in X.
     tol
-        How far the objective of each one-vs-rest problem may be above its optimum, relative to it.
+        Largest distance of each one-vs-rest objective from its optimum, relative to it.
     max_iter
-        Most Newton steps on all rows.
+        Maximum number of Newton steps on all rows.
     fit_intercept
-        Whether there is a bias b. It is never in the l1 penalty.
+        Whether to fit a bias b. It is never in the l1 penalty.
     penalize_bias
         Whether b is in the l2 penalty, as in LIBLINEAR.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     warm_start
-        Whether to start from what the last `fit` found.
+        Whether to start from the last `fit`.
     init
-        A `LinearModel` of the same classes and columns to start from; its scaler is left aside.
+        A `LinearModel` of the same classes and columns to start from; its scaler is ignored.
     callback
-        Called after each iteration with the estimator and an `Iteration`; something true ends the fit.
+        Called after each iteration with the estimator and an `Iteration`; a true value ends the fit.
     random_state
-        Seed of the samples of rows, which only data of more than some ten thousand rows need.
+        Seed of the samples of rows, which data of up to some ten thousand rows do not need.
 
     Attributes
     ----------
@@ -77,13 +77,13 @@ class SmoothedNewton(LinearClassifier):
     objective_
         The objective, summed over one-vs-rest problems.
     certificate_
-        How far `objective_` is above the optimum at most: the duality gap of the unsmoothed problem.
+        Bound on the distance of `objective_` from the optimum: the duality gap of the unsmoothed problem.
     n_iter_
-        Newton steps on all rows.
+        Number of Newton steps on all rows.
     history_
         An `Iteration` for each.
     model_
-        What was learned, as a `LinearModel`.
+        The fitted model as a `LinearModel`.
 
     Examples
     --------
@@ -101,12 +101,10 @@ class SmoothedNewton(LinearClassifier):
 
     Notes
     -----
-    After Hajewski, Oliveira and Stewart [1]_, with these changes: the slopes of the loss are unknowns beside the
-    coefficients, as Chan, Golub and Mulet [2]_ have it for another norm, so that steps stay good where the loss bends
-    sharply; a step with l1 minimises the model of second order
-    with the penalty as it is (a proximal Newton step), since the published one can stall; several coordinates leave at
-    once; smoothing follows a duality gap; the start is made on nested samples of rows; and as smoothing falls, the
-    solution is extrapolated along its path.
+    Four parts differ from Hajewski, Oliveira and Stewart [1]_. The slopes of the loss are unknowns beside the
+    coefficients, as in Chan, Golub and Mulet [2]_, so that steps stay good where the loss bends sharply. A step with l1
+    is a proximal Newton step, because the published one can stall, and several coordinates leave at once. Smoothing
+    follows a duality gap, and the solution is extrapolated as it decreases. Fits start on nested samples of the rows.
 
     References
     ----------
@@ -157,8 +155,8 @@ class SmoothedNewton(LinearClassifier):
         return Penalties(float(self.l2), float(l1), float(bias_l2), bool(self.fit_intercept), peaks)
 
     def _problems(self, matrix: Matrix, codes: Ints, weights: Floats, penalties: Penalties) -> list[Problem]:
-        """One problem for each row of `coef_`, at zero or where to start from."""
-        positives = [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
+        """Make a problem for each row of `coef_`, at zero or at the given start."""
+        positives = self._positives()
         shape = len(positives), matrix.shape[1]
         start = self._start(shape)
         coef, intercept = start or (np.zeros(shape), np.zeros(shape[0]))
@@ -187,13 +185,14 @@ class SmoothedNewton(LinearClassifier):
         n_iter = run(matrix, problems, self.tol, self.max_iter, rng, report=report)
         if self.l1 > 0.0:
             prune(matrix, problems, self.tol, rng)
-        return self._solution(problems, n_iter, progress.is_stopped)
+        found = [Hyperplane(p.best.w, p.best.b, p.best.objective, p.gap) for p in problems]
+        return self._linear_solution(found, n_iter, progress)
 
     def _start_on_samples(self, matrix: Matrix, problems: list[Problem], rng: np.random.Generator) -> None:
-        """Bring the problems near their solutions on samples of the rows, each part of the next.
+        """Solve the problems roughly on nested samples of the rows.
 
-        Smoothing falls until it resolves what m rows cannot tell: the margins of their solution are off by about the
-        square root of the number of coefficients over m.
+        Smoothing on m rows decreases to the error of their solution's margins, about the square root of the number of
+        coefficients over m.
         """
         n, d = matrix.shape
         sizes = [n // part for part in SAMPLES if n // part >= max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * d)]
@@ -226,20 +225,19 @@ class SmoothedNewton(LinearClassifier):
         ratio: float = 0.01,
         sample_weight: Any = None,
     ) -> RegularizationPath:
-        """Solutions for falling l1 penalties, started from each other; `l1` is left aside.
+        """Solve for decreasing l1 penalties, each from the last; `l1` is ignored.
 
-        Where mixtures of two solutions are proven to be as good as `tol` asks, they stand for the points between.
-        Columns that by the strong rule will stay at zero are left out; the certificate and a last look at all
-        gradients are those of all columns.
+        Points between two solutions are mixtures of them where these are proven to be within `tol`. Columns that stay
+        at zero by the strong rule are left out; certificates and a final check of the gradients cover all columns.
 
         Parameters
         ----------
         X, y, sample_weight
             As for `fit`.
         alphas
-            The penalties; None for `n_alphas` of them, from where all coefficients are zero down to `ratio` of that.
+            The penalties; None for `n_alphas` of them, down from the smallest with all coefficients zero.
         n_alphas, ratio
-            How many penalties, and the smallest as a share of the largest, where none are given.
+            Number of penalties, and the smallest as a share of the largest, where none are given.
         """
         type(self)(**(self.get_params(deep=False) | {"l1": 1.0}))._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
@@ -266,29 +264,9 @@ class SmoothedNewton(LinearClassifier):
             matrix, problems, alphas, largest, self.tol, self.max_iter, generator(self.random_state)
         ).found
 
-    def _solution(self, problems: list[Problem], n_iter: int, stopped: bool) -> Solution:
-        attributes = {
-            "coef_": np.array([problem.best.w for problem in problems]),
-            "intercept_": np.array([problem.best.b for problem in problems]),
-        }
-        objective, gap = sum(p.best.objective for p in problems), sum(p.gap for p in problems)
-        return Solution(attributes, objective, gap, n_iter, self._warning(problems, n_iter, stopped))
-
-    def _warning(self, problems: list[Problem], n_iter: int, stopped: bool) -> str:
-        worst = max(problem.gap / max(problem.best.objective, 1e-300) for problem in problems)
-        if worst <= self.tol:
-            return ""
-        if n_iter < self.max_iter and stopped:
-            return f"SmoothedNewton was stopped by its callback with a relative duality gap of {worst:.1e}"
-        advice = f"raise max_iter={self.max_iter}" if n_iter >= self.max_iter else "rounding stands in the way: scale X"
-        return (
-            f"SmoothedNewton stopped after {n_iter} iterations with a relative duality gap of {worst:.1e} "
-            f"where tol={self.tol:g} was asked for; {advice}, or raise tol"
-        )
-
 
 def warmup() -> None:
-    """Compile the kernels of `SmoothedNewton`, or load them from disk where they were compiled before."""
+    """Compile the kernels of `SmoothedNewton`, or load them from the cache on disk."""
     X = np.random.default_rng(0).normal(size=(12, 3))
     y = np.arange(12) % 3
     for kind in (np.float64, np.float32):

@@ -1,4 +1,4 @@
-"""Newton steps on the problems of all classes, which share their passes over the rows."""
+"""Newton steps on the problems of all classes, with shared passes over the rows."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Matrix
+from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Iterate, Problem, Step
 
-# By how much smoothing falls when a stage is done, at most; less with an l1 penalty, where the support has to follow.
+# Smallest factor by which smoothing decreases after a stage; larger with an l1 penalty, where the support must follow.
 EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
-# Coefficients that move margins by so many times eps at most, and by no more than so much, may be zeros in truth, if
-# they seem to go there.
+# Coefficients that move margins by at most HIDDEN * eps and HIDDEN_MOST may be zero in the unsmoothed solution.
 HIDDEN, HIDDEN_MOST = 30.0, 1e-3
-# A step that promises less than so much of the tolerance may end in a point whose bound is good enough.
+# A step with a predicted descent below this share of the tolerance may prove the bound before it is taken.
 FORESEEN = 0.3
-# The share of the tolerance that smoothing may use up.
+# The share of the tolerance that smoothing may use.
 SLACK_SHARE = 0.9
-# A problem whose steps gained nothing so many times in a row is done.
+# A problem stops after this many steps in a row without gain.
 STALLED = 3
-# Solving once more without coefficients that are set to zero takes so many iterations at most.
+# Maximum iterations for solving again without pruned coefficients.
 PRUNED_ITER = 20
 
 
@@ -34,24 +34,20 @@ def run(
     rng: np.random.Generator,
     floor: float = EPS_LAST,
     report: Callable[[], bool] = lambda: False,
-    scores: Floats | None = None,
 ) -> int:
-    """Newton steps on all problems, the passes over the rows shared, until each is done.
+    """Take Newton steps on all problems until each is done; returns the number of iterations.
 
-    A problem is done where its gap is at most tol times its objective, or smoothing has come down to `floor`. Where
-    the products of all rows with the coefficients are known they may be given as `scores`, which are overwritten.
-
-    Returns
-    -------
-    int
-        The number of iterations.
+    A problem is done when its gap is at most tol times its objective, or smoothing has reached `floor`. Problems that
+    have no scores z yet are scored first.
     """
     k, n = len(problems), matrix.shape[0]
     scratch, spare = np.empty((k, n)), np.empty((k, n))
-    if scores is None:
+    if len(problems[0].z) != n:
         scores = matrix.scores(np.array([problem.w for problem in problems]), np.empty((k, n)))
-    for problem, z in zip(problems, scores, strict=True):
-        problem.begin(z)
+        for problem, z in zip(problems, scores, strict=True):
+            problem.z = z
+    for problem in problems:
+        problem.begin()
         if problem.penalties.bias_l2 == 0.0:
             problem.center(tol)
     for n_iter in range(1, max_iter + 1):
@@ -76,7 +72,7 @@ def _not_done(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def assess(matrix: Matrix, problems: Sequence[Problem], scratch: Floats) -> None:
-    """Objectives, bounds and gradients at the margins of all problems; `scratch` has a row for each."""
+    """Compute objectives, bounds and gradients of all problems; `scratch` has a row for each."""
     for problem, r in zip(problems, scratch, strict=False):
         problem.measure(r)
     for problem, v, r in zip(problems, matrix.adjoint(scratch[: len(problems)]), scratch, strict=False):
@@ -92,7 +88,7 @@ def _move(
     scratch: Floats,
     spare: Floats,
 ) -> None:
-    """One step of each problem."""
+    """Take one step of each problem."""
     steps = [problem.direction(matrix, h, rng) for problem, h in zip(problems, scratch, strict=False)]
     dz = matrix.scores(np.array([step.w for step in steps]), scratch[: len(problems)])
     descents = [problem.descent(step) for problem, step in zip(problems, steps, strict=True)]
@@ -114,11 +110,11 @@ def _foresee(
     scratch: Floats,
     tol: float,
 ) -> None:
-    """The dual points go where the steps lead them; of the last steps, these give bounds before the steps are made.
-
-    The gradients there are those of the model of second order, however far from quadratic the loss is.
-    """
-    sums = [problem.foresee(step, z, r) for problem, step, z, r in zip(problems, steps, dz, scratch, strict=False)]
+    """Move the dual points along the steps; near the end they prove bounds before the steps are taken."""
+    sums = [
+        kernels.foresee(problem.margins, z, step.b, problem.shares, r)
+        for problem, step, z, r in zip(problems, steps, dz, scratch, strict=False)
+    ]
     near = [k for k, problem in enumerate(problems) if -descents[k] <= FORESEEN * tol * problem.best.objective]
     if not near:
         return
@@ -128,10 +124,10 @@ def _foresee(
 
 
 def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.random.Generator) -> None:
-    """Set coefficients to zero that move margins by no more than smoothing hides, where the certificate allows it.
+    """Set coefficients to zero that smoothing keeps from it, where the certificate allows it.
 
-    Smoothing can leave coefficients as small as itself where the unsmoothed problem has zeros. The others are solved
-    for once more without them, where it is not enough to leave these out; the bound is still that of all columns.
+    Smoothing leaves small coefficients where the unsmoothed problem has zeros. Where setting them to zero costs too
+    much, the others are solved again without them. The bound is always that of all columns.
     """
     for problem in problems:
         _, w, b = problem.best
@@ -153,7 +149,7 @@ def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.rando
 
 
 def _hidden(problem: Problem) -> NDArray[np.bool_]:
-    """The coefficients that may be zeros in truth."""
+    """Find coefficients that may be zero in the unsmoothed solution."""
     w = problem.best.w
     moves = np.abs(w) * problem.penalties.peaks
     is_small = moves <= min(HIDDEN * problem.eps, HIDDEN_MOST)
@@ -162,7 +158,7 @@ def _hidden(problem: Problem) -> NDArray[np.bool_]:
 
 
 def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
-    """Smooth less if this stage is settled and smoothing still stands in the way; done where the floor is reached."""
+    """Decrease smoothing if the stage is settled and smoothing limits the gap; the problem is done at `floor`."""
     wanted = SLACK_SHARE * tol * problem.best.objective
     if not settled or problem.slack <= wanted:
         return False
@@ -172,6 +168,6 @@ def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
     most = EPS_FACTOR_L1 if problem.penalties.l1 > 0.0 else EPS_FACTOR
     problem.sharpen(max(most, 0.8 * wanted / problem.slack))
     if problem.penalties.l1 > 0.0:
-        # Columns come and go: the last stage's dual point would mislead.
+        # The support changes, and the last dual point with it.
         problem.follow_margins()
     return True

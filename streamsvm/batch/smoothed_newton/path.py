@@ -13,12 +13,12 @@ from streamsvm.batch.smoothed_newton.iteration import prune, run
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_ZERO, Problem
 
-# Where smoothing begins for the next point of a path at most, and there in units of where it ended at the point before.
+# Maximum initial smoothing at the next point, and its factor to the final smoothing of the last.
 EPS_PATH, EPS_AGAIN = 0.25, 2.0
-# The strong rule takes it that a gradient moves no further than the l1 penalty does. Where a column it keeps is not
-# there, all are taken whose gradients could move so many times as far: these last for several points of a path.
+# The strong rule assumes that a gradient changes no more than the l1 penalty. When a column is missing, all columns are
+# added whose gradients may change REACH times as much, which lasts for several points.
 REACH = 5.0
-# A path leaves columns out where it may leave out as many as this share.
+# Columns are left out where at least this share can be.
 SCREENED = 0.5
 
 
@@ -32,9 +32,9 @@ class RegularizationPath(NamedTuple):
     coefs, intercepts
         Shapes (n_alphas, n_scores, d) and (n_alphas, n_scores), as `coef_` and `intercept_`.
     objectives, certificates
-        The objective of each, summed over one-vs-rest problems, and how far above the optimum it can be at most.
+        Objectives, summed over one-vs-rest problems, and bounds on their distances from the optima.
     n_iters
-        Iterations each took; 0 where it is a mixture of its neighbours.
+        Iterations; 0 for a mixture of neighbours.
     """
 
     alphas: Floats
@@ -46,12 +46,11 @@ class RegularizationPath(NamedTuple):
 
 
 class PathSolver:
-    """Solutions for falling l1 penalties, from problems that stand at zero; from `largest` on they stay there.
+    """Solve for decreasing l1 penalties, from problems at zero, which is the solution from `largest` on.
 
-    Few of the points are solved for, from the one before. Those between two of them are mixtures of both, and so are
-    their dual points: one that is feasible for one penalty and one for another mix to one for the penalty between.
-    Where that does not prove a mixture good enough, it is solved from there. As many points are left between the next
-    two as turn out to be mixtures.
+    Only some points are solved, each from the last. Points between two solved ones are mixtures of both: the mixture of
+    their dual points is feasible for the penalty between and may prove the mixture within `tol`; otherwise it is
+    solved. The distance of solved points follows how often mixtures suffice.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class PathSolver:
             last, problems = k, reached
 
     def _fill(self, first: int, last: int, left: list[Problem], right: list[Problem]) -> bool:
-        """Find all that lie between two points; whether they are mixtures of these."""
+        """Fill the points between two solved ones; returns whether all are mixtures."""
         inside = range(first + 1, last)
         bad = [k for k in inside if not self._keep(k, self._between(k, first, last, left, right))]
         if not bad:
@@ -107,7 +106,7 @@ class PathSolver:
         return [a.between(b, share, float(self.alphas[k])) for a, b in zip(left, right, strict=True)]
 
     def _keep(self, k: int, problems: list[Problem]) -> bool:
-        """Note a point as it was found; whether it is good enough."""
+        """Record a point; returns whether it is within `tol`."""
         found = self.found
         found.coefs[k] = [problem.best.w for problem in problems]
         found.intercepts[k] = [problem.best.b for problem in problems]
@@ -116,7 +115,7 @@ class PathSolver:
         return all(problem.is_solved(self.tol) for problem in problems)
 
     def _solve(self, k: int, problems: list[Problem], before: float) -> list[Problem]:
-        """Solve for a penalty from a mixture, or from problems solved for the penalty before."""
+        """Solve for a penalty, from a mixture or from the solution for the last penalty."""
         alpha = float(self.alphas[k])
         eps = [problem.eps for problem in problems]
         if problems[0].penalties.l1 != alpha:
@@ -132,12 +131,14 @@ class PathSolver:
             eps = [problem.eps for problem in problems]
 
     def _solve_kept(self, k: int, problems: list[Problem], eps: list[float]) -> list[Problem]:
-        """Solve with the columns kept, and prove it for all."""
+        """Solve with the kept columns, and compute the bound for all."""
         columns, penalties = np.flatnonzero(self.keep), replace(problems[0].penalties, l1=float(self.alphas[k]))
         inside = replace(penalties, peaks=penalties.peaks[columns])
         solved = [problem.within(columns, inside, e) for problem, e in zip(problems, eps, strict=True)]
         scores = np.array([problem.z for problem in problems])
-        self.found.n_iters[k] += run(self.part, solved, self.tol, self.max_iter, self.rng, scores=scores)
+        for problem, z in zip(solved, scores, strict=True):
+            problem.z = z
+        self.found.n_iters[k] += run(self.part, solved, self.tol, self.max_iter, self.rng)
         prune(self.part, solved, self.tol, self.rng)
         self.part.scores(np.array([problem.best.w for problem in solved]), scores)
         d = self.matrix.shape[1]
@@ -146,7 +147,7 @@ class PathSolver:
         return problems
 
     def _prove(self, problems: list[Problem]) -> None:
-        """What proved the bounds for some of the columns has to prove them for all."""
+        """Compute bounds and gradients for all columns from the dual points."""
         if not self.keep.all():
             v = self.matrix.adjoint(np.array([problem.witness.r for problem in problems]))
             for problem, sums in zip(problems, v, strict=True):
@@ -156,7 +157,7 @@ class PathSolver:
         self.gradients = -np.array([problem.witness.v for problem in problems])
 
     def _screen(self, problems: list[Problem], alpha: float, before: float) -> None:
-        """Take more columns where the strong rule wants one that is not there."""
+        """Add columns where the strong rule asks for a missing one."""
         is_active = np.array([problem.best.w != 0.0 for problem in problems]).any(axis=0)
         steepest, fall = np.abs(self.gradients).max(axis=0), before - alpha
         if np.any((is_active | (steepest >= alpha - fall)) & ~self.keep):
@@ -165,13 +166,13 @@ class PathSolver:
 
 
 def _first_eps(problem: Problem, fall: float, is_solved: bool) -> float:
-    """Where smoothing begins for an l1 penalty `fall` times the last one: not far from where it ended, if it did."""
+    """Return the initial smoothing for an l1 penalty `fall` times the last one."""
     eps = max(EPS_ZERO, min(EPS_PATH, 0.25 * (1.0 - fall)))
     return min(eps, EPS_AGAIN * problem.eps) if is_solved else eps
 
 
 def _columns_kept(matrix: Matrix, keep: NDArray[np.bool_]) -> Matrix:
-    """The columns to keep, or all where that are most of them: `keep` then says so."""
+    """Select columns; where most are kept, `keep` is set to all."""
     if keep.sum() > (1.0 - SCREENED) * len(keep):
         keep[:] = True
         return matrix
@@ -179,7 +180,7 @@ def _columns_kept(matrix: Matrix, keep: NDArray[np.bool_]) -> Matrix:
 
 
 def _for_all_columns(solved: Problem, z: Floats, columns: Ints, d: int, penalties: Penalties) -> Problem:
-    """A problem solved for some of the columns, as one for all; what it proved is to be proved again."""
+    """Expand a problem solved for some columns to all; its bound must be computed again."""
     best = solved.best.spread(columns, d)
     whole = Problem(solved.codes, solved.positive, solved.c, penalties, best.w, best.b)
     whole.z, whole.eps, whole.best, whole.witness = z, solved.eps, best, solved.witness

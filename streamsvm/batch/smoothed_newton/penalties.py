@@ -1,4 +1,4 @@
-"""The penalties of a linear model, and the bound of the optimum that a dual point gives with them."""
+"""The penalties of a linear model, and the dual bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.batch.matrix import Floats
 
 @dataclass
 class Penalties:
-    """l2 / 2 |w|^2 + bias_l2 / 2 b^2 + l1 |w|_1; `peaks` are the largest magnitudes of the columns, where needed."""
+    """l2 / 2 |w|^2 + bias_l2 / 2 b^2 + l1 |w|_1; `peaks` are the largest magnitudes of the columns."""
 
     l2: float
     l1: float
@@ -20,15 +20,15 @@ class Penalties:
     peaks: Floats
 
     def value(self, w: Floats, b: float) -> float:
-        """What they add to the objective."""
+        """Evaluate the penalties."""
         return float(0.5 * self.l2 * (w @ w) + 0.5 * self.bias_l2 * b * b + self.l1 * np.abs(w).sum())
 
     def dual(self, v: Floats, mass: float, balance: float) -> float:
-        """A lower bound of the optimum, from a dual point alpha in [0, c].
+        """Compute a lower bound of the optimum from a dual point alpha in [0, c].
 
-        The dual of the hinge is sum(alpha) - |shrink(v, l1)|^2 / (2 l2), where v is the sum of alpha y x. Without a
-        penalty on the bias it needs balance = sum(alpha y) = 0: the heavier class is scaled down until that is so,
-        which moves column j of v by at most |balance| * peaks[j]. Then the best multiple of alpha is taken.
+        The dual is sum(alpha) - |shrink(v, l1)|^2 / (2 l2), where v is the sum of alpha y x. An unpenalised bias needs
+        balance = sum(alpha y) = 0: the heavier class is scaled down, which changes column j of v by at most |balance| *
+        peaks[j]. The bound is that of the best multiple of alpha.
         """
         size = np.abs(v)
         constant = 0.0
@@ -44,7 +44,7 @@ class Penalties:
             return mass if largest <= self.l1 else mass * self.l1 / largest
         part = size[size > self.l1]
         t = 1.0
-        for _ in range(50):  # Newton's method from the right on a convex, rising function: it never overshoots
+        for _ in range(50):  # Newton's method on a convex increasing function
             over = np.maximum(t * part - self.l1, 0.0)
             excess = (float(part @ over) + t * constant) / self.l2 - mass
             if excess <= 1e-12 * mass:

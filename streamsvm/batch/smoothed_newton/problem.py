@@ -1,4 +1,4 @@
-"""One class against the rest: the objective, its bound, and where a solver stands between them."""
+"""A one-vs-rest problem: the objective, its bound, and the solver's state."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch import newton_kernels as kernels
+from streamsvm.batch.kernels import choose
 from streamsvm.batch.matrix import Floats, Ints, Matrix
+from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
 
-# Smoothing begins here, in units of the margin, and ends at the latest where rounding begins.
+# Initial and final smoothing, in units of the margin.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11
-# Where smoothing begins where all coefficients are zero by the l1 penalty.
+# Initial smoothing where the l1 penalty makes all coefficients zero.
 EPS_ZERO = 1e-3
-# So large a share of the objective is lost in rounding.
+# Relative rounding error of the objective.
 ROUNDING = 1e-14
-# The Hessian rests on so many rows a column at most, at first on as many as cost so many passes, but not on fewer than
-# so many; on so many times more each time a step promises more than such a share of what the step before did.
+# Rows per column for the Hessian: at most ROWS_PER_COLUMN, at first the number that costs PASSES passes but at least
+# FEWEST_ROWS, and MORE_ROWS times more whenever a step descends by more than SLOW times the last.
 ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 5, 4, 0.5
-# Rows where the loss bends less than this share of what it does in mean are left out of it.
+# Rows with less than this share of the mean curvature are left out of the Hessian.
 NEGLIGIBLE = 1e-6
-# With l1, so many columns may leave zero in one step, or twice as many as have left.
+# With l1, at most this many columns leave zero in one step, or twice the number of active columns.
 NEWCOMERS = 50
-# So many products are conjugate gradients thought to take at first, later as many as they took.
+# Initial estimate of the products that conjugate gradients take.
 PRODUCTS = 50
 
 
 class Iterate(NamedTuple):
-    """Coefficients and bias, and the objective there without smoothing."""
+    """Coefficients and bias, with the unsmoothed objective."""
 
     objective: float
     w: Floats
     b: float
 
     def spread(self, columns: Ints, d: int) -> Iterate:
-        """The same as one of d columns, where it has some of them."""
+        """Expand from some of d columns to all."""
         w = np.zeros(d)
         w[columns] = self.w
         return self._replace(w=w)
 
 
 class DualPoint(NamedTuple):
-    """r = alpha y, and what its bound follows from: v, the sum of r x, and the sums of alpha and of r."""
+    """A dual point r = alpha y, with v, the sum of r x, and the sums of alpha and of r."""
 
     r: Floats
     v: Floats
@@ -53,12 +54,12 @@ class DualPoint(NamedTuple):
     balance: float
 
     def bound(self, penalties: Penalties) -> float:
-        """No w has a lower objective."""
+        """Return a lower bound of the objective."""
         return penalties.dual(self.v, self.mass, self.balance)
 
 
 class Stage(NamedTuple):
-    """Where smoothing by eps ended: coefficients, bias and margins."""
+    """The solution for one value of eps: coefficients, bias and scores."""
 
     w: Floats
     b: float
@@ -67,14 +68,14 @@ class Stage(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Of the coefficients and the bias."""
+    """A step of the coefficients and the bias."""
 
     w: Floats
     b: float
 
 
 class Along(NamedTuple):
-    """The smoothed objective somewhere along a step."""
+    """The smoothed objective at a point of a step."""
 
     value: float
     slope: float
@@ -82,7 +83,7 @@ class Along(NamedTuple):
 
 
 class Problem:
-    """One class against the rest: where its solver stands."""
+    """A one-vs-rest problem and the state of its solver."""
 
     def __init__(self, codes: Ints, positive: int, c: Floats, penalties: Penalties, w: Floats, b: float) -> None:
         self.codes, self.positive, self.c, self.penalties = codes, positive, c, penalties
@@ -101,13 +102,13 @@ class Problem:
         self.previous: Stage | None = None
 
     def at_zero(self) -> Problem:
-        """The same with no coefficients, and hardly any smoothing."""
+        """Restart from zero coefficients, with little smoothing."""
         other = Problem(self.codes, self.positive, self.c, self.penalties, np.zeros(len(self.w)), 0.0)
         other.eps = EPS_ZERO
         return other
 
     def within(self, columns: Ints, penalties: Penalties, eps: float) -> Problem:
-        """The same with some of the columns, from its best point."""
+        """Restrict to some columns, from the best point."""
         other = Problem(self.codes, self.positive, self.c, penalties, self.best.w[columns], self.best.b)
         other.eps = eps
         if penalties.l1 == self.penalties.l1:
@@ -115,7 +116,7 @@ class Problem:
         return other
 
     def between(self, other: Problem, share: float, l1: float) -> Problem:
-        """The same for an l1 penalty between its own and the other's, at a mixture of their best points."""
+        """Mix two problems: the l1 penalty lies between theirs, and so do the best and the dual points."""
 
         def mixed(a: Any, b: Any) -> Any:
             return a + share * (b - a)
@@ -129,38 +130,43 @@ class Problem:
         return middle
 
     @property
+    def margins(self) -> kernels.Margins:
+        """The problem at its current point, for kernels."""
+        return kernels.Margins(self.z, float(self.b), self.codes, self.positive, self.c, float(self.eps))
+
+    @property
     def gap(self) -> float:
-        """How far the best point found can be above the optimum."""
+        """Bound on the distance of the best point from the optimum."""
         return max(0.0, self.best.objective - self.bound)
 
     def is_solved(self, tol: float) -> bool:
-        """Whether that is at most `tol` of the objective."""
+        """Whether the gap is at most `tol` times the objective."""
         return self.gap <= tol * self.best.objective
 
-    def begin(self, z: Floats) -> None:
-        """Start at its point, where the margins come of z; at the dual point it has been given, if it has."""
-        self.z, self.previous, self.is_done, self.n_stalled = z, None, False, 0
+    def begin(self) -> None:
+        """Start from w, b and z, and from the dual point of `witness` where there is one."""
+        self.previous, self.is_done, self.n_stalled = None, False, 0
         self.best = Iterate(math.inf, self.w, self.b)
-        self.shares = np.full(len(z), 0.5)
+        self.shares = np.full(len(self.z), 0.5)
         if len(self.witness.r):
             np.divide(np.abs(self.witness.r), self.c, out=self.shares, where=self.c > 0.0)
         else:
             self.follow_margins()
 
     def follow_margins(self) -> None:
-        """Let the dual point be the one that goes with the margins."""
-        kernels.slopes(self.z, self.b, self.codes, self.positive, self.eps, self.shares)
+        """Set the dual point to that of the margins."""
+        kernels.slopes(self.margins, self.shares)
 
-    # Where it stands ---------------------------------------------------------------------------------------------
+    # Evaluation ------------------------------------------------------------------------------------------------
 
     def measure(self, r: Floats) -> None:
-        """Losses and the dual point at the current margins; r becomes alpha y."""
-        self.sums = kernels.measure(self.z, self.b, self.codes, self.positive, self.c, self.eps, r)
+        """Compute losses and the dual point at the current margins; r becomes alpha y."""
+        self.sums = kernels.measure(self.margins, r)
 
     def assess(self, v: Floats, r: Floats) -> None:
-        """Gradient, objective and bound, given r = alpha y and the sum v of alpha y x."""
+        """Compute gradient, objective and bound from r = alpha y and the sum v of alpha y x."""
         penalties, w, b = self.penalties, self.w, self.b
-        hinge, _, mass, balance, self.slack = self.sums
+        hinge, mass, balance, self.slack = self.sums
         self.g = penalties.l2 * w - v
         self.gb = penalties.bias_l2 * b - balance if penalties.intercept else 0.0
         objective = hinge + penalties.value(w, b)
@@ -170,7 +176,7 @@ class Problem:
         self.is_settled = objective - bound - self.slack <= 0.1 * self.slack
 
     def prove(self, point: DualPoint) -> float:
-        """The bound that a dual point gives, kept with it if it is the best so far."""
+        """Compute the bound of a dual point, and keep it if it is the best so far."""
         bound = point.bound(self.penalties)
         if bound > self.bound:
             self.bound = bound
@@ -179,17 +185,18 @@ class Problem:
         return bound
 
     def objective(self, matrix: Matrix, w: Floats, b: float) -> float:
-        """That of the unsmoothed problem."""
+        """Compute the unsmoothed objective."""
         z = matrix.scores(w[None], np.empty((1, matrix.shape[0])))[0]
         return self._hinge(z, b) + self.penalties.value(w, b)
 
     def _hinge(self, z: Floats, b: float) -> float:
-        return float(kernels.measure(z, b, self.codes, self.positive, self.c, EPS_LAST, np.empty(len(z)))[0])
+        margins = self.margins._replace(z=z, bias=b, eps=EPS_LAST)
+        return float(kernels.measure(margins, np.empty(len(z)))[0])
 
     # The step ----------------------------------------------------------------------------------------------------
 
     def direction(self, matrix: Matrix, h: Floats, rng: np.random.Generator) -> Step:
-        """The step that minimises the model of second order, with the l1 penalty as it is; h is overwritten."""
+        """Minimise the quadratic model plus the l1 penalty; h is scratch."""
         penalties = self.penalties
         columns = np.arange(len(self.w))
         if penalties.l1 > 0.0:
@@ -207,7 +214,7 @@ class Problem:
         return Step(dw, float(step[-1]))
 
     def _working_set(self) -> Ints:
-        """The columns not at zero, and of those that want to leave it the ones that want it most."""
+        """Select the nonzero columns, and the zero columns with the largest excess gradient."""
         is_active = self.w != 0.0
         excess = np.where(is_active, 0.0, np.abs(self.g) - self.penalties.l1)
         most = max(NEWCOMERS, 2 * int(np.count_nonzero(is_active)))
@@ -217,7 +224,7 @@ class Problem:
         return np.flatnonzero(is_active | is_new)
 
     def _most_rows(self, matrix: Matrix, n_columns: int) -> int:
-        """On how many rows the Hessian may rest."""
+        """Return the number of rows for the Hessian."""
         cost = matrix.gram_cost(1, n_columns)
         cheap = int(min(2.0 * PASSES * matrix.shape[0] / math.sqrt(cost + 1e-9), 1e9))
         fewest, most = FEWEST_ROWS * (n_columns + 1), ROWS_PER_COLUMN * (n_columns + 1)
@@ -225,37 +232,30 @@ class Problem:
         return self.n_rows
 
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
-        """The rows that matter in the Hessian, or a sample of them, and their weights."""
+        """Select the rows with curvature, or a sample of them; returns rows and weights."""
         n = len(h)
-        total, mean = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, self.shares, h)
+        total, mean = kernels.bend(self.margins, self.shares, h)
         if n <= most:
             rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
             return rows, h[rows]
         rows, weights = np.empty(most + 2, np.int64), np.empty(most + 2)
         share, start = most / total, rng.random()
-        count = kernels.choose(h, self.c, NEGLIGIBLE * mean, share, start, rows, weights)
+        count = choose(h, self.c, NEGLIGIBLE * mean, share, start, rows, weights)
         return rows[:count], weights[:count]
 
     def descent(self, step: Step) -> float:
-        """The change of the objective along a step to first order, with that of the l1 penalty as it is."""
+        """Predict the change of the objective along a step, to first order in the smooth part."""
         change = float(np.abs(self.w + step.w).sum() - np.abs(self.w).sum()) if self.penalties.l1 > 0.0 else 0.0
         return float(self.g @ step.w) + self.gb * step.b + self.penalties.l1 * change
 
-    def foresee(self, step: Step, dz: Floats, r: Floats) -> tuple[float, float]:
-        """The dual point goes where a step leads it, and r becomes its alpha y; its mass and balance."""
-        mass, balance = kernels.foresee(
-            self.z, self.b, dz, step.b, self.codes, self.positive, self.c, self.eps, self.shares, r
-        )
-        return mass, balance
-
     def advance(self, step: Step, dz: Floats, descent: float) -> bool:
-        """Go along a step as far as is best; whether the stage seems done."""
+        """Take a step with a line search; returns whether the stage seems settled."""
         eps, last = self.last_descent
         if eps == self.eps and -descent > SLOW * last:
             self.n_rows *= MORE_ROWS
         self.last_descent = (self.eps, -descent)
         start = self._along(step, dz, 0.0).value
-        # At the very end a step improves the certificate, but the objective by less than rounding.
+        # The last steps improve the certificate, but the objective by less than rounding.
         is_hidden = abs(descent) <= ROUNDING * start
         t = self._line_search(step, dz, start, descent) if descent < 0.0 or is_hidden else 0.0
         is_stalled = t == 0.0 or (is_hidden and eps == self.eps)
@@ -267,19 +267,19 @@ class Problem:
         return t > 0.5 and -descent <= 2.0 * self.slack
 
     def _along(self, step: Step, dz: Floats, t: float) -> Along:
-        """The smoothed objective at t along a step, with its derivatives from the right at 0, from the left beyond."""
+        """Evaluate the smoothed objective at t along a step; one-sided derivatives point into the step."""
         penalties, (dw, db) = self.penalties, step
-        value, slope, curvature = kernels.along(self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, t)
+        value, slope, curvature = kernels.along(self.margins, dz, db, t)
         w, b = self.w + t * dw, self.b + t * db
-        # Where the step sets coordinates to zero it ends at a kink: it went downhill that far, if not further.
+        # A coordinate that the step sets to zero is at a kink; its derivative comes from the side of the step.
         signs = np.where(w == 0.0, np.sign(dw) if t == 0.0 else -np.sign(dw), np.sign(w))
         slope += penalties.l2 * (w @ dw) + penalties.bias_l2 * b * db + penalties.l1 * (signs @ dw)
         curvature += penalties.l2 * (dw @ dw) + penalties.bias_l2 * db * db
         return Along(value + penalties.value(w, b), float(slope), float(curvature))
 
     def _line_search(self, step: Step, dz: Floats, value: float, descent: float) -> float:
-        """A step length near the minimum along the step; 0 where rounding hides all descent."""
-        # A coordinate that a full step sets to zero would leave it again beyond.
+        """Find a step length near the minimum; 0 where rounding hides all descent."""
+        # Beyond a full step, coordinates that it sets to zero would change sign.
         longest = 16.0 if self.penalties.l1 == 0.0 else 1.0
         low, high, t, good = 0.0, math.inf, 1.0, 0.0
         for _ in range(40):
@@ -303,7 +303,7 @@ class Problem:
         return good
 
     def center(self, target: float) -> None:
-        """Minimise over the bias alone, until the classes balance well enough for the bound."""
+        """Minimise over the bias until the classes balance well enough for the bound."""
         penalties = self.penalties
         if not penalties.intercept:
             return
@@ -311,7 +311,7 @@ class Problem:
         enough = 1e-3 * target / (1.0 + reach)
         low, high = -math.inf, math.inf
         for _ in range(60):
-            slope, curvature = kernels.at_bias(self.z, self.b, self.codes, self.positive, self.c, self.eps)
+            slope, curvature = kernels.at_bias(self.margins)
             slope += penalties.bias_l2 * self.b
             curvature += penalties.bias_l2
             if abs(slope) <= max(enough, 1e-15):
@@ -331,7 +331,7 @@ class Problem:
     # Smoothing ---------------------------------------------------------------------------------------------------
 
     def sharpen(self, factor: float) -> None:
-        """Smooth less, and go on along the way the minimum took as smoothing fell, if that is better."""
+        """Decrease smoothing, and extrapolate the solution along its path where that is better."""
         before, eps = self.eps, self.eps * factor
         last, self.previous = self.previous, Stage(self.w, self.b, self.z.copy(), before)
         self.eps = eps
@@ -348,7 +348,7 @@ class Problem:
             self.z += dz
 
     def limit(self, w: Floats) -> Floats:
-        """Where coefficients seem to go as smoothing falls to nothing; to zero where only one stage tells."""
+        """Extrapolate coefficients to eps = 0; zero where there is only one stage."""
         if self.previous is None:
             return np.zeros(len(w))
         share = self.eps / (self.previous.eps - self.eps)

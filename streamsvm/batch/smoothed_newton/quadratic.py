@@ -1,4 +1,4 @@
-"""The objective to second order, with the penalties as they are, and steps on it."""
+"""The quadratic model of the objective, and its minimisation."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse
 
-from streamsvm.batch import newton_kernels as kernels
 from streamsvm.batch.linear_systems import FOR_LINE_SEARCH, LARGEST_SYSTEM, conjugate_gradients, solve_damped
 from streamsvm.batch.matrix import Floats, Ints, Matrix
+from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 
-# Rounds of so many sweeps of coordinate descent, and a step on the coordinates not at zero, solve a step with l1; so
-# many sweeps where the coordinates are too many for the second.
+# A step with l1 takes ROUNDS rounds of SWEEPS sweeps of coordinate descent and a Newton step on the nonzero
+# coordinates; SWEEPS_ALONE sweeps where there are too many coordinates for the Newton step.
 ROUNDS, SWEEPS, SWEEPS_ALONE = 3, 20, 100
-# Sparse rows of which so large a share is filled are multiplied with each other as an array.
+# Sparse rows with at least this share of stored values are multiplied with each other as an array.
 FILLED = 0.2
 
 
 class QuadraticModel:
-    """H = diag(l2) + sum of weights * x x^T over some rows, for some columns and the bias, and steps on it."""
+    """The Hessian diag(l2) + sum of weights * x x^T over some rows, for some columns and the bias."""
 
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
         self.penalties = penalties
         self.n_products = 0
         total = float(weights.sum())
-        # Where nothing else holds a coordinate, this does; it only bends the step, never what it converges to.
+        # Damping keeps H positive definite; it changes the step, not the solution.
         damping = np.full(len(columns) + 1, 1e-10 * total + 1e-300)
         if penalties.l1 > 0.0:
             damping[:-1] *= np.minimum(penalties.peaks[columns], 1.0) ** 2
@@ -36,7 +36,7 @@ class QuadraticModel:
         self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
 
     def step(self, g: Floats, n_expected: int) -> Floats:
-        """-H^-1 g, in the cheapest way; `n_expected` is how many products conjugate gradients may take."""
+        """Compute -H^-1 g in the cheapest way; `n_expected` estimates the products of conjugate gradients."""
         m, a = len(self.rows), len(self.columns)
         filled = 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
         costs: dict[Callable[[Floats], Floats], float] = {
@@ -49,7 +49,7 @@ class QuadraticModel:
         return min(costs, key=costs.__getitem__)(g)
 
     def _hessian(self) -> Floats:
-        """H in full, the lower triangle only."""
+        """Build the lower triangle of H."""
         hessian = self.matrix.gram(self.rows, self.weights, self.columns)
         if not self.penalties.intercept:
             hessian[-1] = 0.0
@@ -61,7 +61,7 @@ class QuadraticModel:
         return -solve_damped(self._hessian(), g)
 
     def _by_rows(self, g: Floats) -> Floats:
-        """By a system of one equation a row: (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, the bias apart."""
+        """Solve one equation a row: (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, with the bias eliminated."""
         roots = np.sqrt(self.weights)
         B = self.matrix.scaled(self.rows, roots, self.columns)
         if scipy.sparse.issparse(B) and B.nnz > FILLED * B.shape[0] * B.shape[1]:
@@ -77,10 +77,12 @@ class QuadraticModel:
             return np.asarray((right - B.T @ solve_damped(system, B @ right)) / l2)
 
         inverse = inverted(right)
-        inverse += inverted(right - l2 * inverse - B.T @ (B @ inverse))  # what cancelled where l2 is tiny
+        inverse += inverted(
+            right - l2 * inverse - B.T @ (B @ inverse)
+        )  # refinement, because terms cancel where l2 is tiny
         if not self.penalties.intercept:
             return np.append(-inverse[:, 0], 0.0)
-        # What is left of the bias when w follows it, as a sum of squares: nothing cancels.
+        # The Schur complement of the bias as a sum of squares, without cancellation.
         follows = inverse[:, 1]
         rest = roots - B @ follows
         schur = float(self.ridge[-1]) + float(rest @ rest) + l2 * float(follows @ follows)
@@ -88,7 +90,7 @@ class QuadraticModel:
         return np.append(-inverse[:, 0] - bias * inverse[:, 1], bias)
 
     def _by_conjugate_gradients(self, g: Floats) -> Floats:
-        """Preconditioned by the diagonal."""
+        """Solve by conjugate gradients with a diagonal preconditioner."""
         roots = np.sqrt(self.weights)
         B = self.matrix.scaled(self.rows, roots, self.columns)
         squares = B.multiply(B) if scipy.sparse.issparse(B) else B * B
@@ -104,7 +106,7 @@ class QuadraticModel:
         return found.step
 
     def shrunk_step(self, g: Floats, w: Floats) -> Floats:
-        """The d that minimises g . d + d^T H d / 2 + l1 |w + d|_1, where the last coordinate is the bias."""
+        """Minimise g . d + d^T H d / 2 + l1 |w + d|_1 over d, with the bias last."""
         l1 = self.penalties.l1
         wrong = np.where(w != 0.0, np.abs(g + l1 * np.sign(w)), np.abs(g) - l1)
         wrong[-1] = abs(g[-1])
@@ -114,40 +116,38 @@ class QuadraticModel:
             return self._shrunk_by_columns(g, w, d, tolerance)
         hessian = self._hessian()
         kernels.mirror(hessian)
-        q = np.zeros(len(g))
+        step = kernels.L1Step(g, w, l1, d, np.zeros(len(g)))
         for _ in range(ROUNDS):
-            if kernels.descend(hessian, g, w, l1, d, q, SWEEPS, tolerance) <= tolerance:
+            if kernels.descend(hessian, step, SWEEPS, tolerance) <= tolerance:
                 break
-            _improve(hessian, g, w, l1, d, q)
+            _improve(hessian, step)
         return d
 
     def _shrunk_by_columns(self, g: Floats, w: Floats, d: Floats, tolerance: float) -> Floats:
-        """Without H, which would be large: by the columns of the rows that matter."""
+        """Descend by the columns of the weighted rows, without building H."""
         roots = np.sqrt(self.weights)
         B = scipy.sparse.csc_matrix(self.matrix.scaled(self.rows, roots, self.columns))
         constant = roots[:, None] if self.penalties.intercept else np.zeros((len(roots), 1))
         B = scipy.sparse.hstack([B, constant], "csc")
         ridge = np.where(np.isinf(self.ridge), 1.0, self.ridge)
         diagonal = np.asarray(B.multiply(B).sum(axis=0)).ravel() + ridge
-        q = np.zeros(len(roots))
-        kernels.descend_columns(
-            B.data, B.indices, B.indptr, g, diagonal, ridge, w, self.penalties.l1, d, q, SWEEPS_ALONE, tolerance
-        )
+        step = kernels.L1Step(g, w, self.penalties.l1, d, np.zeros(len(roots)))
+        kernels.descend_columns((B.data, B.indices, B.indptr), diagonal, ridge, step, SWEEPS_ALONE, tolerance)
         return d
 
 
-def _improve(H: Floats, g: Floats, w: Floats, l1: float, d: Floats, q: Floats) -> None:
-    """Solve for the coordinates not at zero, with their signs as they are, and go there as far as that is better.
+def _improve(H: Floats, step: kernels.L1Step) -> None:
+    """Take a Newton step on the nonzero coordinates with fixed signs, if it lowers the model; d and q are updated.
 
-    Those that would change sign stop at zero; if that is too much at once, only up to the first of them. d and q = H d
-    are changed in place.
+    Coordinates that would change sign become zero; where that fails, the step ends at the first of them.
     """
+    g, w, l1, d, q = step
     x = w + d
     x[-1] = math.inf
     free = np.flatnonzero(x)
     slope = (g + q)[free] + l1 * np.sign(x[free])
     slope[-1] -= l1
-    p = -solve_damped(H.take(free, 0).take(free, 1), slope)  # twice in blocks, which is faster than at once by numbers
+    p = -solve_damped(H.take(free, 0).take(free, 1), slope)  # two block copies are faster than one by indices
     x = w + d
 
     def value(d: Floats, q: Floats) -> float:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from streamsvm.batch import cuts_kernels as kernels
+from streamsvm.batch.sampled_cuts import ascent
 
 SINGLE = np.float32
 
@@ -29,42 +29,41 @@ def start(codes, most, n_classes):
     return weights, np.zeros_like(weights)
 
 
-def scores_of(weights, gram, share, codes, costs, rescaled):
+def scores_of(weights, gram, share, codes, costs):
     """By double precision."""
     rows = np.arange(len(codes))
-    coefs = -weights.astype(float) * (costs if rescaled else 1.0)
+    coefs = -weights.astype(float)
     coefs[codes, rows] = 0.0
     coefs[codes, rows] = -coefs.sum(axis=0)
     return coefs, share * coefs @ gram.astype(float)
 
 
-def losses_of(scores, codes, costs, rescaled):
+def losses_of(scores, codes, costs):
     behind = scores - scores[codes, np.arange(len(codes))]
-    return costs * (1.0 + behind) if rescaled else costs + behind
+    return costs + behind
 
 
-def dual_of(weights, gram, share, codes, costs, rescaled):
-    coefs, scores = scores_of(weights, gram, share, codes, costs, rescaled)
+def dual_of(weights, gram, share, codes, costs):
+    coefs, scores = scores_of(weights, gram, share, codes, costs)
     return float((weights * costs).sum() - 0.5 * (coefs * scores).sum())
 
 
-def gap_of(weights, gram, share, codes, costs, rescaled, most):
-    losses = losses_of(scores_of(weights, gram, share, codes, costs, rescaled)[1], codes, costs, rescaled)
+def gap_of(weights, gram, share, codes, costs, most):
+    losses = losses_of(scores_of(weights, gram, share, codes, costs)[1], codes, costs)
     return float(most @ losses.max(axis=0) - (weights * losses).sum())
 
 
-def best_pair(weights, gram, share, codes, costs, rescaled):
+def best_pair(weights, gram, share, codes, costs):
     """The rows a step takes, and their labels (up, down): the best alone, and the best beside it, by brute force."""
     n_classes, n = weights.shape
-    losses = losses_of(scores_of(weights, gram, share, codes, costs, rescaled)[1], codes, costs, rescaled)
+    losses = losses_of(scores_of(weights, gram, share, codes, costs)[1], codes, costs)
     ways, gains = [], []
     for i in range(n):
         up = int(losses[:, i].argmax())
         down = int(np.where(weights[:, i] > 0.0, losses[:, i], np.inf).argmin())
         down = up if losses[down, i] >= losses[up, i] or not weights[:, i].any() else down
         change = np.zeros(n_classes)
-        of_up, of_down = (costs[up, i], costs[down, i]) if rescaled else (1.0, 1.0)
-        np.add.at(change, [codes[i], up, down], [of_up - of_down, -of_up, of_down])
+        np.add.at(change, [up, down], [-1.0, 1.0])
         slope, square = losses[up, i] - losses[down, i], max(share * gram[i, i] * change @ change, 1e-30)
         step = min(slope / square, weights[down, i])
         ways.append((up, down, change, slope, square, step))
@@ -82,20 +81,19 @@ def best_pair(weights, gram, share, codes, costs, rescaled):
     return i, int(beside.argmax()), ways
 
 
-@pytest.mark.parametrize("rescaled", [False, True])
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_step_is_the_best_of_two_rows_by_brute_force(n_classes, seed, rescaled):
+def test_a_step_is_the_best_of_two_rows_by_brute_force(n_classes, seed):
     gram, codes, costs, most = problem(40, n_classes, seed)
     share = SINGLE(0.5 if n_classes == 2 else 1.0)
     shares = np.random.default_rng(seed).dirichlet(np.ones(n_classes), 40).T
     shares[shares < 0.3] = 0.0
     shares[codes, np.arange(40)] += 1.0 - shares.sum(axis=0)
     weights = np.ascontiguousarray(shares * most, SINGLE)
-    _, scores = scores_of(weights, gram, share, codes, costs, rescaled)
-    i, j, ways = best_pair(weights, gram, share, codes, costs, rescaled)
+    _, scores = scores_of(weights, gram, share, codes, costs)
+    i, j, ways = best_pair(weights, gram, share, codes, costs)
     before = weights.copy()
-    found = dual_of(weights, gram, share, codes, costs, rescaled)
+    found = dual_of(weights, gram, share, codes, costs)
     # What the two rows reach together, on a grid of both steps.
     best = found
     for a, b in itertools.product(np.linspace(0.0, 1.0, 17), repeat=2):
@@ -105,25 +103,24 @@ def test_a_step_is_the_best_of_two_rows_by_brute_force(n_classes, seed, rescaled
             step = -before[up, row] + part * (before[up, row] + before[down, row])
             trial[up, row] += step
             trial[down, row] -= step
-        best = max(best, dual_of(trial, gram, share, codes, costs, rescaled))
-    kernels.ascend(gram, share, codes, costs, rescaled, most, 1, 0.0, weights, scores.astype(SINGLE))
+        best = max(best, dual_of(trial, gram, share, codes, costs))
+    ascent.ascend(ascent.Dual(gram, share, most, weights, costs + scores.astype(SINGLE)), 1, 0.0)
     assert best > found
     assert (weights != before)[:, [i, j]].any(axis=0).all()
-    assert dual_of(weights, gram, share, codes, costs, rescaled) >= best - 1e-3 * (best - found)
+    assert dual_of(weights, gram, share, codes, costs) >= best - 1e-3 * (best - found)
 
 
-@pytest.mark.parametrize("rescaled", [False, True])
 @pytest.mark.parametrize("n_classes", [2, 5])
-def test_it_ends_where_the_gap_is_closed_with_weights_that_sum_up(n_classes, rescaled):
+def test_it_ends_where_the_gap_is_closed_with_weights_that_sum_up(n_classes):
     gram, codes, costs, most = problem(150, n_classes, 7)
     share = SINGLE(0.5 if n_classes == 2 else 1.0)
     weights, scores = start(codes, most, n_classes)
     tol = 1e-3 * float(most.sum())
-    n_steps = kernels.ascend(gram, share, codes, costs, rescaled, most, 100_000, tol, weights, scores)
+    n_steps = ascent.ascend(ascent.Dual(gram, share, most, weights, costs + scores), 100_000, tol)
     assert 0 < n_steps < 100_000
     assert (weights >= 0.0).all()
     np.testing.assert_allclose(weights.sum(axis=0), most, rtol=1e-4)
-    assert -1e-4 * most.sum() <= gap_of(weights, gram, share, codes, costs, rescaled, most) <= 1.05 * tol
+    assert -1e-4 * most.sum() <= gap_of(weights, gram, share, codes, costs, most) <= 1.05 * tol
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -132,7 +129,7 @@ def test_two_steps_are_the_best_in_their_box(seed):
     slopes, squares = rng.normal(size=2), rng.uniform(0.1, 2.0, 2)
     shared = rng.choice([-1.0, 0.3, 0.999, 1.0]) * np.sqrt(squares.prod())
     low, high = -rng.random(2), rng.random(2)
-    a, b = kernels.best_steps(*slopes, *squares, shared, low[0], high[0], low[1], high[1])
+    a, b = ascent.best_steps(*map(ascent.Line, slopes, squares, low, high), shared)
     assert low[0] <= a <= high[0]
     assert low[1] <= b <= high[1]
 
@@ -145,6 +142,6 @@ def test_two_steps_are_the_best_in_their_box(seed):
 
 @pytest.mark.parametrize("n", [1, 127, 128, 300])
 def test_the_largest_is_found_where_it_is(n):
-    values = np.zeros(n + -n % kernels.LANES, SINGLE)
+    values = np.zeros(n + -n % ascent.LANES, SINGLE)
     values[:n] = np.random.default_rng(n).random(n)
-    assert kernels.largest(values, np.empty(kernels.LANES, SINGLE)) == values.argmax()
+    assert ascent.largest(values, np.empty(ascent.LANES, SINGLE)) == values.argmax()

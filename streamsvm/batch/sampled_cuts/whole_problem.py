@@ -1,50 +1,49 @@
-"""Few rows: the whole problem, without cuts."""
+"""The whole problem of few rows, solved without cuts."""
 
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.batch import cuts_kernels as kernels
 from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
+from streamsvm.batch.sampled_cuts import ascent
+from streamsvm.batch.sampled_cuts.gaussian import Singles
 from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
-from streamsvm.batch.similarity import Singles
 
-# Steps of a round: one for each row, but at least so many.
+# A round takes a step a row, but at least this many.
 STEPS = 1000
-# What C may be for each row, in the order in which they are asked for: each as long as it is better. So many rows at
-# most are a half; solutions for it need to be no nearer than so many times `tol`, nor take more rounds.
+# Candidates for C a row, each tried while it improves on the last. Halves of at most HALF rows compare them, solved to
+# ROUGH * tol within ROUNDS_ROUGH rounds.
 CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0), (1.0, 0.1, 0.01)), 1000, 20.0, 7
-# The most weight that single precision is to hold.
+# The largest weight that single precision should hold.
 MOST = 1e30
 
 
-class Whole(Rounds):
-    """The whole problem, by ascent on its dual with all kernel values in memory. C may be None."""
+class WholeProblem(Rounds):
+    """Ascent on the dual of the whole problem. C may be 0, which chooses it by held-out rows."""
 
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, population = self.settings, self.population
         rows, codes = self._rows(np.arange(population.n))
         shares = population.each(codes)
-        if not hasattr(self, "order"):  # by chance, those without weight last: the first rows choose C, half by half
+        if not hasattr(self, "order"):  # random, rows without weight last: the first rows are the halves that choose C
             self.order = rng.permutation(population.n)
             self.order = self.order[np.argsort(shares[self.order] == 0.0, kind="stable")]
         rows, codes, shares = rows[self.order], codes[self.order], shares[self.order]
         n_iter, gap, objective = 0, math.inf, math.inf
-        gram = self.similarity.values(rows, rows)
+        gram = self.kernel.values(rows, rows)
         if not self.C:
             self.C = HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
         if not hasattr(self, "dual"):
-            self.dual = Dual(codes, self.C * shares, settings)
+            self.dual = DualAscent(codes, self.C * shares, settings)
         while n_iter < settings.max_iter and gap > settings.tol:
             n_iter += 1
             objective, gap = self.dual.ascend(gram, settings.tol)
-            if progress(objective, gap) or time.perf_counter() > settings.deadline:
+            if progress(objective, gap):
                 break
         coefs = np.empty((population.n, self.n_outputs), np.float32)
         coefs[self.order] = self.dual.coefs()[-self.n_outputs :].T
@@ -53,7 +52,7 @@ class Whole(Rounds):
 
 
 class HeldOut:
-    """What the first rows cost, each half as predicted from the other, which is solved when it is asked for."""
+    """Compare values of C by the cost of two halves of rows, each predicted by the solution for the other."""
 
     def __init__(self, gram: Singles, codes: Ints, shares: Floats, settings: Settings) -> None:
         self.gram, self.codes, self.shares, self.settings = gram, codes, shares, settings
@@ -61,22 +60,22 @@ class HeldOut:
         n = min(self.n // 2, HALF)
         self.halves = slice(0, n), slice(n, 2 * n)
         self.grams = [np.ascontiguousarray(gram[half, half]) for half in self.halves]
-        self.duals: dict[tuple[float, int], Dual] = {}
+        self.duals: dict[tuple[float, int], DualAscent] = {}
 
     def choice(self) -> float:
-        """The C for each row that these rows speak for: that of `SVC`, if not clearly for another."""
+        """Choose C a row: the C of `SVC`, unless the halves clearly favour another."""
         best = CHOICES[0][0]
         for choices in CHOICES:
             for c in choices[1:]:
-                if not self.is_better(c, best):
+                if not self._is_better(c, best):
                     break
                 best = c
             if best != choices[0]:
                 break
         return best
 
-    def is_better(self, c: float, best: float) -> bool:
-        """Whether c is clearly better; a first half that speaks against it ends the question."""
+    def _is_better(self, c: float, best: float) -> bool:
+        """Whether c is better by more than a standard error; the second half is not asked if the first is not."""
         won = np.empty(0)
         for k in range(2):
             shares = self.shares[self.halves[1 - k]]
@@ -86,92 +85,76 @@ class HeldOut:
         return bool(won.sum() > math.sqrt(float(won @ won)))
 
     def _costs(self, c: float, near: float, k: int) -> Floats:
-        """What the rows of the other half cost."""
         half, other = self.halves[k], self.halves[1 - k]
-        scores = self.dual(c, near, k).coefs() @ self.gram[half, other]
+        scores = self._solved(c, near, k).coefs() @ self.gram[half, other]
         return np.asarray(self.settings.cost[self.codes[other], scores.argmax(axis=0)])
 
-    def dual(self, c: float, near: float, k: int) -> Dual:
-        """The solution for a half, from that for another C."""
+    def _solved(self, c: float, near: float, k: int) -> DualAscent:
+        """Solve for half k, started from the solution for C = near where there is one."""
         if (c, k) not in self.duals:
             settings, half = self.settings, self.halves[k]
             if (near, k) in self.duals:
                 dual = self.duals[near, k].scaled(c / near)
             else:
-                dual = Dual(self.codes[half], c * self.n * self.shares[half], settings)
+                dual = DualAscent(self.codes[half], c * self.n * self.shares[half], settings)
             for _ in range(ROUNDS_ROUGH):
-                _, gap = dual.ascend(self.grams[k], ROUGH * settings.tol)
-                if gap <= ROUGH * settings.tol or time.perf_counter() > settings.deadline:
+                if dual.ascend(self.grams[k], ROUGH * settings.tol)[1] <= ROUGH * settings.tol:
                     break
             self.duals[c, k] = dual
         return self.duals[c, k]
 
 
-class Dual:
-    """Weights of each row's labels, and the scores that belong to them; both of shape (n_classes, n).
+class DualAscent:
+    """Weights of each row's labels, and the scores they give; both of shape (n_classes, n).
 
-    One function for two classes is as two, of opposite sign and with half the kernel.
+    Two classes have two functions of opposite sign, with half the kernel.
     """
 
     def __init__(self, codes: Ints, most: NDArray[Any], settings: Settings) -> None:
         self.codes, self.settings = codes, settings
         self.own = codes, np.arange(len(codes))
         self.costs = np.ascontiguousarray(settings.cost[codes].T, np.float32)
-        self.is_rescaled = settings.rescaling == "slack"
         self.share = np.float32(0.5 if len(self.costs) == 2 else 1.0)
         self.scores, self.weights = np.zeros_like(self.costs), np.zeros_like(self.costs)
         self._resize(most)
 
     def _resize(self, most: NDArray[Any]) -> None:
-        """Let the weights of a row sum up to another number, no less than before."""
+        """Give the true label the rest of a larger sum of weights."""
         self.weights[self.own] = 0.0
         self.most = np.minimum(most, MOST).astype(np.float32)
         self.weights[self.own] = np.maximum(0.0, self.most - self.weights.sum(axis=0))
 
     def ascend(self, gram: Singles, tol: float) -> tuple[float, float]:
-        """Some steps; the objective and how far above the optimum it can be."""
+        """Take some steps; returns the objective and the duality gap."""
         total = float(self.most.sum(dtype=np.float64))
-        n_steps = max(STEPS, len(self.codes))
-        kernels.ascend(
-            gram,
-            self.share,
-            self.codes,
-            self.costs,
-            self.is_rescaled,
-            self.most,
-            n_steps,
-            0.95 * tol * total,
-            self.weights,
-            self.scores,
-        )
+        dual = ascent.Dual(gram, self.share, self.most, self.weights, self.costs + self.scores)
+        ascent.ascend(dual, max(STEPS, len(self.codes)), 0.95 * tol * total)
         self.scores = self.share * (self.coefs() @ gram)
-        behind = self.scores - self.scores[self.own]
-        losses = self.costs * (1.0 + behind) if self.is_rescaled else self.costs + behind
+        losses = self.costs + (self.scores - self.scores[self.own])
         loss = float(self.most @ losses.max(axis=0).astype(np.float64))
-        square = self.square()
+        square = self._square()
         objective = (loss + 0.5 * square) / total
-        return objective, max(0.0, objective - (self.gained() - 0.5 * square) / total)
+        return objective, max(0.0, objective - (self._gained() - 0.5 * square) / total)
 
-    def scaled(self, ratio: float) -> Dual:
-        """For weights that sum up to so many times as much: the best multiple of these."""
-        square = self.square()
-        factor = min(ratio, self.gained() / square) if square > 0.0 else 0.0
-        other = Dual(self.codes, self.most, self.settings)
+    def scaled(self, ratio: float) -> DualAscent:
+        """Start for a C larger by `ratio`: the best multiple of these weights."""
+        square = self._square()
+        factor = min(ratio, self._gained() / square) if square > 0.0 else 0.0
+        other = DualAscent(self.codes, self.most, self.settings)
         other.weights, other.scores = np.float32(factor) * self.weights, np.float32(factor) * self.scores
         other._resize(ratio * self.most)
         return other
 
-    def gained(self) -> float:
-        """The sum of the labels' weighted costs."""
+    def _gained(self) -> float:
         return float(np.vdot(self.weights.astype(np.float64), self.costs))
 
-    def square(self) -> float:
+    def _square(self) -> float:
         """|f|^2."""
         return max(0.0, float(np.vdot(self.coefs().astype(np.float64), self.scores)))
 
     def coefs(self) -> Singles:
-        """The coefficients of each row's features, shape (n_classes, n)."""
-        coefs = -self.weights * (self.costs if self.is_rescaled else np.float32(1.0))
+        """Coefficients of the rows' features, shape (n_classes, n)."""
+        coefs = -self.weights
         coefs[self.own] = 0.0
         coefs[self.own] = -coefs.sum(axis=0)
         return coefs

@@ -1,0 +1,319 @@
+# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
+# mypy: disable-error-code="attr-defined,call-arg,no-untyped-call,untyped-decorator"
+
+"""Ascent on the dual of the whole problem, with all kernel values in memory.
+
+Each row has a weight for each label. A step moves weight from one label to another at two rows: the row with the
+largest gain of its own, and the row with the largest gain given the first (second-order working set selection, Fan,
+Chen and Lin, 2005, for machines without offset, Steinwart, Hush and Scovel, 2011).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.core.jit import allocating, fused, kernel, reduction
+
+# Unsigned indices spare numba's handling of negative ones.
+u = np.uint64
+# Steps between two computations of the duality gap.
+LOOK = 8
+# Least curvature beside another row, as a share of the row's own: less is rounding.
+LEAST = np.float32(1e-6)
+TINY, LARGE = np.float32(1e-30), np.float32(1e30)
+ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(2.0)
+# Rows with this share of the best gain take a step of their own, at most MORE rows a class.
+NEAR, MORE = np.float32(0.05), 4
+# `largest` searches this many interleaved parts at once, because compilers do not vectorise an argmax.
+LANES = 128
+
+
+class Dual(NamedTuple):
+    """The dual problem and where it stands.
+
+    Parameters
+    ----------
+    gram, share
+        The kernel values of all pairs of rows, and their factor.
+    most
+        The sum of the weights of each row.
+    weights, losses
+        Of each label and row, shape (n_classes, n). A loss is the label's cost plus its score; losses of a row are
+        known up to a constant.
+    """
+
+    gram: Any
+    share: Any
+    most: Any
+    weights: Any
+    losses: Any
+
+
+class Rows(NamedTuple):
+    """What a step needs to know about each row.
+
+    Parameters
+    ----------
+    high, up, back
+        The largest loss, its label, and that label's weight.
+    low, down, room
+        The smallest loss among labels with weight, its label, and that label's weight.
+    squares, shared
+        The curvature along the row's step, and that of its product with the first row's step.
+    gains, beside
+        What a step gains alone, and beside the first row's.
+    lanes
+        Scratch of `largest`.
+    """
+
+    high: Any
+    up: Any
+    back: Any
+    low: Any
+    down: Any
+    room: Any
+    squares: Any
+    shared: Any
+    gains: Any
+    beside: Any
+    lanes: Any
+
+
+class Line(NamedTuple):
+    """A row's gain along its step, slope * t - square * t^2 / 2, for t between `least` and `most`."""
+
+    slope: Any
+    square: Any
+    least: Any
+    most: Any
+
+
+@allocating
+def ascend(dual, n_steps, tol):
+    """Take at most `n_steps` steps, or until the duality gap is at most `tol`; returns the number of steps."""
+    gram, share, most, weights, losses = dual
+    n = weights.shape[1]
+    padded = n + -n % LANES
+    rows = Rows(
+        np.empty(n, np.float32),
+        np.empty(n, np.int32),
+        np.empty(n, np.float32),
+        np.empty(n, np.float32),
+        np.empty(n, np.int32),
+        np.empty(n, np.float32),
+        np.empty(n, np.float32),
+        np.empty(n, np.float32),
+        np.zeros(padded, np.float32),
+        np.zeros(padded, np.float32),
+        np.empty(LANES, np.float32),
+    )
+    for i in range(n):
+        rows.squares[i] = max(TWO * share * gram[i, i], TINY)
+    for step in range(n_steps):
+        highest(losses, weights, rows.high, rows.up, rows.back)
+        lowest(losses, weights, rows)
+        if step % LOOK == 0 and gap_of(losses, weights, rows.high, most) <= tol:
+            return step
+        gain_alone(rows.high, rows.low, rows.room, rows.squares, rows.gains)
+        i = largest(rows.gains, rows.lanes)
+        if rows.gains[i] <= ZERO:
+            return step
+        step_others(dual, rows, i, step_pair(dual, rows, i))
+    return n_steps
+
+
+@kernel
+def step_pair(dual, rows, i):
+    """Take a step at row i and at the best row beside it; returns that row, or any other where none gains."""
+    gram, share = dual.gram, dual.share
+    together(gram[i], share, i, rows.up, rows.down, rows.shared)
+    slope, square, room = rows.high[i] - rows.low[i], rows.squares[i], rows.room[i]
+    alone = min(slope / square, room)
+    gain_beside(rows, alone, ONE / square if alone < room else ZERO)
+    rows.beside[i] = ZERO
+    j = largest(rows.beside, rows.lanes)
+    if rows.beside[j] > ZERO:
+        first = Line(slope, square, -rows.back[i], room)
+        second = Line(rows.high[j] - rows.low[j], rows.squares[j], -rows.back[j], rows.room[j])
+        of_i, of_j = best_steps(first, second, rows.shared[j])
+        move(dual, i, rows.up[i], rows.down[i], of_i)
+        move(dual, j, rows.up[j], rows.down[j], of_j)
+    else:
+        move(dual, i, rows.up[i], rows.down[i], alone)
+    return j
+
+
+@kernel
+def step_others(dual, rows, i, j):
+    """Take a step at each of some other rows whose gain is near that of row i."""
+    n = rows.high.size
+    least, k, left = NEAR * rows.gains[i], i, MORE * len(dual.losses)
+    for _ in range(n - 1):
+        k = k + 1 if k + 1 < n else 0
+        if rows.gains[k] > least and k != j:
+            step_alone(dual, rows.squares[k], k)
+            left -= 1
+            if left == 0:
+                break
+
+
+@reduction
+def highest(losses, weights, high, up, back):
+    """Find the label with the largest loss of each row, that loss, and the label's weight."""
+    high[:] = -LARGE
+    up[:] = 0
+    for c in range(len(losses)):
+        loss, label = losses[u(c)], np.int32(c)
+        for i in range(high.size):
+            up[u(i)] = label if loss[u(i)] > high[u(i)] else up[u(i)]
+            high[u(i)] = loss[u(i)] if loss[u(i)] > high[u(i)] else high[u(i)]
+    for c in range(len(losses)):
+        weight, label = weights[u(c)], np.int32(c)
+        for i in range(high.size):
+            back[u(i)] = weight[u(i)] if up[u(i)] == label else back[u(i)]
+
+
+@reduction
+def lowest(losses, weights, rows):
+    """Find the label with the smallest loss among those with weight; the highest label where there is no other."""
+    high, up, low, down, room = rows.high, rows.up, rows.low, rows.down, rows.room
+    for i in range(low.size):
+        low[u(i)], down[u(i)], room[u(i)] = high[u(i)], up[u(i)], ZERO
+    for c in range(len(losses)):
+        loss, weight, label = losses[u(c)], weights[u(c)], np.int32(c)
+        for i in range(low.size):
+            at, least = loss[u(i)] if weight[u(i)] > ZERO else LARGE, low[u(i)]
+            down[u(i)] = label if at < least else down[u(i)]
+            room[u(i)] = weight[u(i)] if at < least else room[u(i)]
+            low[u(i)] = at if at < least else least
+
+
+@kernel
+def gap_of(losses, weights, high, most):
+    """Compute the duality gap: the largest losses less the weighted ones."""
+    gap = 0.0
+    for i in range(high.size):
+        gap += np.float64(most[u(i)]) * high[u(i)]
+    for c in range(len(losses)):
+        loss, weight = losses[u(c)], weights[u(c)]
+        for i in range(high.size):
+            gap -= np.float64(weight[u(i)]) * loss[u(i)]
+    return gap
+
+
+@reduction
+def together(values, share, i, up, down, shared):
+    """Compute the curvature that each row's step shares with the step of row i; `values` is row i of the kernel."""
+    a, b = up[i], down[i]
+    for k in range(shared.size):
+        to, off = up[u(k)], down[u(k)]
+        same = (ONE if to == a else ZERO) + (ONE if off == b else ZERO)
+        opposed = (ONE if to == b else ZERO) + (ONE if off == a else ZERO)
+        shared[u(k)] = (same - opposed) * share * values[u(k)]
+
+
+@reduction
+def gain_alone(high, low, room, squares, gains):
+    """Compute what the best step of each row gains."""
+    for i in range(high.size):
+        slope, square = high[u(i)] - low[u(i)], squares[u(i)]
+        step = slope / square
+        step = step if step < room[u(i)] else room[u(i)]
+        gains[u(i)] = step * (slope - HALF * step * square)
+
+
+@reduction
+def gain_beside(rows, alone, inverse):
+    """Compute what the best step of each row gains after the first row's step `alone`.
+
+    `inverse` is the reciprocal curvature of the first row where its step can follow, and 0 where it is at its bound.
+    """
+    high, low, room, back, squares, shared = rows.high, rows.low, rows.room, rows.back, rows.squares, rows.shared
+    for i in range(high.size):
+        slope = high[u(i)] - low[u(i)] - alone * shared[u(i)]
+        square = squares[u(i)] - shared[u(i)] * (shared[u(i)] * inverse)
+        least = LEAST * squares[u(i)]
+        square = square if square > least else least
+        step = slope / square
+        step = step if step > -back[u(i)] else -back[u(i)]
+        step = step if step < room[u(i)] else room[u(i)]
+        rows.beside[u(i)] = step * (slope - HALF * step * square)
+
+
+@reduction
+def largest(values, lanes):
+    """Find the index of the largest of a multiple of LANES values."""
+    for k in range(LANES):
+        lanes[u(k)] = values[u(k)]
+    for first in range(LANES, values.size, LANES):
+        part = values[first : first + LANES]
+        for k in range(LANES):
+            lanes[u(k)] = part[u(k)] if part[u(k)] > lanes[u(k)] else lanes[u(k)]
+    place = 0
+    for k in range(1, LANES):
+        if lanes[k] > lanes[place]:
+            place = k
+    top = lanes[place]
+    while values[place] < top:
+        place += LANES
+    return place
+
+
+@kernel
+def best_steps(a, b, shared):
+    """Find the two steps, each within its bounds, that gain most together; a and b are `Line`s."""
+    determinant = np.float64(a.square) * b.square - np.float64(shared) * shared
+    if determinant > LEAST * a.square * b.square:
+        s = (np.float64(a.slope) * b.square - np.float64(b.slope) * shared) / determinant
+        t = (np.float64(b.slope) * a.square - np.float64(a.slope) * shared) / determinant
+        if a.least <= s <= a.most and b.least <= t <= b.most:
+            return s, t
+    best_s, best_t, best = 0.0, 0.0, 0.0
+    for edge in range(4):
+        if edge < 2:
+            s = np.float64(a.least if edge == 0 else a.most)
+            t = min(max((b.slope - shared * s) / b.square, b.least), b.most)
+        else:
+            t = np.float64(b.least if edge == 2 else b.most)
+            s = min(max((a.slope - shared * t) / a.square, a.least), a.most)
+        gain = s * (a.slope - 0.5 * s * a.square - t * shared) + t * (b.slope - 0.5 * t * b.square)
+        if gain > best:
+            best_s, best_t, best = s, t, gain
+    return best_s, best_t
+
+
+@kernel
+def step_alone(dual, square, i):
+    """Take the best step of row i with the current losses."""
+    weights, losses = dual.weights, dual.losses
+    up, down, high, low = 0, 0, -LARGE, LARGE
+    for c in range(len(losses)):
+        loss = losses[c, i]
+        if loss > high:
+            up, high = c, loss
+        if weights[c, i] > ZERO and loss < low:
+            down, low = c, loss
+    if high > low:
+        move(dual, i, up, down, min((high - low) / square, weights[down, i]))
+
+
+@kernel
+def move(dual, i, up, down, step):
+    """Move weight of row i from label `down` to label `up`, and the losses of all rows with it."""
+    weights, losses, values = dual.weights, dual.losses, dual.gram[i]
+    step = np.float32(step)
+    weights[down, i] = max(weights[down, i] - step, ZERO)
+    weights[up, i] = max(weights[up, i] + step, ZERO)
+    if up != down:
+        add_scaled(losses[up], values, -step * dual.share)
+        add_scaled(losses[down], values, step * dual.share)
+
+
+@fused
+def add_scaled(total, values, a):
+    """Add a * values to total."""
+    if a != 0.0:
+        for i in range(values.size):
+            total[u(i)] += a * values[u(i)]

@@ -1,0 +1,95 @@
+"""Trees that add to the scores of classes, as plain arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.models.arrays import Model
+
+
+@dataclass(slots=True)
+class Trees(Model):
+    """Trees that each add to the score of a class; the class with the largest score wins.
+
+    A row goes from a tree's root to a leaf: left where its value in the node's column is at most the threshold, right
+    where it is larger, and where it is missing as the node says.
+
+    Parameters
+    ----------
+    classes
+        The labels.
+    n_columns
+        The columns of a row.
+    start
+        What scores begin with, shape (n_classes,).
+    roots, outputs
+        The first node of each tree, and the number of the class it adds to, shape (n_trees,).
+    feature, left, right, missing, threshold, value
+        Of each node, shape (n_nodes,): the column looked at, the nodes that follow (left is -1 at a leaf), the
+        threshold, and what a leaf adds.
+
+    Examples
+    --------
+    >>> stump = Trees(
+    ...     ["low", "high"], 1, np.zeros(2), np.array([0]), np.array([1]), feature=np.array([0, 0, 0]),
+    ...     left=np.array([1, -1, -1]), right=np.array([2, -1, -1]), missing=np.array([1, -1, -1]),
+    ...     threshold=np.array([3.0, 0.0, 0.0]), value=np.array([0.0, -1.0, 1.0]),
+    ... )
+    >>> stump.predict(np.array([[1.0], [5.0], [np.nan]]))
+    ['low', 'high', 'low']
+    """
+
+    classes: list[Any]
+    n_columns: int
+    start: NDArray[np.float64]
+    roots: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    value: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        n, (n_trees,) = len(self.left), self.roots.shape
+        nodes = (self.feature, self.left, self.right, self.missing, self.threshold, self.value)
+        if any(array.shape != (n,) for array in nodes) or self.outputs.shape != (n_trees,):
+            raise ValueError("nodes, or trees, are described by arrays of several lengths")
+        inner = np.flatnonzero(self.left >= 0)
+        left, right, missing = (array[inner] for array in (self.left, self.right, self.missing))
+        if not ((left > inner) & (right > inner) & (left < n) & (right < n)).all():
+            raise ValueError("the nodes of a tree must follow one another")
+        if not ((missing == left) | (missing == right)).all():
+            raise ValueError("where a value is missing a row goes on to one of the two nodes that follow")
+        named = ((self.roots, n), (self.outputs, len(self.classes)), (self.feature[inner], self.n_columns))
+        if not all(((array >= 0) & (array < n_most)).all() for array, n_most in named):
+            raise ValueError("trees name nodes, classes or columns that are not there")
+        if len(met := np.concatenate([self.roots, left, right])) > len(np.unique(met)):
+            raise ValueError("there must be one way to each node")
+        if self.start.shape != (len(self.classes),) or np.isnan(self.threshold).any():
+            raise ValueError("scores must begin with a number for each class, and no threshold may be NaN")
+        if not (np.isfinite(self.start).all() and np.isfinite(self.value).all()):
+            raise ValueError("scores must be finite")
+
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
+        scores, rows = np.tile(self.start, (len(X), 1)), np.arange(len(X))
+        for root, output in zip(self.roots, self.outputs, strict=True):
+            at = np.full(len(X), root)
+            while (inner := self.left[at] >= 0).any():
+                values = X[rows, self.feature[at]]
+                follow = np.where(values <= self.threshold[at], self.left[at], self.right[at])
+                at = np.where(inner, np.where(np.isnan(values), self.missing[at], follow), at)
+            scores[:, output] += self.value[at]
+        return scores
