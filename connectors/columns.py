@@ -22,7 +22,7 @@ from connectors.held import Coded, Texts
 from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
-from connectors.spelling import warn_of_sentinels
+from connectors.sentinels import warn_of_sentinels
 from connectors.times import Times
 
 _WORD = "none"  # names a class as often as not
@@ -102,12 +102,10 @@ class Events:
 
     Parameters
     ----------
-    features
+    features, labels, keys, times
         As in `Batch`.
-    labels, keys, times
-        One per event; keys and times where the stream has them.
     bad
-        Rows that must be set aside, with the reasons.
+        Rejected rows, with reasons.
     """
 
     features: Features
@@ -130,18 +128,16 @@ def _unnamed(name: str) -> str:
 
 
 class TextColumns:
-    """Makes columns of rows of text cells, deciding what each feature column is where nobody said.
+    """Convert rows of text cells to columns, and decide the type of each feature column that has none declared.
 
-    A text among the numbers of a column is malformed, and its event set aside. Where nobody said that these are numbers
-    and more than one in ten are texts, some ten of them more than that, the column is mixed from there on: it holds
-    numbers and texts, as a name in JSON lines may. This depends on the events alone, not on how they come in batches.
+    A text in a column of numbers is malformed, and its event rejected. In a column without a declared type, more than
+    one text in ten (and some ten more) make the column mixed: it holds numbers and texts from there on. This does not
+    depend on batches.
 
     Parameters
     ----------
-    names
-        All columns, in the order of the cells.
-    roles
-        What each column is for.
+    names, roles
+        All columns in the order of the cells, and their roles.
     allowed
         For nominal columns, the only values (ARFF); none of them is missing.
     unnamed
@@ -172,7 +168,7 @@ class TextColumns:
         self.numbers = NumberColumns(roles, are_typed)
         self._labels = Labels(self._missing(roles.label), self.numbers.notices)
         self.strays: dict[str, int] = {}
-        """How close a column of numbers is to being mixed: each text counts for nine numbers."""
+        """Texts in columns of numbers; each counts for nine numbers."""
 
     @property
     def categories(self) -> list[str]:

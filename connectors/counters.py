@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.notices import Notice, Notices
-from connectors.times import form_of_date, unit_of
+from connectors.time_texts import form_of_date
+from connectors.times import unit_of
 
 _FEWEST, _FEWEST_WITH_TIES = 50, 500
 _MOST_STEP = 0.1

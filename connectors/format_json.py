@@ -28,8 +28,9 @@ from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TypedValues, line_records
 from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
+from connectors.sentinels import warn_of_sentinels
 from connectors.sinks import JsonLines, open_lines
-from connectors.spelling import LONGEST, warn_of_sentinels
+from connectors.spelling import LONGEST
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})

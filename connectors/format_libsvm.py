@@ -19,7 +19,7 @@ from connectors.formats import Records, TypedValues, line_records
 from connectors.notices import Notice, Notices
 from connectors.number_columns import number_of
 from connectors.options import MISSING, Options
-from connectors.spelling import sentinels
+from connectors.sentinels import sentinels
 
 _FEWEST = 50
 

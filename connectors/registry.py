@@ -135,7 +135,7 @@ _table = [
         labelled=True,
     ),
     Connector("arff", "format_arff:open_arff", suffixes=(".arff",), labelled=True),
-    Connector("parquet", "parquet:ParquetSource", "parquet:ParquetSink", suffixes=(".parquet", ".pq")),
+    Connector("parquet", "parquet:ParquetSource", "parquet_sink:ParquetSink", suffixes=(".parquet", ".pq")),
     Connector(
         "synthetic",
         "synthetic.source:open_synthetic",

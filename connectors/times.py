@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.arrow_cells import FURTHEST_MS
-from connectors.cells import Bad, is_missing, shown
+from connectors.cells import Bad, shown
 from connectors.errors import ConnectorError
 from connectors.options import MISSING_NUMBERS, TIME_UNITS
 from connectors.time_formats import options_of
+from connectors.time_texts import (
+    dashed,
+    form_of_date,
+    is_missing_time,
+    moment_of,
+    number_of,
+    numbers_of,
+    time_features,
+    time_row,
+)
 
 EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
-"""A number of seconds since 1970 is taken for one between these, which are in March 1973 and January 2038; in a smaller
-unit, for one between as many more."""
+"""Range of plausible times in seconds since 1970, from March 1973 to January 2038; other units scale it."""
 
-# Numbers that tell no unit count from an origin of their own. Such a count grows at most so many times at once.
+# Largest factor by which a count from another origin may grow at once.
 _GROWTH = 100
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-_DAY_MS = 86_400_000
-_THURSDAY = 3  # the day 1970 began with, where Monday is 0
-_EXACT = 1 << 53  # up to here floats hold all whole numbers
 _WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-_DIGITS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # dates that look like numbers
-_RFC_2822 = re.compile(
-    r"(?:[A-Za-z]{3}, ?)?\d{1,2} [A-Za-z]{3} \d{4} \d\d:\d\d(?::\d\d)? (?:[+-]\d{4}|UT|UTC|GMT|Z|[ECMP][SD]T)"
-)
-_NAMED_UTC = re.compile(r" ?(?:UTC|GMT|Z)$")
-_SPACED_OFFSET = re.compile(r" (?=[+-]\d\d:?\d\d$)")
 
 logger = logging.getLogger("connectors")
 
 
 def unit_of(number: float) -> str | None:
-    """The unit in which a number since 1970 is a time of our days; None where it is in none.
+    """Return the unit in which a number since 1970 is a plausible time, or None.
 
     Examples
     --------
@@ -54,24 +51,23 @@ def unit_of(number: float) -> str | None:
 
 
 class Times:
-    """Reads the times of a stream as milliseconds since 1970, UTC where they name no zone.
+    """Read the times of a stream as milliseconds since 1970, in UTC where they have no time zone.
 
-    Times are numbers, ISO 8601, or RFC 2822. The unit of numbers is decided once for each column: by the first number
-    that is not 0. One that is a time between 1973 and 2038 in seconds, milliseconds, microseconds or nanoseconds has
-    that unit; any other counts milliseconds from an origin of its own. A number that is of another unit by the same
-    rule is refused.
+    Times are numbers, ISO 8601, or RFC 2822. The first nonzero number of a column decides its unit: seconds,
+    milliseconds, microseconds or nanoseconds, where this makes it a time between 1973 and 2038; otherwise it counts
+    milliseconds from another origin. Later numbers of another unit are refused.
 
     Parameters
     ----------
     unit
-        The unit of all numbers: s, ms, us or ns. None: it is decided.
+        The unit of all numbers: s, ms, us or ns. None to decide it.
     form
-        The format of all times, as `datetime.strptime` has it. None: they are as above.
+        The format of all times for `datetime.strptime`. None for those above.
 
     Attributes
     ----------
     guesses : dict
-        By column, the unit decided; the largest number so far where they tell none.
+        By column, the unit decided, or the largest number so far where there is none.
 
     Examples
     --------
@@ -102,7 +98,7 @@ class Times:
         """
         if self.unit or self.form or name in self.guesses:
             return
-        numbers = [number for value in values if (number := _number(value))]
+        numbers = [number for value in values if (number := number_of(value))]
         if not numbers:
             return
         if fault := _date_in_digits(name, numbers[0]):
@@ -123,17 +119,11 @@ class Times:
         )
 
     def of(self, name: str, value: Any) -> int:
-        """One time.
-
-        Raises
-        ------
-        ValueError
-            If it is none: the message says why.
-        """
+        """Read one time; raise ValueError with the reason where it is none."""
         try:
-            number = None if self.form else _number(value)  # before ISO 8601, which takes some for dates
+            number = None if self.form else number_of(value)  # before ISO 8601, which takes some for dates
             if number is None:
-                return _moment(str(value).strip(), self.form)
+                return moment_of(str(value).strip(), self.form)
             unit = self.unit or self._unit(name, number)
             found = scaled(number, unit)
         except (_RefusedError, ConnectorError) as error:
@@ -150,9 +140,9 @@ class Times:
         if isinstance(values, np.ndarray):
             numbers = values
         elif not self.form:
-            if (moments := _dashed(values)) is not None:
+            if (moments := dashed(values)) is not None:
                 return moments
-            numbers = _numbers(values)
+            numbers = numbers_of(values)
         if numbers is not None and (found := self._at_once(name, numbers)) is not None:
             return found
         times = np.zeros(len(values), np.int64)
@@ -167,7 +157,7 @@ class Times:
         self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING_NUMBERS
     ) -> dict[str, NDArray[np.float64]]:
         """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
-        there = np.flatnonzero([not _is_missing(value, missing) for value in values])
+        there = np.flatnonzero([not is_missing_time(value, missing) for value in values])
         found: Bad = {}
         whole = len(there) == len(values)
         times = np.zeros(len(values), np.int64)
@@ -186,7 +176,7 @@ class Times:
         ValueError
             If it is not a time.
         """
-        return {} if _is_missing(value, missing) else time_row(name, self.of(name, value))
+        return {} if is_missing_time(value, missing) else time_row(name, self.of(name, value))
 
     # Units of numbers --------------------------------------------------------------------------------------------
 
@@ -322,12 +312,6 @@ def scaled(number: float, unit: str) -> int:
     return (number + size // 2) // size if isinstance(number, int) else math.floor(number / size + 0.5)
 
 
-def milliseconds_of(moment: datetime) -> int:
-    """A datetime as milliseconds since 1970, UTC where it has no zone."""
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return ((moment - _EPOCH) // _MICROSECOND + 500) // 1000
-
-
 def seconds_of(time: Any) -> float:
     """A number of seconds, or a datetime as seconds since 1970, UTC where it has no zone.
 
@@ -366,150 +350,16 @@ def is_spelled_out(text: str) -> bool:
     >>> is_spelled_out("2024-05-31"), is_spelled_out("31 May 2024 12:00 GMT"), is_spelled_out("20240531")
     (True, True, False)
     """
-    if _number(text) is not None:
+    if number_of(text) is not None:
         return False
     try:
-        _moment(text.strip(), None)
+        moment_of(text.strip(), None)
     except (ValueError, OverflowError):
         return False
     return True
 
 
-# Features --------------------------------------------------------------------------------------------------------
-
-
-def circles_of(time: int) -> Sequence[float]:
-    """Milliseconds since 1970 as features: the hour of the day and the day of the week (UTC), as sine and cosine.
-
-    On a circle, midnight is as near to eleven in the evening as to one in the morning. The time itself is no feature:
-    it never comes again.
-
-    Examples
-    --------
-    >>> [round(value, 3) for value in circles_of(4 * 86_400_000 + 6 * 3_600_000)]  # a Monday
-    [1.0, 0.0, 0.0, 1.0]
-    """
-    days, rest = divmod(time, _DAY_MS)
-    hour, weekday = 2.0 * math.pi * rest / _DAY_MS, 2.0 * math.pi * ((days + _THURSDAY) % 7) / 7.0
-    return math.sin(hour), math.cos(hour), math.sin(weekday), math.cos(weekday)
-
-
-def time_row(name: str, time: int) -> dict[str, float]:
-    """The features that `circles_of` makes of milliseconds since 1970, by name."""
-    return dict(zip(time_names(name), circles_of(time), strict=True))
-
-
-def time_names(name: str) -> list[str]:
-    """How the features of a time are named."""
-    return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
-
-
-def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
-    """What `time_row` makes of each of many milliseconds since 1970, as columns; NaN where there is none."""
-    days, rest = np.divmod(times, _DAY_MS)
-    hours = (2.0 * math.pi * rest / _DAY_MS).tolist()
-    week = [2.0 * math.pi * day / 7.0 for day in range(7)]
-    weekdays = (days + _THURSDAY) % 7
-    n = len(times)
-    # By math, as for single times: what numpy computes differs in the last bit.
-    columns = [np.fromiter(map(wave, hours), np.float64, n) for wave in (math.sin, math.cos)]
-    columns += [np.array([wave(day) for day in week])[weekdays] for wave in (math.sin, math.cos)]
-    return dict(zip(time_names(name), (np.where(there, column, np.nan) for column in columns), strict=True))
-
-
-# Spellings -------------------------------------------------------------------------------------------------------
-
-
-def _is_missing(value: Any, missing: frozenset[str]) -> bool:
-    return value is None or value != value or (isinstance(value, str) and is_missing(value, missing))
-
-
-def _number(value: Any) -> int | float | None:
-    """A number that is given or spelled, None where it is none."""
-    if type(value) in (int, float):
-        return value if math.isfinite(value) else None
-    if not isinstance(value, str) or "_" in value:
-        return None
-    if value[4:5] == "-" and value[7:8] == "-":  # mostly a date
-        return None
-    with contextlib.suppress(ValueError):
-        return int(value)
-    with contextlib.suppress(ValueError):
-        return number if math.isfinite(number := float(value)) else None
-    return None
-
-
-def _numbers(values: Sequence[Any]) -> NDArray[Any] | None:
-    """Numbers given or spelled, exactly; None where one is none."""
-    kinds = set(map(type, values))
-    if kinds == {str}:
-        if "_" in "".join(values):
-            return None
-        with contextlib.suppress(ValueError):
-            return _whole(list(map(int, values)))
-        with contextlib.suppress(ValueError):
-            return _fractions(np.fromiter(map(float, values), np.float64, len(values)))
-    elif kinds == {int}:
-        return _whole(values)
-    elif kinds == {int, float} or kinds == {float}:
-        with contextlib.suppress(OverflowError):
-            return _fractions(np.array(values, np.float64))
-    return None
-
-
-def _whole(values: Sequence[int]) -> NDArray[np.int64] | None:
-    with contextlib.suppress(OverflowError):
-        return np.array(values, np.int64)
-    return None
-
-
-def _fractions(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Those, unless some may be whole numbers that a float cannot hold, or are not finite."""
-    return values if bool((np.abs(values) < _EXACT).all()) else None
-
-
-def _dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:
-    """Milliseconds since 1970 of texts that are all ISO 8601 with dashes and of one zone; None where they are not."""
-    if not values or type(values[0]) is not str or values[0][4:5] != "-":
-        return None
-    try:
-        # With a dash there, none is a number that ISO 8601 takes for a date.
-        moments = [datetime.fromisoformat(text) for text in values if text[4:5] == "-"]
-    except (TypeError, ValueError):
-        return None
-    zones = {moment.tzinfo for moment in moments}
-    if len(moments) < len(values) or not zones <= {None, UTC}:
-        return None
-    if UTC in zones:
-        moments = [moment.replace(tzinfo=None) for moment in moments]
-    return (np.array(moments, "datetime64[us]").astype(np.int64) + 500) // 1000
-
-
-def _moment(text: str, form: str | None) -> int:
-    """Milliseconds since 1970 of a time spelled out."""
-    if form:
-        return milliseconds_of(datetime.strptime(text, form))
-    try:
-        return milliseconds_of(datetime.fromisoformat(text))
-    except ValueError:
-        if _RFC_2822.fullmatch(text):
-            from email.utils import parsedate_to_datetime  # seldom met, and long to import
-
-            return milliseconds_of(parsedate_to_datetime(text))
-        return milliseconds_of(datetime.fromisoformat(_SPACED_OFFSET.sub("", _NAMED_UTC.sub("", text))))
-
-
-def form_of_date(number: float) -> str | None:
-    """The format of a number that may be a date without marks between its parts; None where it is none."""
-    text = str(number).removesuffix(".0")
-    form = _DIGITS.get(len(text)) if text[:2] in ("19", "20") and text.isdigit() else None
-    if form is None:
-        return None
-    try:
-        datetime.strptime(text, form)
-    except ValueError:
-        return None
-    return form
+# Numbers ---------------------------------------------------------------------------------------------------------
 
 
 def _date_in_digits(name: str, number: float) -> str | None:

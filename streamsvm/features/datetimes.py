@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.notices import Notice
-from connectors.times import milliseconds_of, time_features, time_names, time_row
+from connectors.time_texts import milliseconds_of, time_features, time_names, time_row
 
 if TYPE_CHECKING:
     import narwhals as nw

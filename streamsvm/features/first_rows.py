@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from connectors.counters import direction, form_of_dates
 from connectors.notices import Notice
-from connectors.spelling import sentinels
+from connectors.sentinels import sentinels
 
 if TYPE_CHECKING:
     from streamsvm.features.space import EncodedRows

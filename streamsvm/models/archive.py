@@ -1,9 +1,8 @@
-"""Files of arrays with a small header: written whole or not at all, and checked as they are read.
+"""Archives: files of arrays with a small header, written atomically and validated on loading.
 
-An archive is a zip file with a member `header.json` and one `.npy` member an array, all stored as they are, one after
-the other, so that a file holds no more than its own size. It holds data only: loading checks it and executes nothing.
-It is written beside its place and moved there whole, so that a reader, or the next start after a crash, finds either
-the old file or the new.
+An archive is a zip file with a member `header.json` and one `.npy` member per array, stored without compression, so
+that its content is no larger than the file. It holds data only; loading executes nothing. It is written to a temporary
+file and renamed, so that a reader, or a restart after a crash, finds either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -32,30 +31,30 @@ FORMAT = "streamsvm"
 VERSION = 1
 _HEADER = "header.json"
 CHECKPOINT = "Checkpoint"
-"""The class that checkpoints of runs name in their header, which is that of no model."""
-# One fixed time for all members: the same content gives the same bytes.
+"""The class in the header of checkpoints, which are not models."""
+# A fixed time for all members, so that equal content gives equal bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
-# What content that no program of ours wrote may raise while something is made of it.
+# Exceptions that foreign or damaged content may raise.
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class ArchiveError(ValueError):
-    """A file that is not an archive, is damaged, or was written by a newer version."""
+    """The file is not an archive, is damaged, or was written by a newer version."""
 
 
 # Labels and names ------------------------------------------------------------------------------------------------
 
 
 def encode_label(label: Any) -> Any:
-    """A label as JSON that keeps its type: true, 1, 1.0, "1", null and tuples of these stay apart.
+    """Encode a label as JSON that keeps its type: true, 1, 1.0, "1", null and tuples of these stay distinct.
 
     Numpy scalars become Python ones.
 
     Raises
     ------
     TypeError
-        For any other type, naming it.
+        For any other type.
 
     Examples
     --------
@@ -80,7 +79,7 @@ def encode_label(label: Any) -> Any:
 
 
 def decode_label(value: Any) -> Any:
-    """The label that `encode_label` was given."""
+    """Decode a label."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return float.fromhex(value["float"])
@@ -92,7 +91,7 @@ def decode_label(value: Any) -> Any:
 
 
 def decode_labels(values: Any) -> list[Any]:
-    """The labels of classes: each one only once, and none NaN or None."""
+    """Decode the labels of classes, which must be distinct, and not NaN or None."""
     if type(values) is not list:
         raise ArchiveError("the classes are not a list")
     labels = [decode_label(value) for value in values]
@@ -102,28 +101,28 @@ def decode_labels(values: Any) -> list[Any]:
 
 
 def whole(value: Any, low: int = 0, high: int = 1 << 62) -> int:
-    """A whole number of an archive, which is refused beyond its bounds."""
+    """Check a whole number of an archive."""
     if type(value) is not int or not low <= value <= high:
         raise ArchiveError(f"{value!r} is not a whole number from {low} to {high}")
     return value
 
 
 def real(value: Any, low: float = 0.0, high: float = 1e300) -> float:
-    """A number of an archive, which is refused beyond its bounds."""
+    """Check a number of an archive."""
     if type(value) not in (int, float) or not low <= value <= high:
         raise ArchiveError(f"{value!r} is not a number from {low:g} to {high:g}")
     return float(value)
 
 
 def reals(array: NDArray[Any], n_dimensions: int, low: float = 0.0, high: float = 1e300) -> NDArray[np.float64]:
-    """Numbers of an archive, which are refused beyond their bounds; NaN stands for what is not known."""
+    """Check an array of numbers of an archive; NaN means unknown."""
     if array.dtype != np.float64 or array.ndim != n_dimensions or ((array < low) | (array > high)).any():
         raise ArchiveError(f"numbers of shape {array.shape} and type {array.dtype}, or not from {low:g} to {high:g}")
     return array.copy()
 
 
 def check_names(arrays: Mapping[str, Any], expected: set[str]) -> None:
-    """Refuse arrays that are missing, or that nobody asked for."""
+    """Raise ValueError for missing or surplus arrays."""
     if missing := sorted(expected - set(arrays)):
         raise ValueError(f"the array {missing[0]!r} is missing")
     if surplus := sorted(set(arrays) - expected):
@@ -134,16 +133,16 @@ def check_names(arrays: Mapping[str, Any], expected: set[str]) -> None:
 
 
 def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write header and arrays to `path`, whole or not at all, and on disk when this returns.
+    """Write header and arrays to `path` atomically and durably.
 
-    A symbolic link is followed; what is no regular file, such as a device, is not replaced.
+    Symbolic links are followed; devices and other special files are not replaced.
 
     Raises
     ------
     TypeError
         For an array of objects, or a header that is not JSON.
     OSError
-        Where the file system refuses; the old file is then untouched.
+        Where writing fails; the old file is then unchanged.
     """
     check_link(os.fspath(path))
     path = Path(path).resolve()
@@ -159,19 +158,19 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` once it is whole and on disk; after an error all is as it was.
+    """Context with a temporary file that replaces `path` when it is complete and on disk; an error changes nothing.
 
-    A symbolic link is followed. What is no regular file, such as a device, cannot be replaced, and is written to.
+    Symbolic links are followed. Devices and other special files are written directly.
 
     Parameters
     ----------
     path
-        What is to be written.
+        The file.
 
     Raises
     ------
     OSError
-        Where the file system refuses.
+        Where writing fails.
     """
     check_link(os.fspath(path))
     path = Path(path).resolve()
@@ -183,7 +182,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with _locked(temporary) as file:
-            if path.exists():  # who may not read the old file may not read the new one
+            if path.exists():  # readers of the new file must be readers of the old one
                 os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & path.stat().st_mode & 0o777)
             yield file
             file.flush()
@@ -199,7 +198,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def clear_halfway(path: Path) -> None:
-    """Remove what processes left beside a file that were killed while they wrote it: nobody holds it any more.
+    """Remove temporary files of killed writers, whose locks are free.
 
     Parameters
     ----------
@@ -213,18 +212,18 @@ def clear_halfway(path: Path) -> None:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """A new file, held by a lock as long as it is open, where the file system has locks."""
+    """Open a new file and lock it, where the file system has locks."""
     while True:
         file = path.open("wb")
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # it was taken for a left one before it was locked
+        file.close()  # another process removed it before it was locked
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins with the header of what `save` writes, whatever is missing behind it."""
+    """Whether a file begins like a saved model, complete or not."""
     try:
         with open(path, "rb", opener=_open) as file:
             *_, length, n_name, n_more = _BEFORE_MEMBER.unpack(file.read(_BEFORE_MEMBER.size))
@@ -238,29 +237,21 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
 
 
 def check_replaced(path: str | os.PathLike[str]) -> None:
-    """Refuse to replace a file that `save` has not written, unless it is empty.
-
-    Raises
-    ------
-    FileExistsError
-        Where there is one.
-    """
+    """Raise FileExistsError for a file that is neither empty nor a saved model."""
     if os.path.isfile(path) and os.path.getsize(path) and not is_saved_model(path):
         what = "exists and is not a model saved by streamsvm: give another name, or replace it with overwrite=True"
         raise FileExistsError(errno.EEXIST, what, str(path))
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of an archive.
-
-    All sizes are checked against that of the file before anything is read.
+    """Read header and arrays of an archive; sizes are checked against the file's before anything is read.
 
     Raises
     ------
     ArchiveError
-        Where the file is damaged, foreign, or of a newer version.
+        For a damaged or foreign file, or one of a newer version.
     FileNotFoundError, PermissionError
-        Where there is none, or it may not be read.
+        For a file that is missing or not readable.
     """
     try:
         with open(path, "rb", opener=_open) as file:
@@ -284,7 +275,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     return header, arrays
 
 
-# What stands before a member, and at the end of a zip file.
+# Layout of a local file header, and of the end record of a zip file.
 _BEFORE_MEMBER, _END = struct.Struct("<4s5H3I2H"), struct.Struct("<4s4H2IH")
 _UTF8 = 0x800
 _MEMBER_NAME = re.compile(r"[\w./-]+\.npy", re.ASCII)
@@ -293,12 +284,12 @@ _ARRAY_HEADER = re.compile(
     rb"\{'descr': '(\|b1|[|<][iu]1|<[iu][248]|<f[48])', 'fortran_order': False, "
     rb"'shape': \((|\d{1,19},|\d{1,19}(?:, \d{1,19}){1,7})\), \} *\n"
 )
-# A value of JSON takes about so many bytes in memory; a header may take so many, and so many times its file.
+# Approximate bytes of a JSON value in memory; limit of a header, fixed and as a multiple of the file's size.
 _VALUE_BYTES, _HEADER_BYTES, _HEADER_TIMES = 64, 1 << 24, 4
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a regular file; a pipe would be waited for, and a device might never end."""
+    """Open a regular file only, because pipes block and devices may be endless."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -307,7 +298,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The members by name. They are stored unpacked and one after another, so reading takes no more than the file."""
+    """Check and return the members by name; uncompressed members cannot be larger than the file."""
     members: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
         name = member.orig_filename
@@ -324,7 +315,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 
 
 def _check_end(file: IO[bytes], size: int) -> None:
-    """Refuse a file that does not end as a zip file does, or of very many members, before its directory is read."""
+    """Check the end record and the number of members before the directory is read."""
     if size < _END.size:
         raise ValueError("it is no zip file, or its end is missing")
     file.seek(size - _END.size)
@@ -336,7 +327,7 @@ def _check_end(file: IO[bytes], size: int) -> None:
 
 
 def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo | None, size: int) -> Any:
-    """What JSON says, without its extensions."""
+    """Parse strict JSON."""
     if member is None:
         raise ValueError(f"it has no {_HEADER}")
     text = archive.read(member)
@@ -358,7 +349,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array as numpy writes it, of numbers or truth values, by rows."""
+    """Read an array of numbers or booleans in C order."""
     name = member.filename
     with archive.open(member) as file:
         mark = file.read(10)
@@ -375,7 +366,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[An
         content = array.reshape(-1).view(np.uint8)
         if file.readinto(content.data) != len(content):  # type: ignore[attr-defined]
             raise ValueError(f"{name!r} is damaged")
-        file.read(1)  # at its end the checksum is compared
+        file.read(1)  # zipfile checks the CRC at the end
     if dtype.kind == "b" and content.max(initial=0) > 1:
         raise ValueError(f"{name!r} holds other values than true and false")
     return array

@@ -20,17 +20,17 @@ _LARGEST_BLOCK = 1 << 22
 
 
 class Model:
-    """A model that has a score for each class; the one with the largest wins."""
+    """A model with a score for each class; the class with the largest score wins."""
 
     __slots__ = ()
     classes: list[Any]
 
     @abstractmethod
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score of every class."""
+        """Scores of every class."""
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row.
+        """Predict the label of every raw row.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class SavedModel(Archived, Model):
 
 @dataclass(slots=True)
 class Polytopes(Model):
-    """One polytope a class: f_c(x) = max_k faces[c, k] . x + biases[c, k], and the class with the largest f wins.
+    """One polytope per class: f_c(x) = max_k faces[c, k] . x + biases[c, k], and the class with the largest f wins.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ class Polytopes(Model):
     scaler
         From raw rows to scaled ones.
     inverse_temperature
-        Probabilities are the softmax of so many f_c,
+        Probabilities are the softmax of inverse_temperature * f_c.
     noise
-        but for this share of labels, which are as if drawn at random.
+        Share of labels that are assumed random.
     """
 
     classes: list[Any]
@@ -111,12 +111,12 @@ class Polytopes(Model):
             raise ValueError(f"`noise` must be a share below 1, got {self.noise}")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
-        """The same function of raw rows in which no value is missing or cut, by another scaling, not ranks.
+        """Express the function with another scaler, exactly for rows without missing or clipped values.
 
         Parameters
         ----------
         scaler
-            The other scaling, of the same columns.
+            The other scaler, of the same columns, not by rank.
         """
         own = self.scaler
         ratio = np.divide(own.scale, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
@@ -124,7 +124,7 @@ class Polytopes(Model):
         return replace(self, faces=self.faces * ratio, biases=biases, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+        """Compute the score of every class, shape (n, n_classes), for raw rows.
 
         Parameters
         ----------
@@ -194,12 +194,12 @@ class KernelExpansion(SavedModel):
             raise ValueError(f"`gamma` must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
 
     def scaled_by(self, scaler: Scaler) -> KernelExpansion:
-        """The same Gaussian function of raw rows in which no value is missing or cut, by another scaling, not ranks.
+        """Express the function with another scaler, exactly for rows without missing or clipped values.
 
         Parameters
         ----------
         scaler
-            The other scaling, of the same columns.
+            The other scaler, of the same columns, not by rank.
         """
         own = self.scaler
         squares = np.divide(own.scale**2, scaler.scale**2, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
@@ -208,7 +208,7 @@ class KernelExpansion(SavedModel):
         return replace(self, vectors=vectors, relevance=self.relevance * squares, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+        """Compute the score of every class, shape (n, n_classes), for raw rows.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class KernelExpansion(SavedModel):
 
 @dataclass(slots=True)
 class LinearModel(SavedModel):
-    """One hyperplane a class: f_c(x) = coef[c] . x + intercept[c], and the class with the largest f wins.
+    """One hyperplane per class: f_c(x) = coef[c] . x + intercept[c], and the class with the largest f wins.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ class LinearModel(SavedModel):
             raise ValueError("coef and intercept must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+        """Compute the score of every class, shape (n, n_classes), for raw rows.
 
         Parameters
         ----------
@@ -290,5 +290,5 @@ class LinearModel(SavedModel):
         return np.asarray(self.scaler(X) @ self.coef.T + self.intercept)
 
     def polytopes(self) -> Polytopes:
-        """The same as polytopes of one face, which `CPMClassifier(n_faces=1)` can adopt."""
+        """Convert to polytopes of one face, which `CPMClassifier(n_faces=1)` can adopt."""
         return Polytopes(self.classes, self.coef[:, None, :], self.intercept[:, None], self.scaler)

@@ -1,4 +1,4 @@
-"""Classes that are saved to one file, and how `streamsvm.load` finds them."""
+"""Classes that are saved as one archive, and their registry for `streamsvm.load`."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import DAMAGED, ArchiveError, check_replaced, read_archive, write_archive
 
 LOADABLE: dict[str, Any] = {}
-"""Classes that `streamsvm.load` makes by `from_state`, by name: each is added where it is defined."""
+"""Classes that `streamsvm.load` knows, by name; each registers itself where it is defined."""
 
 LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier", "CoveringClassifier")
-"""Those that are defined further up than `load`, and are added once they are asked for by their public name."""
+"""Public names of classes in higher layers, which register themselves on import."""
 
 _WIDTH = "n_features_in_"
 
 
 def innermost(model: Any) -> Any:
-    """The learner inside of what is around it."""
+    """Unwrap the innermost learner."""
     while not hasattr(model, _WIDTH) and hasattr(model, "model"):
         model = model.model
     return model
 
 
 class Archived:
-    """What is kept as one archive: a class says what its `state` is, and makes one of it by `from_state`."""
+    """Base of classes saved as one archive: a subclass implements `state` and `_from_state`."""
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, as a header and arrays: `from_state` continues from it bit for bit."""
+        """Return the state as header and arrays; `from_state` continues from it bit for bit."""
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `state` was asked of.
+        """Restore an object from its state.
 
         Parameters
         ----------
         header, arrays
-            What `state` gave, or what was read from a file.
+            The result of `state`, or the content of an archive.
 
         Raises
         ------
         ArchiveError
-            Where header or arrays are not those of one.
+            For invalid header or arrays.
         """
         try:
             if header["class"] != cls.__name__:
@@ -63,39 +63,39 @@ class Archived:
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The same, where nothing is damaged."""
+        """Restore an object; errors of damaged content are handled by `from_state`."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
+        """Save to one file, atomically; `streamsvm.load` continues from it bit for bit.
 
         Labels and feature names may be bool, int, float, str, None, and tuples of these.
 
         Parameters
         ----------
         path
-            The file, which is replaced where it is one of this package.
+            The file; an existing saved model is replaced.
         overwrite
-            Whether a file of something else is replaced, too.
+            Whether to replace any other file too.
 
         Raises
         ------
         TypeError
-            Where a label, a feature name or a parameter cannot be saved, before anything is written.
+            For a label, feature name or parameter that cannot be saved, before anything is written.
         FileExistsError
-            Where there is a file of something else.
+            For an existing file that is not a saved model.
         OSError
-            Where it cannot be written; what was there before stays.
+            Where writing fails; the old file stays.
         """
         if not overwrite:
             check_replaced(path)
         header, arrays = self.state()
         width = getattr(innermost(self), _WIDTH, None)
-        # No part of what was learned, which is the same whether rows came as arrays or as dicts.
+        # The width of arrays is not part of the state, which is the same for arrays and dicts.
         write_archive(path, header if width is None else header | {_WIDTH: width}, arrays)
 
     def _take_width(self, width: Any) -> None:
-        """Take over how many columns arrays must have, from the header of a file."""
+        """Restore the number of columns of arrays."""
         if width is None:
             return
         if type(width) is not int or width < 0:
@@ -103,12 +103,12 @@ class Archived:
         setattr(innermost(self), _WIDTH, width)
 
     def __copy__(self) -> Self:
-        # What was learned belongs together: there would be no room for labels that a copy learns, if it shared them.
+        # A shallow copy would share buffers that grow with new labels.
         return deepcopy(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What was saved to a file.
+        """Load from a file.
 
         Parameters
         ----------
@@ -118,9 +118,9 @@ class Archived:
         Raises
         ------
         ArchiveError
-            Where the file is damaged, of a newer version, or holds something else.
+            For a damaged or foreign file, one of another class, or of a newer version.
         FileNotFoundError
-            Where there is none.
+            Where there is no file.
         """
         header, arrays = read_archive(path)
         try:
@@ -130,5 +130,5 @@ class Archived:
 
 
 def public(name: str) -> Any:
-    """What the package has under a public name, for those who may not import it, since imports go downward."""
+    """Resolve a public name of the package, for lower layers, which must not import it."""
     return getattr(importlib.import_module("streamsvm"), name)

@@ -13,24 +13,23 @@ from streamsvm.models.arrays import Model
 
 @dataclass(slots=True)
 class Trees(Model):
-    """Trees that each add to the score of a class; the class with the largest score wins.
+    """Boosted trees, each of which adds to the score of a class.
 
-    A row goes from a tree's root to a leaf: left where its value in the node's column is at most the threshold, right
-    where it is larger, and where it is missing as the node says.
+    At an inner node a row goes left where its value is at most the threshold, right where it is larger, and to
+    `missing` where it is missing.
 
     Parameters
     ----------
     classes
         The labels.
     n_columns
-        The columns of a row.
+        Number of columns.
     start
-        What scores begin with, shape (n_classes,).
+        Initial scores, shape (n_classes,).
     roots, outputs
-        The first node of each tree, and the number of the class it adds to, shape (n_trees,).
+        Root node and class number of each tree, shape (n_trees,).
     feature, left, right, missing, threshold, value
-        Of each node, shape (n_nodes,): the column looked at, the nodes that follow (left is -1 at a leaf), the
-        threshold, and what a leaf adds.
+        Column, next nodes (left is -1 at a leaf), threshold and leaf value of each node, shape (n_nodes,).
 
     Examples
     --------
@@ -77,7 +76,7 @@ class Trees(Model):
             raise ValueError("scores must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+        """Compute the score of every class, shape (n, n_classes), for raw rows.
 
         Parameters
         ----------

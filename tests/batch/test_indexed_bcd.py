@@ -223,14 +223,14 @@ def test_a_step_within_a_region_lowers_the_model_most_and_tells_by_how_much(dens
     part = np.append(X, np.ones((60, 1)), axis=1)[1.0 - y * point.z > 0.0]
     B, g = np.eye(5) + 2.0 * part.T @ part, point.w - point.v
     radius = share * np.linalg.norm(np.linalg.solve(B, g))
-    step, foretold = newton_step(point, task, radius)
+    step, predicted = newton_step(point, task, radius)
     assert np.linalg.norm(step) <= 1.02 * radius
-    assert foretold == pytest.approx(-(g @ step + 0.5 * step @ B @ step), rel=1e-6)
+    assert predicted == pytest.approx(-(g @ step + 0.5 * step @ B @ step), rel=1e-6)
     rng = np.random.default_rng(1)
     others = rng.normal(size=(2000, 5))
     others *= radius / np.linalg.norm(others, axis=1, keepdims=True)
     gains = -(others @ g + 0.5 * np.einsum("ij,jk,ik->i", others, B, others))
-    assert foretold >= (0.98 if dense else 0.8) * gains.max()
+    assert predicted >= (0.98 if dense else 0.8) * gains.max()
 
 
 @settings(max_examples=25, deadline=None)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from connectors import ConnectorError, open_source
 from connectors.kafka.values import AvroValues, CsvValues, JsonValues
 from connectors.options import Options
-from connectors.times import SingleTimes, Times, circles_of, milliseconds_of
+from connectors.time_texts import circles_of, milliseconds_of
+from connectors.times import SingleTimes, Times
 from tests.connectors.streams import write
 
 NAMES = ["t hour sin", "t hour cos", "t weekday sin", "t weekday cos"]

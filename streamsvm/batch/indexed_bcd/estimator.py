@@ -15,7 +15,7 @@ from streamsvm.batch.indexed_bcd.dual import DualDescent
 from streamsvm.batch.indexed_bcd.newton import NEXT, Newton
 from streamsvm.batch.indexed_bcd.problem import SHRINK, OnRound, Point, Task
 from streamsvm.batch.indexed_bcd.start import ALONE, EPS_ALL, fitting, on_index, pilot, scores_of, share_needed
-from streamsvm.batch.indexed_bcd.working_set import most_apart
+from streamsvm.batch.indexed_bcd.working_set import largest_working_set
 from streamsvm.batch.linear_systems import BOUNDED_COPIES, LARGEST_BOUNDED_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest import MetricForest
@@ -307,5 +307,5 @@ class IndexedBCD(LinearClassifier):
         positions = rows.sample(fitting(rows, n, ALONE * newton.memory), newton.rng)
         X = rows.take(positions)
         near = float(np.mean(np.abs(scores_of(X, w)) <= task.reach + SHRINK))
-        is_apart = near * rows.shape[0] <= most_apart(rows, NEXT * newton.memory)
-        return share_needed(rows, task, w, positions, X) <= (BORDER if is_apart else BORDER_MANY)
+        is_working_set = near * rows.shape[0] <= largest_working_set(rows, NEXT * newton.memory)
+        return share_needed(rows, task, w, positions, X) <= (BORDER if is_working_set else BORDER_MANY)

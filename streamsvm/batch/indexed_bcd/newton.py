@@ -119,15 +119,15 @@ class Newton:
     def _step_in_region(self, task: Task, at: Point) -> Point:
         """Take a step within the trust region, whose radius follows the accuracy of the quadratic model."""
         for _ in range(ATTEMPTS):
-            step, foretold = newton_step(at, task, self.radius)
+            step, predicted = newton_step(at, task, self.radius)
             length = float(np.linalg.norm(step))
             new = self.look(task, at.w + step)
             gain = at.objective - new.objective
-            if gain < 0.25 * foretold:
+            if gain < 0.25 * predicted:
                 self.radius = 0.25 * length
-            elif gain > 0.75 * foretold and length > 0.99 * self.radius:
+            elif gain > 0.75 * predicted and length > 0.99 * self.radius:
                 self.radius *= 2.0
-            if gain > 0.0 or foretold <= 1e-12 * at.objective:
+            if gain > 0.0 or predicted <= 1e-12 * at.objective:
                 break
         return new
 

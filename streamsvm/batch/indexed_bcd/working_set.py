@@ -30,7 +30,7 @@ class WorkingSet:
     @property
     def is_of_use(self) -> bool:
         """Whether there are rows, but not too many."""
-        return 0 < self.n_rows <= most_apart(self.index, self.memory)
+        return 0 < self.n_rows <= largest_working_set(self.index, self.memory)
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
         """Collect rows with scores z near 0 from a block that begins at position `start`."""
@@ -74,7 +74,7 @@ class WorkingSet:
             self.on_disk = None
 
 
-def most_apart(rows: Rows, memory: float) -> float:
+def largest_working_set(rows: Rows, memory: float) -> float:
     """Return the largest useful size of a working set."""
     return max(MANY * rows.shape[0], memory / max(1.0, rows.row_bytes))
 

@@ -1,0 +1,162 @@
+"""The Parquet sink: a directory with one part per flush. Needs pyarrow."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any
+
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results, Sink
+from connectors.options import Options
+from connectors.parquet import import_arrow
+from connectors.registry import Setting
+from connectors.results import check_link, check_replaced
+from connectors.sinks import flat_columns, sync_directory, writing
+
+_PART_ROWS = 1 << 17
+
+
+class ParquetSink(Sink):
+    """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
+
+    Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same
+    bytes only if they flushed at the same rows.
+    """
+
+    can_rewind = True
+
+    def __init__(self, path: str, options: Options, setting: Setting) -> None:
+        resume = setting.resume
+        self.name = path
+        options.finish()
+        self._overwrite = setting.overwrite
+        self._pa = import_arrow(path)
+        self._made = not os.path.exists(path)
+        try:
+            check_link(path)
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._touched = False
+        self._fresh = not resume
+        self._parts = self._durable = self._count() if resume else 0
+        self._schema = self._last_schema()
+        self._columns: dict[str, list[Any]] | None = None
+
+    def _part(self, number: int) -> str:
+        return os.path.join(self.name, f"part-{number:06d}.parquet")
+
+    def _count(self) -> int:
+        number = 0
+        while os.path.exists(self._part(number)):
+            number += 1
+        return number
+
+    def _last_schema(self) -> Any:
+        return self._pa.parquet.read_schema(self._part(self._parts - 1)) if self._parts else None
+
+    def write(self, table: Results) -> None:
+        """Take rows."""
+        self._touched = True
+        if self._columns is None:
+            known = list(table) if self._schema is None else self._schema.names
+            self._columns = {name: [] for name in known}
+        if list(table) != list(self._columns):
+            raise ConnectorError(f"{self.name}: has columns {list(self._columns)}, but the rows given {list(table)}")
+        for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
+            held += column
+        if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:
+            self._write_part()
+
+    def _write_part(self) -> None:
+        self._replace()
+        if self._columns is None or not any(self._columns.values()):
+            return
+        arrays = {name: self._array(name, values) for name, values in self._columns.items()}
+        part = self._part(self._parts)
+        table = self._pa.table(arrays)
+        with writing(part):
+            self._retype(table.schema)
+            self._write_table(table, part)
+        self._parts += 1
+        self._schema = table.schema
+        self._columns = {name: [] for name in self._columns}
+
+    def _write_table(self, table: Any, path: str) -> None:
+        with open(path + ".tmp", "wb") as file:
+            self._pa.parquet.write_table(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+
+    def _retype(self, schema: Any) -> None:
+        """Give parts in which a column was empty the type that it has from now on: readers go by that of the first."""
+        null = self._pa.null()
+        before = [] if self._schema is None else self._schema.types
+        typed = [i for i, kind in enumerate(before) if kind == null != schema.types[i]]
+        for number in range(self._parts if typed else 0):  # the last one last: where this is cut short, it tells
+            table = self._pa.parquet.read_table(self._part(number))
+            for i in typed:
+                table = table.set_column(i, schema.field(i), table.column(i).cast(schema.types[i]))
+            self._write_table(table, self._part(number))
+
+    def _array(self, name: str, values: list[Any]) -> Any:
+        """Values in the type of the part before where they fit, else in their own, mixed ones as text."""
+        pa = self._pa
+        before = pa.null() if self._schema is None else self._schema.field(name).type
+        for kind in () if before == pa.string() else (None,) if before == pa.null() else (before, None):
+            try:
+                return pa.array(values, kind)
+            except (pa.ArrowException, OverflowError):
+                continue
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+    def check_replaced(self) -> None:
+        """Refuse to replace parts that do not look like results, unless there is leave to."""
+        if self._fresh and not self._overwrite:
+            check_replaced(self.name)
+
+    def _replace(self) -> None:
+        if self._fresh:
+            self._fresh = False
+            self._drop(0)
+
+    def _drop(self, first: int) -> None:
+        """Remove the parts from a number on, the last one first, and what a killed run left unfinished."""
+        for path in sorted(glob.glob(os.path.join(glob.escape(self.name), "part-*.parquet*")), reverse=True):
+            if not first or path.endswith(".tmp") or path >= self._part(first):
+                os.remove(path)
+
+    def flush(self) -> None:
+        """Write what is held as a part."""
+        self._touched = True
+        self._write_part()
+        sync_directory(self._part(0))
+        self._durable = self._parts
+
+    @property
+    def position(self) -> Position:
+        """The number of durable parts."""
+        return {"parts": self._durable}
+
+    def rewind(self, position: Position) -> None:
+        """Drop the parts written after `position`."""
+        parts = int(position["parts"])
+        if parts and self._made:
+            raise ConnectorError(f"{self.name}: is missing, but {parts} parts were written before")
+        if parts > self._count():
+            raise ConnectorError(f"{self.name}: has {self._count()} parts, but {parts} were written before")
+        self._touched = True
+        self._drop(parts)
+        sync_directory(self._part(0))
+        self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
+        self._schema = self._last_schema()
+
+    def close(self) -> None:
+        """Write what is held, if anything was ever written."""
+        if self._touched:
+            self.flush()
+        elif self._made:
+            os.rmdir(self.name)
+            self._made = False
