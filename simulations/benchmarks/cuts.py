@@ -225,7 +225,7 @@ def peers() -> None:
                 for k in (300,)
             }
             for factor in (1, 4):
-                pegasos = Pegasos(solver.C_, solver.similarity_, SAMPLE, factor * seconds, seed)
+                pegasos = Pegasos(solver.C_, solver.kernel_, SAMPLE, factor * seconds, seed)
                 models[f"averaged Pegasos, {factor} x time"] = pegasos
             note(rows, models, X, y, *test)
         result[name] = {which: spread(found) for which, found in rows.items()}

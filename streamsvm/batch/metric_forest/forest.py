@@ -66,10 +66,8 @@ class MetricForest(Rows):
     ----------
     shape
         Number of rows and columns.
-    labels
-        Labels of the rows, by position.
-    ids
-        Numbers of the rows in their source, by position.
+    labels, ids
+        Labels of the rows, and their numbers in the source, by position.
     n_leaves
         Number of leaves.
 
@@ -86,8 +84,8 @@ class MetricForest(Rows):
 
     Notes
     -----
-    Yen, Chang, Lin, Lin and Lin [1]_ descend the trees by the distance to boundaries between pivots. Here the leaves
-    with the smallest |w . centroid + b| come first, which finds more of the nearest rows in as many visited rows.
+    The published search [1]_ descends the trees by the distance to boundaries between pivots. Here leaves with the
+    smallest |w . centroid + b| come first, which finds more of the nearest rows in as many visited rows.
 
     References
     ----------
@@ -312,8 +310,7 @@ class MetricForest(Rows):
         path
             The folder to make; it must not exist.
         batches
-            Pairs of rows (arrays or CSR) and their labels. Values are stored exactly, in the smallest type that holds
-            a block.
+            Pairs of rows (arrays or CSR) and labels. Values are stored exactly, in the smallest type for a block.
         memory
             Approximate maximum of bytes to hold. A tree is built on an eighth of it.
         n_sample
@@ -326,7 +323,7 @@ class MetricForest(Rows):
         Raises
         ------
         FileExistsError, ValueError, OSError
-            Where `path` exists; for missing, mixed or invalid rows; where the disk is full. Nothing is left at `path`.
+            Where `path` exists; for missing, mixed or invalid rows; for a full disk. Nothing is left at `path`.
         """
         build_on_disk(Path(path), batches, Plan(memory, n_sample, width, random_state), dict)
 
@@ -342,9 +339,8 @@ class MetricForest(Rows):
     ) -> None:
         """Build an index on disk from CSV, libsvm, Parquet or any other format of `connectors`, in one pass.
 
-        Columns keep the order of the source, or their numbers in libsvm. Rows that cannot be read, and rows without a
-        label or with a missing or infinite value are left out; the header of the index counts them and describes the
-        first.
+        Columns keep the order of the source, or their numbers in libsvm. Malformed rows, and rows without a label or
+        with a missing or infinite value are left out; the header of the index counts them and describes the first.
 
         Parameters
         ----------
@@ -362,7 +358,7 @@ class MetricForest(Rows):
         Raises
         ------
         ValueError
-            For columns that hold anything but numbers.
+            For columns with other values than numbers.
         """
         stream = connectors.open_source(source, **{"batch_size": 8192, **(options or {})})
         rows = SourceRows(stream, source, progress)
