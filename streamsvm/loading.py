@@ -36,10 +36,7 @@ _KERNELS = (
     *("budgeted.kernels", "budgeted.maintenance"),
     *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
 )
-_ASKED_FOR = (
-    *("decide.conformal_kernels", "delayed.label_join"),
-    *("budgeted.explanations", "polytope.explanations", "ensemble.explanations"),
-)
+_ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join"),)
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
@@ -108,8 +105,7 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     jobs
         In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
     everything
-        Whether also what is compiled when it is asked for: sets of labels, reasons, and labels
-        that come later.
+        Whether to compile also what only some options need: sets of labels, and labels that come later.
 
     Returns
     -------

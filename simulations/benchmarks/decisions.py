@@ -351,7 +351,7 @@ def cost() -> None:
             "class_weight, rows": _in_turns(parts, (make, _rows), (balanced, _rows)),
             "class_weight, loop": _in_turns(parts, (make, _loop), (balanced, _loop_of_decisions)),
         }
-        result[name] = cell | _of_runs(make) | {"reasons, one": {"us": _rounded(_us_of_reasons(make(), parts[:4]))}}
+        result[name] = cell | _of_runs(make)
         print(name, result[name], flush=True)
 
     def peer() -> Any:
@@ -431,7 +431,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "alarms, share": {"alarms": ("share", 0.1), "alarm_class": "UP"},
     "alarms, recall": {"alarms": ("recall", 0.8), "alarm_class": "UP"},
     "alarms, precision": {"alarms": ("precision", 0.8), "alarm_class": "UP"},
-    "explain": {"reasons": 3},
 }
 
 
@@ -467,19 +466,6 @@ def _run(model: Any, path: str, wanted: dict[str, Any], measured: bool = True) -
     start = time.process_time()
     runner.run()
     return time.process_time() - start
-
-
-def _us_of_reasons(model: Any, parts: list[_Part]) -> float:
-    for part in parts:
-        model.test_then_train(part.table, part.y)
-    rows, least = parts[0].rows[:100], np.inf
-    model.explain_one(rows[0], nearest=0)  # compiles, or loads, what finds them
-    for _ in range(REPEATED):
-        start = time.process_time()
-        for x in rows:
-            model.explain_one(x, nearest=0)
-        least = min(least, time.process_time() - start)
-    return 1e6 * least / len(rows)
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
@@ -563,7 +549,6 @@ COST_WAYS = {
     "alarms for a recall": (None, None, "run, alarms, recall"),
     "alarms for a precision": (None, None, "run, alarms, precision"),
     "measures": (None, None, "run, measures"),
-    "three reasons for each": (None, None, "run, explain"),
 }
 
 
@@ -576,8 +561,6 @@ def cost_table() -> str:
     for name, ways in COST_WAYS.items():
         shown = [" / ".join(f"{cell[way]['ratio']:.2f}" for way in ways if way) for cell in found.values()]
         lines.append(f"| {name} | {' | '.join(shown)} |")
-    reasons = [f"{cell['reasons, one']['us']:.0f}" for cell in found.values()]
-    lines.append(f"| `explain_one`, microseconds | {' | '.join(reasons)} |")
     return "\n".join(lines)
 
 

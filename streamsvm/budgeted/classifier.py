@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from streamsvm.online import base, calibration
 from streamsvm.online.archive import within
 from streamsvm.online.scaling import SCALINGS, new_rows, unscaled, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
-
-if TYPE_CHECKING:
-    from streamsvm.online.explainer import Explainer
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
@@ -363,17 +360,11 @@ class BSGDClassifier(base.OnlineClassifier):
         'odd'
         """
         check_number("n", n, 1, whole=True)
-        self._put_to_explain(x)
+        self._put(x)
         self._event(self._rows, b"", PREDICT, 1.0)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
         return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.answers, n, weights)
-
-    def _new_explainer(self) -> Explainer:
-        from streamsvm.online.explainer import Explainer  # what is compiled for it is, where it is asked for
-
-        name, state = "budgeted.explanations.explain_machine", self._state
-        return Explainer(state, name, state.n_heads, relevance=state.relevance)
 
     @property
     def relevance(self) -> dict[Any, float]:

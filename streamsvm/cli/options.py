@@ -99,7 +99,7 @@ def build_parser() -> Parser:
     warmup.add_argument(
         "--all",
         action=_FLAG,
-        help="also what is compiled where it is asked for: --coverage, --cost and the like, --explain, --label-source",
+        help="also what only some options need: --coverage, --label-source",
     )
     warmup.add_argument("--quiet", action=_FLAG, help="no progress")
     return parser

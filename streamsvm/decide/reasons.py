@@ -1,11 +1,10 @@
-"""Why an event is predicted as it is: what each of its features adds to the log-odds of a label against the next.
+"""Explanations: what each feature of an event adds to the log-odds of a label against the next one.
 
-The contributions are Shapley values of the log-odds, where a feature that is left out is missing: they add up to how
-far the event's log-odds are from those of an event of which nothing is known. With few features all subsets are asked
-about, and they are exact; with more, permutations are drawn, each together with its reverse, and for each feature the
-standard error says how far off they may be: nine in ten are within twice of it. Where features add up without one
-another, as in a linear model, any permutation is exact. In a blend the scores of each member go through a softmax
-before they vote: there even polytopes have no closed form, and are sampled.
+The contributions are Shapley values of the log-odds, where a feature that is left out is missing. They add up to the
+difference between the event's log-odds and those of an event without features. With few features all subsets are
+evaluated, and the values are exact. With more, permutations are drawn, each together with its reverse; nine in ten
+values are within twice their standard error. Where features add up independently, as in a linear model, any
+permutation is exact.
 
 Notes
 -----
@@ -32,11 +31,10 @@ from streamsvm.locks import locked
 from streamsvm.parameters import check_number
 
 Masks = NDArray[np.bool_]
+Groups = Sequence[Sequence[Any]]
 MOST = 64
-"""So many features are told apart, the most relevant ones; the others are taken together."""
+"""Number of features that are told apart, the most relevant ones; the others count as one."""
 OTHERS = "all others"
-SEVERAL, NO_COLUMN = -1, -2
-"""In place of a column: that of several features together, and of none."""
 EVALUATIONS = 128
 _LEAST_PROBABILITY = 1e-9
 
@@ -106,18 +104,18 @@ class Reasons:
 def shapley(
     worth: Callable[[Masks], Floats], n: int, evaluations: int = EVALUATIONS, seed: int = 0
 ) -> tuple[Floats, Floats, float]:
-    """Shapley values of n players, their standard errors, and what nobody is worth.
+    """Shapley values of n players, their standard errors, and the worth of the empty coalition.
 
     Parameters
     ----------
     worth
-        What coalitions are worth: those of masks of shape (m, n).
+        The worth of coalitions, given as masks of shape (m, n). The first is empty, the last has all players.
     n
-        How many players.
+        Number of players.
     evaluations
-        About so many coalitions are asked about; 2 n at least.
+        Number of coalitions to evaluate, about; at least 2 n.
     seed
-        Of the permutations.
+        Seed of the permutations.
 
     Examples
     --------
@@ -125,109 +123,42 @@ def shapley(
     >>> values.tolist(), base
     ([1.5, 2.5], 1.0)
     """
-    walk = walk_of(n, evaluations, seed)
-    found = worth(np.concatenate([np.zeros((1, n), bool), np.ones((1, n), bool), walk.masks]))
-    values, errors = walk.values(float(found[0]), float(found[1]), found[2:])
-    return values, errors, float(found[0])
-
-
-class Walk:
-    """A walk through coalitions, all but the empty and the whole one, and what their worths say of each player.
-
-    Parameters
-    ----------
-    n
-        How many players there are.
-    steps
-        For each step the depth of the coalition it adds to, the depth where it holds the new one, and who is added. At
-        depth 0 is the empty one.
-    """
-
-    def __init__(self, n: int, steps: list[tuple[int, int, int]]) -> None:
-        self.n, self.steps = n, np.array(steps, np.int64).reshape(-1, 3)
-        self.depths = int(self.steps[:, 1].max(initial=0)) + 1
-
-    @abstractmethod
-    def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
-        """Shapley values and standard errors, by what nobody is worth, what all are, and each step's coalition."""
-
-    @property
-    def masks(self) -> Masks:
-        """The coalitions, one after the other."""
-        held, found = np.zeros((self.depths, self.n), bool), np.zeros((len(self.steps), self.n), bool)
-        for mask, (source, target, added) in zip(found, self.steps.tolist(), strict=True):
-            held[target] = held[source]
-            held[target, added] = True
-            mask[:] = held[target]
-        return found
-
-
-class _Exact(Walk):
-    """All coalitions, each from the one that lacks its last player."""
-
-    def __init__(self, n: int) -> None:
-        steps: list[tuple[int, int, int]] = []
-
-        def go_on(depth: int, first: int) -> None:
-            for player in range(first, n):
-                if depth + 1 < n:
-                    steps.append((depth, depth + 1, player))
-                    go_on(depth + 1, player + 1)
-
-        go_on(0, 0)
-        super().__init__(n, steps)
-        every = np.concatenate([np.zeros((1, n), bool), np.ones((1, n), bool), self.masks])[: 2**n]
-        sizes = every.sum(axis=1)
-        weights = np.array([math.factorial(s) * math.factorial(n - s - 1) for s in range(n)]) / math.factorial(n)
-        # A coalition is what a player of it has joined, and what each other player could.
-        own, other = np.append(0.0, weights)[sizes], np.append(weights, 0.0)[sizes]
-        self._weights = np.where(every, own[:, None], -other[:, None]).T.copy()
-
-    def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
-        every = np.concatenate([[nothing, whole], found])[: self._weights.shape[1]]
-        return self._weights @ every, np.zeros(self.n)
-
-
-class _Sampled(Walk):
-    """Permutations, each followed by its reverse."""
-
-    def __init__(self, n: int, n_pairs: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
-        orders = np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, n)
-        super().__init__(
-            n, [(int(k > 0), 1, player) for order in orders.tolist() for k, player in enumerate(order[:-1])]
-        )
-        self._ranks, self._n_pairs = np.argsort(orders, axis=1), n_pairs
-
-    def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
-        worths = np.empty((2 * self._n_pairs, self.n + 1))
-        worths[:, 0], worths[:, -1], worths[:, 1:-1] = nothing, whole, found.reshape(2 * self._n_pairs, -1)
-        gains = np.take_along_axis(worths[:, 1:] - worths[:, :-1], self._ranks, axis=1)
-        pairs = 0.5 * (gains[::2] + gains[1::2])
-        values = pairs.sum(axis=0) / self._n_pairs
-        if self._n_pairs == 1:
-            return values, np.full(self.n, np.nan)
-        squares = ((pairs - values) ** 2).sum(axis=0)
-        return values, np.sqrt(squares / (self._n_pairs * (self._n_pairs - 1)))
+    if 2**n <= max(evaluations, 4):
+        masks, weights = _all_coalitions(n)
+        found = worth(masks)
+        return weights @ found, np.zeros(n), float(found[0])
+    masks, ranks = _permutations(n, max(1, (evaluations - 2) // (2 * (n - 1))), seed)
+    found = worth(masks)
+    worths = np.empty((len(ranks), n + 1))
+    worths[:, 0], worths[:, -1], worths[:, 1:-1] = found[0], found[-1], found[1:-1].reshape(len(ranks), -1)
+    gains = np.take_along_axis(np.diff(worths, axis=1), ranks, axis=1)
+    pairs = 0.5 * (gains[::2] + gains[1::2])  # of a permutation and its reverse
+    n_pairs = len(pairs)
+    errors = pairs.std(axis=0, ddof=1) / math.sqrt(n_pairs) if n_pairs > 1 else np.full(n, np.nan)
+    return pairs.mean(axis=0), errors, float(found[0])
 
 
 @lru_cache(maxsize=64)
-def walk_of(n: int, evaluations: int = EVALUATIONS, seed: int = 0) -> Walk:
-    """The walk that takes about so many evaluations, the empty and the whole coalition among them.
+def _all_coalitions(n: int) -> tuple[Masks, Floats]:
+    """All coalitions, the empty one first and the whole one last, and the weight of each for each player."""
+    masks = (np.arange(2**n)[:, None] >> np.arange(n)) % 2 > 0
+    sizes = masks.sum(axis=1)
+    weights = np.array([math.factorial(s) * math.factorial(n - s - 1) for s in range(n)]) / math.factorial(n)
+    own, other = np.append(0.0, weights)[sizes], np.append(weights, 0.0)[sizes]
+    return masks, np.where(masks, own[:, None], -other[:, None]).T.copy()
 
-    Parameters
-    ----------
-    n
-        How many players.
-    evaluations
-        How many coalitions may be asked about; 2 n at least.
-    seed
-        Of the permutations.
+
+@lru_cache(maxsize=64)
+def _permutations(n: int, n_pairs: int, seed: int) -> tuple[Masks, NDArray[np.int64]]:
+    """The coalitions along permutations, each followed by its reverse, and the rank of each player in each.
+
+    The empty coalition comes first and the whole one last; both belong to all permutations.
     """
-    if 2**n <= max(evaluations, 4):
-        return _Exact(n)
-    return _Sampled(n, max(1, (evaluations - 2) // (2 * (n - 1))), seed)
+    rng = np.random.default_rng(seed)
+    drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
+    ranks = np.argsort(np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, n), axis=1)
+    inner = ranks[:, None, :] < np.arange(1, n)[:, None]
+    return np.concatenate([np.zeros((1, n), bool), inner.reshape(-1, n), np.ones((1, n), bool)]), ranks
 
 
 def explain(
@@ -240,7 +171,7 @@ def explain(
     most: int = MOST,
     evaluations: int = EVALUATIONS,
 ) -> Reasons | None:
-    """What each feature of an event adds, by any model that may be asked for probabilities.
+    """What each feature of an event adds to the log-odds, for any model that gives probabilities.
 
     Parameters
     ----------
@@ -251,52 +182,84 @@ def explain(
     classes
         The labels.
     label
-        The one that is explained; None for the most probable one.
+        The label that is explained; None for the most probable one.
     ordered
-        Features in the order in which they are told apart, if there are more than `most`.
+        Features in order of relevance. Needed only if there are more than `most`.
     most
-        So many are; the others are taken together.
+        Number of features that are told apart; the others count as one.
     evaluations
-        About so many rows are asked about.
+        Number of rows to evaluate, about.
 
     Returns
     -------
     Reasons or None
         None where there are fewer than two classes.
     """
-    first = peek([dict(x)])[0]
-    if len(first) < 2:
+
+    def of_variants(groups: Groups, masks: Masks) -> Floats:
+        return peek(variants(x, groups, masks))
+
+    return explain_by(of_variants, x, classes, label=label, ordered=ordered, most=most, evaluations=evaluations)
+
+
+def explain_by(
+    of_variants: Callable[[Groups, Masks], Floats],
+    x: Mapping[Any, Any],
+    classes: Sequence[Any],
+    *,
+    label: Any = None,
+    ordered: Sequence[Any] = (),
+    most: int = MOST,
+    evaluations: int = EVALUATIONS,
+) -> Reasons | None:
+    """`explain`, by the probabilities of variants of the event.
+
+    Parameters
+    ----------
+    of_variants
+        The probabilities where only some groups of features are present: shape (n, n_classes) for n masks.
+    x, classes, label, ordered, most, evaluations
+        See `explain`.
+
+    Returns
+    -------
+    Reasons or None
+        None where there are fewer than two classes.
+    """
+    if len(classes) < 2:
         return None
-    a = classes.index(label) if label in classes else int(first.argmax())
-    b = int(np.where(np.arange(len(first)) == a, -1.0, first).argmax())
     rank = {name: i for i, name in enumerate(ordered)}
     names = sorted(present(x), key=lambda name: rank.get(name, len(rank)))
     groups = [[name] for name in names[:most]] + ([names[most:]] if len(names) > most else [])
+    a = b = 0
+    score = 0.0
 
     def odds(masks: Masks) -> Floats:
-        rows = [{n: x[n] for group, is_in in zip(groups, mask, strict=True) if is_in for n in group} for mask in masks]
-        return _log_odds(peek(rows), a, b)
+        nonlocal a, b, score
+        proba = of_variants(groups, masks)
+        whole = proba[-1]
+        a = classes.index(label) if label in classes else int(whole.argmax())
+        b = int(np.where(np.arange(len(whole)) == a, -1.0, whole).argmax())
+        found = _log_odds(proba, a, b)
+        score = float(found[-1])
+        return found
 
     values, errors, base = shapley(odds, len(groups), evaluations)
-    found = contributions(x, [group[0] if len(group) == 1 else OTHERS for group in groups], values, errors)
-    score = float(_log_odds(first[None], a, b)[0])
-    return Reasons(classes[a], classes[b], score, base, largest_first(found))
+    found = [
+        Contribution(group[0], x[group[0]], add, error) if len(group) == 1 else Contribution(OTHERS, None, add, error)
+        for group, add, error in zip(groups, values.tolist(), errors.tolist(), strict=True)
+    ]
+    return Reasons(classes[a], classes[b], score, base, sorted(found, key=lambda one: -abs(one.adds)))
 
 
 def present(x: Mapping[Any, Any]) -> list[Any]:
-    """The features that an event has a value for."""
+    """The features for which an event has a value."""
     return [name for name, value in x.items() if value is not None and value == value]
 
 
-def contributions(x: Mapping[Any, Any], names: Sequence[Any], adds: Floats, errors: Floats) -> list[Contribution]:
-    """What features add, by name, of which `OTHERS` stands for several."""
-    found = zip(names, adds.tolist(), errors.tolist(), strict=True)
-    return [Contribution(name, None if name is OTHERS else x[name], *numbers) for name, *numbers in found]
-
-
-def largest_first(found: list[Contribution]) -> list[Contribution]:
-    """In the order in which they are told."""
-    return sorted(found, key=lambda one: -abs(one.adds))
+def variants(x: Mapping[Any, Any], groups: Groups, masks: Masks) -> list[dict[Any, Any]]:
+    """The event with the features of some groups alone: a row for each mask."""
+    return [{n: x[n] for group, is_in in zip(groups, mask, strict=True) if is_in for n in group} for mask in masks]
 
 
 def _log_odds(proba: Floats, a: int, b: int) -> Floats:
@@ -360,7 +323,12 @@ class Explains:
         check_number("evaluations", evaluations, 1, whole=True)
         check_number("nearest", nearest, 0, whole=True)
         x = with_times(x) or x
-        reasons = self._reasons(x, evaluations, label)
+        ordered = by_relevance(x, getattr(self, "relevance", {})) if len(x) > MOST else ()
+
+        def of_variants(groups: Groups, masks: Masks) -> Floats:
+            return without_noise(self._peek_variants(x, groups, masks), self.noise)
+
+        reasons = explain_by(of_variants, x, self.classes_, label=label, ordered=ordered, evaluations=evaluations)
         if reasons is not None and nearest and hasattr(self, "nearest"):
             reasons.nearest.extend(self.nearest(x, nearest))
         return reasons
@@ -370,14 +338,9 @@ class Explains:
         """The share of labels that are taken for noise: no probability is surer than that leaves it; 0 for none."""
         return 0.0
 
-    def _reasons(self, x: dict[Hashable, Any], evaluations: int, label: Any) -> Reasons | None:
-        ordered = by_relevance(x, getattr(self, "relevance", {}))
-        noise = self.noise
-
-        def peek(rows: list[dict[Any, Any]]) -> Floats:
-            return without_noise(self.peek_proba_many(rows), noise)
-
-        return explain(peek, x, self.classes_, label=label, ordered=ordered, evaluations=evaluations)
+    def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
+        """The probabilities of variants of an event, as `variants` has them."""
+        return self.peek_proba_many(variants(x, groups, masks))
 
 
 def without_noise(proba: Floats, noise: float) -> Floats:

@@ -41,7 +41,6 @@ from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
     from streamsvm.decide.deciding import DecidingClassifier
-    from streamsvm.online.explainer import Explainer
 
 # The heads of every kernel member, and the steps of those of the linear one.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
@@ -378,10 +377,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return best if self._proba[best] > 0.0 else -1
 
     def _run_request(self, request: State) -> None:
-        if self._explainer is not None and self._explainer.is_telling:
-            self._explainer.run(request)
-        else:
-            kernels.run_rows(self._state, request)
+        kernels.run_rows(self._state, request)
 
     # Refits ------------------------------------------------------------------------------------------------------
 
@@ -482,17 +478,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
             for (member, head), expert in zip(heads, self._state.experts, strict=True)
         ]
         return sorted(rows, key=lambda row: -row["weight"])
-
-    def _new_explainer(self) -> Explainer | None:
-        from streamsvm.online.explainer import Explainer  # what is compiled for it is, where it is asked for
-
-        explains = [kind.explain for kind in self._kinds() if kind.explain is not None]
-        if len(explains) < len(self._members()):
-            return None
-        members = list(zip(explains, self._member_states(), strict=True))
-        relevance = next((state.relevance for kind, state, _ in self._kernel_votes()), None)
-        name, n_experts = "ensemble.explanations.", len(self._state.experts)
-        return Explainer(self._state, f"{name}explain_blend", n_experts, members, relevance, f"{name}explain_rows")
 
     @property
     def relevance(self) -> dict[Any, float]:
@@ -619,7 +604,6 @@ class _Member:
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
     entries: Sequence[Entry]  # the `run_member` of its kernels, and what else is compiled apart
-    explain: str | None = None  # the entry point that does; None: reasons are found by asking for predictions
     heads: Sequence[str]
     inverse_temperature: Sequence[float]
     on_ranks = has_metric = False
@@ -662,7 +646,6 @@ class _Polytopes(CPMClassifier):
 
 class _KernelMember(_Member):
     entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["maintain"])
-    explain = "budgeted.explanations.explain_vectors"
     has_metric = True
     learner: _KernelMachine
 
@@ -683,7 +666,6 @@ class _KernelMember(_Member):
 
 class _PolytopeMember(_Member):
     entries = (polytope.ENTRIES["run_member"],)
-    explain = "polytope.explanations.explain_faces"
     heads, inverse_temperature = ("hinge",), (2.0,)
     learner: _Polytopes
 
@@ -696,7 +678,6 @@ class _PolytopeMember(_Member):
 
 class _LinearMember(_Member):
     entries = (linear.ENTRIES["run_member"],)
-    explain = "ensemble.explanations.explain_linear"
     heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:

@@ -15,11 +15,11 @@ _BY_VOTE = (
     *("label_sets", "explain_one", "moment", "spreads", "leaders", "nearest", "autocorrelation_effect"),
     *("keep_categories", "check_names", "proba_array"),
 )
-_BY_LEARNER = ("memory_bytes", "feature_of")
+_BY_LEARNER = ("memory_bytes",)
 _PROPERTIES = {
     "top": ("classes_", "notices"),
     "vote": ("n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
-    "learner": ("autocorrelation_trust", "names_by_column"),
+    "learner": ("autocorrelation_trust",),
 }
 
 

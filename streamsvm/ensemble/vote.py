@@ -51,7 +51,6 @@ from streamsvm.ensemble.label_autocorrelation import (
 )
 from streamsvm.ensemble.stacked_vote import STACK, first_logs, forget_stack, is_heard, learn_stack, stack
 from streamsvm.features.scaler import (
-    LOOK,
     MOST_EVENTS,
     ROWS,
     follow,
@@ -678,7 +677,7 @@ def drive(address, values_address, columns_address, n, shared):
     """Predict or learn a single event, as a batch of one row; compiled separately, see `driver`."""
     rows = rows_at(address)
     state = blend_at(rows.learner)
-    predicting = LOOK < rows.asked < 0
+    predicting = rows.asked < 0
     if predicting and state.uses_autocorrelation and not has_room(state.autocorrelation):
         rows.best = -2  # memory has to grow before another prediction is noted
         return

@@ -27,7 +27,7 @@ from streamsvm.features.sorted_window import (
 
 # What is asked of a single event: a class to learn it with, or a prediction; with its probabilities; with these told to
 # what follows events; or the same, where nobody takes heed of it.
-PREDICT, PROBA, FOLLOW, LOOK = -1, -2, -3, -4
+PREDICT, PROBA, FOLLOW = -1, -2, -3
 
 # How values are scaled.
 NONE, STANDARD, RANK = 0, 1, 2
@@ -101,7 +101,7 @@ ROWS = Declaration(
         "step": address("the learner's function that predicts and learns the current event"),
         "find_ranks": address("the function `find_ranks`, 0 without ranks"),
         "take_ranks": address("the function `take_ranks`, 0 without ranks"),
-        "asked": Number("the class to learn, or PREDICT, PROBA, FOLLOW or LOOK", i64),
+        "asked": Number("the class to learn, or PREDICT, PROBA or FOLLOW", i64),
         "label": Number("the class to learn, -1 for none", i64),
         "weight": Number("the weight of the event"),
         "answering": Number("whether to predict the event", i64),

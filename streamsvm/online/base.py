@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.conformal import AllSets, Key, follow_address
 from streamsvm.decide.learner import PredictsManySets, answers
-from streamsvm.decide.reasons import OTHERS, Explains, Reasons
+from streamsvm.decide.reasons import Explains, Groups, Masks
 from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.frames import like, weight_of, weights_of
@@ -43,9 +43,6 @@ from streamsvm.online.calibration import noise_of
 from streamsvm.online.classes import Classes, are_labels
 from streamsvm.online.requests import REQUEST
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
-
-if TYPE_CHECKING:
-    from streamsvm.online.explainer import Explainer
 
 logger = logging.getLogger(__name__)
 
@@ -284,7 +281,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._connect()
         self._lock.guard(state.rows)
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
-        self._explainer: Any = None
         # Views, whose elements are read many times faster than a number of a state, or an array's.
         self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
@@ -742,7 +738,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         times: Any = None,
         memories: Ints | None = None,
         apart: Ints | None = None,
-        reasons: int = 0,
     ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
 
@@ -765,15 +760,13 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             Where labels come late, an event is one row where it is predicted and another where it is learned. Both
             have a row of `memory_size` numbers of `memories`, left there by the prediction and wanted back for
             learning: `apart` has 1 + its number, and 0 for other rows.
-        reasons
-            How many reasons to tell of each prediction, where `tells_reasons`.
 
         Returns
         -------
-        (codes, scores), with probabilities and with reasons where these are asked for
+        (codes, scores) or (codes, scores, probabilities)
             For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
             probability, NaN there. If `proba` the probabilities over `classes_`, too, shape (n, n_classes), 0 for
-            classes not known yet. If `reasons` a `streamsvm.online.explainer.Told`.
+            classes not known yet.
 
         Raises
         ------
@@ -788,18 +781,8 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             rows = self._space.encode(features)
         n_classes = len(self.labels.codes) if learn else int(self._state.n_classes)
 
-        def run() -> tuple[Any, ...]:
-            n_proba = n_classes if proba else 0
-            found = self._run(rows, codes, weights, score=True, n_proba=n_proba, late=late, following=reasons > 0)
-            return found if proba else found[:2]
-
-        if not reasons:
-            return run()
-        self._make_room(len(rows))
-        explainer = self._explaining
-        assert explainer is not None, "it has members that do not tell reasons"
-        with explainer.telling(len(rows), reasons) as told:
-            return *run(), told
+        found = self._run(rows, codes, weights, score=True, n_proba=n_classes if proba else 0, late=late)
+        return found if proba else found[:2]
 
     def _run_with_sets(
         self,
@@ -857,7 +840,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         score: bool = False,
         n_proba: int = 0,
         late: Late | None = None,
-        following: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
         n = len(rows)
         self._make_room(n)
@@ -866,8 +848,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         scores = np.full(n if score or n_proba else 0, math.nan)
         request = State(REQUEST)
         request.shared, request.predicting, request.unordered = rows.shared, predict, predict and codes is None
-        request.answering = predict or score or following or n_proba > 0
-        request.following = following
+        request.answering = predict or score or n_proba > 0
         request.lend(
             values=np.ascontiguousarray(rows.values, np.float64),
             columns=np.ascontiguousarray(rows.columns, np.int64),
@@ -889,54 +870,21 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     # Reasons -----------------------------------------------------------------------------------------------------
 
-    def _put_to_explain(self, x: Mapping[Hashable, Any]) -> None:
-        """Make an event the single one at hand."""
+    def _put(self, x: Mapping[Hashable, Any]) -> None:
+        """Make an event the current row."""
         if not (self._pack(x) and np.isfinite(self._row[: len(x)]).all()):
             self._list(*self._space.encode_event(x, learn=False))
 
-    def _show(self, x: Mapping[Hashable, Any]) -> bool:
-        """Have an event looked at by what follows events; returns whether it could be used. No trace is left."""
-        self._put_to_explain(x)
-        return bool(self._event(self._rows, b"", scaling.LOOK, 1.0) >= 0)
-
-    def _new_explainer(self) -> Explainer | None:
-        """What finds reasons in its memory as it is; None where predictions have to be asked for."""
-        return None
-
-    @property
-    def tells_reasons(self) -> bool:
-        """Whether `run_batch` tells them."""
-        return not self.is_composed and self._explaining is not None
-
-    @property
-    def names_by_column(self) -> list[Any]:
-        """The feature that has each column; the last but one is no feature, the last one several together."""
-        return [*map(self.feature_of, range(len(self._space))), None, OTHERS]
-
-    def feature_of(self, column: int) -> Any:
-        """The feature that has a column.
-
-        Parameters
-        ----------
-        column
-            Its number; a negative one stands for several features together.
-        """
-        if column < 0:
-            return OTHERS
-        name = self._space.names[column]
-        return name[0] if self._space.is_indicator[column] else name
-
-    @property
-    def _explaining(self) -> Explainer | None:
-        found: Explainer | None = self._explainer or self._new_explainer()
-        self._explainer = found
-        return found
-
-    def _reasons(self, x: dict[Hashable, Any], evaluations: int, label: Any) -> Reasons | None:
-        explainer = self._explaining if self._state.n_classes > 1 else None
-        if explainer is None:
-            return super()._reasons(x, evaluations, label)
-        return explainer.explain(self, x, evaluations, self.labels.codes.get(label, -1))
+    def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
+        space = self._space
+        columns, values = space.encode_event(x, learn=False)
+        group_of = {name: g for g, group in enumerate(groups) for name in group}
+        names = (space.names[j][0] if space.is_indicator[j] else space.names[j] for j in columns.tolist())
+        group = [group_of.get(name, -1) for name in names]
+        n, d = len(masks), len(columns)
+        kept = np.where(masks[:, group], values, math.nan) if d else np.zeros((n, 0))
+        rows = EncodedRows(kept.ravel(), columns, d * np.arange(n + 1), True)
+        return self._run(rows, predict=False, n_proba=int(self._state.n_classes))[2]
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -1046,7 +994,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     def _shared_state(self) -> dict[str, Any]:
         """Everything that makes up the learner, not copied."""
         state = dict(self.__dict__)
-        views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning")
+        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning")
         for name in (*views, "_fill", "_view", "_lock", "_space"):
             del state[name]
         space = self._space

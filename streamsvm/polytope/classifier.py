@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from streamsvm.online.archive import within
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
-
-if TYPE_CHECKING:
-    from streamsvm.online.explainer import Explainer
 
 # Where values are not scaled, a step on an adopted model adds no more to a score, whose margin is 1: steps are measured
 # for scaled values, and one on a row of large ones would leave nothing of the model.
@@ -248,11 +245,6 @@ class CPMClassifier(base.OnlineClassifier):
         return self
 
     # What it knows -----------------------------------------------------------------------------------------------
-
-    def _new_explainer(self) -> Explainer:
-        from streamsvm.online.explainer import Explainer  # what is compiled for it is, where it is asked for
-
-        return Explainer(self._state, "polytope.explanations.explain_planes", 1)
 
     def _own_temperature(self) -> float:
         """How many f the probabilities are the softmax of, where no label is noise."""

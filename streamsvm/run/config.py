@@ -298,8 +298,7 @@ class ResultOptions:
         The class that alarms are for.
     explain : N
         Also write, in a field `reasons`, the N features that speak most for or against each prediction, with what
-        they add to the log-odds of the predicted label against the next; takes about as long as two predictions for
-        each feature (CPMClassifier: as one), and a millisecond or more with --label-source or --refit.
+        they add to the log-odds of the predicted label against the next; takes about a millisecond per event.
     rejected : SINK
         Where events go that could not be read or learned, with the reason; 'null:' counts them only (default:
         OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory, or rejected-2.jsonl while another

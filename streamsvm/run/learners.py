@@ -5,22 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, rows_of
-from streamsvm.decide.reasons import NO_COLUMN
 from streamsvm.delayed.join import Answer, Asked
 from streamsvm.delayed.models import OwnModel
 from streamsvm.labels import new_label_notice
-from streamsvm.names import feature
 from streamsvm.run.abilities import Batched, Peeked
 from streamsvm.run.errors import RunError
-
-if TYPE_CHECKING:
-    from streamsvm.online.explainer import Told
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -95,7 +90,7 @@ class BatchLearner(OwnModel):
         """The batch and all of them: `unusable` has left out the others before."""
         return batch, slice(None)
 
-    def step(self, batch: Batch, learn: bool, reasons: int = 0) -> Answers:
+    def step(self, batch: Batch, learn: bool) -> Answers:
         """Test, then train, all events in one call; those that cannot be used are set aside.
 
         Parameters
@@ -104,38 +99,18 @@ class BatchLearner(OwnModel):
             The events.
         learn
             Whether to learn them.
-        reasons
-            How many reasons are told of each prediction, by a model that does.
         """
-        more = {"reasons": reasons} if reasons else {}
         while True:
             features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
                 codes, scores, *all_ = self.model.run_batch(
-                    features, batch.labels, learn=learn, proba=self.proba, times=times, **more
+                    features, batch.labels, learn=learn, proba=self.proba, times=times
                 )
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:
-                told = _written(batch, self.model.names_by_column, all_.pop()) if reasons else None
-                return Answers(batch, codes, scores, all_[0] if self.proba else None, reasons=told)
-
-
-def _written(batch: Batch, names: Sequence[Any], told: Told) -> list[list[dict[str, Any]] | None]:
-    """The reasons of events for a field of results, by the names of columns as `names_by_column` has them."""
-    shown = [feature(name) for name in names]
-    found = zip(told.columns.tolist(), told.adds.tolist(), told.against.tolist(), batch.rows(), strict=True)
-    return [
-        None
-        if against < 0
-        else [
-            {"feature": shown[j], "value": x.get(names[j]), "adds": adds}
-            for j, adds in zip(columns, values, strict=True)
-            if j != NO_COLUMN
-        ]
-        for columns, values, against, x in found
-    ]
+                return Answers(batch, codes, scores, all_[0] if self.proba else None)
 
 
 class RowLearner:

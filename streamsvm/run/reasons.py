@@ -15,7 +15,10 @@ from streamsvm.delayed.join import Joined
 from streamsvm.names import feature
 from streamsvm.run.deciding import together
 from streamsvm.run.late import N_ORIGINS, LateLearning
-from streamsvm.run.learners import Answers, BatchLearner, Learner
+from streamsvm.run.learners import Answers, Learner
+
+# `--explain` costs about as many predictions for each event.
+EVALUATIONS_PER_EVENT = 64
 
 
 def reasons_for(
@@ -35,8 +38,6 @@ def reasons_for(
 
 def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
     """Test, then train, and say of each event what most spoke for its prediction, before it was learned."""
-    if isinstance(learner, BatchLearner) and getattr(learner.model, "tells_reasons", False):
-        return learner.step(batch, learn, most)
     return _explained(learner, batch, lambda part: learner.step(part, learn), most)
 
 
@@ -77,7 +78,7 @@ def _explained(learner: Learner, batch: Batch, step: Callable[[Batch], Answers],
 
 def _looked_at(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
     try:
-        return reasons_for(learner, x)
+        return reasons_for(learner, x, evaluations=EVALUATIONS_PER_EVENT)
     except Exception:  # an event that the model cannot take is set aside by its step, which says why
         return None
 

@@ -24,7 +24,7 @@ from streamsvm.core.cache import cache_folder
 from streamsvm.core.entry_points import Entry
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
-from streamsvm.ensemble import explanations, linear
+from streamsvm.ensemble import linear
 from streamsvm.ensemble import vote as blend
 from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import expert_vote as panel
@@ -195,7 +195,7 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     streamsvm.warmup()
     assert first_use._ready <= {entry.name for entry in warmed}
     streamsvm.warmup(everything=True)
-    asked_for = {entry.name for module in (sets, explanations, pending) for entry in module.ENTRIES.values()}
+    asked_for = {entry.name for module in (sets, pending) for entry in module.ENTRIES.values()}
     assert asked_for <= {entry.name for entry in warmed}
 
 
