@@ -18,8 +18,7 @@ from streamsvm.features import scaler as rows
 from streamsvm.online import calibration, requests
 from streamsvm.online import minibatch as blocks
 from streamsvm.polytope import kernels as polytope
-from streamsvm.refit import expert_vote as panel
-from streamsvm.refit import frozen_models as experts
+from streamsvm.refit import expert_vote, frozen_models
 
 PAGE = Path(__file__).with_name("state.md")
 TABLES = {
@@ -32,13 +31,13 @@ TABLES = {
     stacking.STACK: "The second vote (`ensemble/stacked_vote.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
     calibration.CALIBRATION: "What probabilities are worth where labels are noisy (`online/calibration.py`)",
-    panel.PANEL: "The vote of a learner and the models of its refits (`refit/expert_vote.py`)",
-    panel.BALLOT: "What that vote is asked (`refit/expert_vote.py`)",
-    experts.PLANES: "A linear model of a refit (`refit/frozen_models.py`)",
-    experts.EXPANSION: "A kernel machine of a refit (`refit/frozen_models.py`)",
-    experts.TREES: "The trees of a refit (`refit/frozen_models.py`)",
-    experts.MASKED_TREES: "Such trees by masks of their leaves (`refit/frozen_models.py`)",
-    experts.QUESTION: "Rows that models of refits are asked about (`refit/frozen_models.py`)",
+    expert_vote.EXPERT_VOTE: "The vote of a learner and the models of its refits (`refit/expert_vote.py`)",
+    expert_vote.VOTES: "Rows to vote on (`refit/expert_vote.py`)",
+    frozen_models.PLANES: "A linear model of a refit (`refit/frozen_models.py`)",
+    frozen_models.EXPANSION: "A kernel machine of a refit (`refit/frozen_models.py`)",
+    frozen_models.TREES: "The trees of a refit (`refit/frozen_models.py`)",
+    frozen_models.MASKED_TREES: "Such trees by masks of their leaves (`refit/frozen_models.py`)",
+    frozen_models.QUERY: "Rows that refitted models are evaluated on (`refit/frozen_models.py`)",
     sets.SETS: "Sets of labels of one coverage (`decide/conformal_kernels.py`)",
     sets.COVERING: "Events for which there are to be sets (`decide/conformal_kernels.py`)",
     pending.LEDGER: "Events and labels that wait for each other (`delayed/label_join.py`)",

@@ -34,7 +34,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 _KERNELS = (
     *("features.encoding", "features.scaler", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.maintenance"),
-    *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
+    *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "keyed.snapshots"),
 )
 _ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join"),)
 

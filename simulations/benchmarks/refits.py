@@ -209,20 +209,21 @@ def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
 def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
     """A solver fitted to the first four fifths at once, on the last."""
     from streamsvm import CPMClassifier
-    from streamsvm.refit.experts import Expert
-    from streamsvm.refit.solvers import Task, solver_of
+    from streamsvm.refit.members import Member
+    from streamsvm.refit.solvers import solver_of
+    from streamsvm.refit.tasks import Task
     from streamsvm.refit.windows import Latest
 
     n = len(y) * 4 // 5
     learner = CPMClassifier()
-    rows, codes, weights = learner._prepare(X, y, None, False)
+    rows, codes, weights = learner.encode_labelled(X, y)
     memory = Latest(n, max_bytes=4 << 30).begin()
     memory.add(rows.part(0, n), codes[:n], weights[:n])
     start = time.perf_counter()
     solution = solver_of(solver).solve(Task(memory.snapshot(), len(learner._space)))
     seconds, last = time.perf_counter() - start, rows.part(n, len(y))
     proba = np.zeros((len(last), len(learner.labels)))
-    Expert(solution, 1).ask(last, np.ones(len(last), np.int64), proba)
+    Member(solution, 1).evaluate(last, np.ones(len(last), np.int64), proba)
     accuracy = float((proba.argmax(axis=1) == codes[n:]).mean())
     return {"accuracy": accuracy, "seconds": round(seconds, 2), "settings": solution.settings}
 

@@ -370,12 +370,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         n = self._n_classes[()]
         return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
-    def _test_packed(self, code: int) -> int:
-        if self._event(self._rows, b"", code, 1.0) < 0:
-            return -2
-        best = int(self._proba[: len(self.labels.codes)].argmax())
-        return best if self._proba[best] > 0.0 else -1
-
     def _run_request(self, request: State) -> None:
         kernels.run_rows(self._state, request)
 

@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from connectors.notices import Notices
 from streamsvm.core.state import State
 from streamsvm.features.space import logger
+from streamsvm.keyed.snapshots import Image
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED
 from streamsvm.online import schema as schemas
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.refit.snapshots import Image
 
 MAGIC = b"svmk"
 VERSION = 1

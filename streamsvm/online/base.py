@@ -41,6 +41,7 @@ from streamsvm.online import driver
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.calibration import noise_of
 from streamsvm.online.classes import Classes, are_labels
+from streamsvm.online.protocol import LearnerProtocol
 from streamsvm.online.requests import REQUEST
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
@@ -57,7 +58,9 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
+class OnlineClassifier(
+    LearnerProtocol, Adjustable, Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier
+):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -596,13 +599,6 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         proba: NDArray[np.float64] = self._proba[:n].copy()
         self._event(self._rows, b"", code, 1.0)
         return proba
-
-    def _test_packed(self, code: int) -> int:
-        """Predict the event at hand, then learn it: the class, -1 where there is none; less where it cannot be used."""
-        predicted = int(self._event(self._rows, b"", scaling.PREDICT, 1.0))
-        if predicted >= -1:
-            self._event(self._rows, b"", code, 1.0)
-        return predicted
 
     # Many events -------------------------------------------------------------------------------------------------
 

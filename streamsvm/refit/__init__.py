@@ -1,9 +1,10 @@
-"""Refits: windows of a stream, solved again by the batch solvers beside the running learner."""
+"""Refits: batch solvers fit models to windows of a stream while the learner runs."""
 
 from __future__ import annotations
 
 from streamsvm.refit.classifier import RefitClassifier
-from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift
+from streamsvm.refit.drift import OnDrift
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand
 from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
 
 __all__ = [

@@ -1,48 +1,55 @@
-"""What the archive of a classifier with refits holds: plain arrays, each headed by the part it is of, and a header."""
+"""Archives of classifiers with refits: a header, and plain arrays with the name of their part as prefix."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 from streamsvm.online.archive import decode_param, encode_param, within
-from streamsvm.refit.experts import Expert
+from streamsvm.refit.detectors import DetectorSpec
+from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.jobs import Refit
-from streamsvm.refit.solvers import Task
+from streamsvm.refit.members import Member
+from streamsvm.refit.tasks import Task
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, Trigger
 from streamsvm.refit.window_rows import window_of_state, window_state
 from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window
 
 Arrays = dict[str, NDArray[Any]]
 
+TRIGGERS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf)
+}
 WINDOWS = {kind.__name__: kind for kind in (Latest, Since, Reservoir, Adaptive)}
-# Estimators of these rooms alone are made anew from an archive: nothing else is imported at its word.
+# Only estimators of these packages are imported for an archive.
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 
 
 def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Arrays by names headed by their part."""
+    """Add the name of a part to the names of its arrays."""
     return {f"{part}.{name}": array for name, array in arrays.items()}
 
 
 def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
-    """What `under` was given, by part."""
+    """The arrays of `under`, by part."""
     parts: dict[str, Arrays] = {}
     for name, array in arrays.items():
         part, dot, own = name.partition(".")
         if not dot:
-            raise ArchiveError(f"there is an array {name!r}, which has no place here")
+            raise ArchiveError(f"there is an array {name!r}, which belongs to no part")
         parts.setdefault(part, {})[own] = array
     return parts
 
 
 def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], Arrays]:
-    """A state without the window that is being solved, for whoever only looks at it; any other state as it is."""
+    """A state without the window that is being solved, for viewers."""
     if not header.get("job"):
         return dict(header), dict(arrays)
     return {**header, "job": None}, {name: array for name, array in arrays.items() if not name.startswith("job.")}
@@ -57,12 +64,47 @@ def encode_window(window: Window | None) -> Any:
 
 
 def decode_window(content: Any) -> Window | None:
-    """What `encode_window` gave."""
+    """Return the window of `encode_window`."""
     if content is None:
         return None
     settings = dict(content)
     window: Window = WINDOWS[settings.pop("kind")](**settings)
     return window
+
+
+def encode_trigger(settings: Trigger) -> dict[str, Any]:
+    """A trigger for JSON."""
+    content: dict[str, Any] = {"class": type(settings).__name__}
+    for own in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, own.name)
+        if own.name == "triggers":
+            content[own.name] = [encode_trigger(trigger) for trigger in value]
+        elif own.name == "_spec":
+            content["detector"] = value.encode()
+        elif own.name != "detector":
+            content[own.name] = encode_label(value)
+    return content
+
+
+def decode_trigger(content: Any) -> Trigger:
+    """Return the trigger of `encode_trigger`; only triggers and River's drift detectors are made.
+
+    Raises
+    ------
+    ArchiveError
+        If it is anything else.
+    """
+    try:
+        params = dict(content)
+        kind = TRIGGERS[params.pop("class")]
+        triggers = [decode_trigger(part) for part in params.pop("triggers")] if kind is FirstOf else []
+        detector = {"detector": DetectorSpec.decode(params.pop("detector")).make()} if kind is OnDrift else {}
+        settings: Trigger = kind(*triggers, **detector, **{name: decode_label(v) for name, v in params.items()})
+        return settings
+    except ArchiveError:
+        raise
+    except DAMAGED as error:
+        raise ArchiveError(f"not the settings of a trigger: {error!r}") from error
 
 
 def encode_solver(solver: Any) -> Any:
@@ -71,7 +113,7 @@ def encode_solver(solver: Any) -> Any:
     Raises
     ------
     TypeError
-        For one that could not be made anew.
+        For an estimator that cannot be imported for an archive.
     """
     if isinstance(solver, str):
         return solver
@@ -86,12 +128,12 @@ def encode_solver(solver: Any) -> Any:
 
 
 def decode_solver(content: Any) -> Any:
-    """What `encode_solver` gave."""
+    """Return the solver of `encode_solver`."""
     if isinstance(content, str):
         return content
     module, name = content["class"]
     if not module.startswith(TRUSTED):
-        raise ArchiveError(f"{module}.{name} is not made at the word of an archive")
+        raise ArchiveError(f"{module}.{name} is not imported for an archive")
     from sklearn.base import BaseEstimator, is_classifier
 
     kind = getattr(importlib.import_module(module), name, None)
@@ -107,7 +149,7 @@ def decode_solver(content: Any) -> Any:
 
 
 def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
-    """What is being solved; the model it starts from is that of the newest expert, kept with the experts."""
+    """A task for an archive; the model to start from is stored with the members."""
     header, arrays = window_state(task.window)
     if task.relevance is not None:
         arrays["relevance"] = task.relevance
@@ -121,12 +163,12 @@ def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
 
 
 def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes: int) -> Task:
-    """What `task_state` gave.
+    """Return the task of `task_state`.
 
     Raises
     ------
     ArchiveError, ValueError, TypeError
-        Where it is no window.
+        If it is no such state.
     """
     window, d = window_of_state(header, arrays), int(header["n_columns"])
     within("columns", window.rows.columns, 0, d - 1)
@@ -139,23 +181,21 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
 
 
 def refit_header(refit: Refit) -> dict[str, Any]:
-    """When a refit began, and when its model enters."""
+    """A refit for JSON."""
     return {"number": refit.number, "event": refit.event, "due": refit.due}
 
 
-def expert_state(expert: Expert) -> tuple[dict[str, Any], Arrays]:
-    """An expert for an archive; one without arrays of its own is kept as what it was fitted to."""
-    header, arrays = expert.state()
-    if expert.task is not None:
-        header["task"], arrays = task_state(expert.task)
+def member_state(member: Member) -> tuple[dict[str, Any], Arrays]:
+    """A refitted model for an archive; a foreign model is stored as its training data."""
+    header, arrays = member.state()
+    if member.task is not None:
+        header["task"], arrays = task_state(member.task)
     return header, arrays
 
 
-def expert_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes: int) -> Expert:
-    """An expert from an archive; one without arrays of its own is fitted anew."""
+def member_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes: int) -> Member:
+    """A refitted model from an archive; a foreign model is fitted again."""
     if "task" not in header:
-        return Expert.from_state(header, arrays, n_classes)
+        return Member.from_state(header, arrays, n_classes)
     task = task_of(header["task"], arrays, None, n_classes)
-    expert = Expert(solver.solve(task), int(header["number"]))
-    expert.fitted_to(task)
-    return expert
+    return Member(solver.solve(task), int(header["number"]), task)

@@ -1,4 +1,4 @@
-"""River's drift detectors beside a stream, saved as their class, their parameters and the errors they were given."""
+"""River's drift detectors, stored as class, parameters and the errors since the last restart."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 from streamsvm.models.archive import decode_label, encode_label, whole
 from streamsvm.parameters import check_number
 
-# Events after which a detector is replaced by a new one at the latest: an archive replays as many when it is loaded.
+# Events after which a detector restarts at the latest, because loading an archive repeats them.
 RENEWED_AFTER = 100_000
-# Every detector is tried on so many errors, and as many as fill its windows, so that wrong parameters fail at once.
+# Every detector is tried on at least so many errors, so that wrong parameters fail at once.
 _TRIAL = 64
-# Detectors that raise an alarm where the mean falls, and so are given hits in place of errors.
+# Detectors of a decreasing mean, which get hits instead of errors.
 _OF_HITS = ("FHDDM",)
 
 
@@ -33,9 +33,9 @@ def _detectors() -> dict[str, Any]:
 
 
 def detector_named(name: str) -> Any:
-    """A detector of that class with its defaults, seeded if it draws numbers."""
+    """A detector of a class with default parameters, seeded if it is random."""
     if name not in _detectors():
-        raise ValueError(f"{name!r} is none of River's detectors: {', '.join(_detectors())}")
+        raise ValueError(f"{name!r} is not a detector of River: {', '.join(_detectors())}")
     detector = _detectors()[name]()
     return detector.clone({"seed": 0}) if detector._is_stochastic else detector
 
@@ -54,17 +54,17 @@ class DetectorSpec:
         Raises
         ------
         TypeError, ValueError
-            Where it is none of River's, or cannot be made again with equal results.
+            If it is not one of River, or random without a seed.
         """
         name = type(detector).__name__
         if _detectors().get(name) is not type(detector):
             raise TypeError(f"`detector` must be one of river.drift ({', '.join(_detectors())}), got {detector!r}")
         if detector._is_stochastic:
-            raise ValueError(f"`detector` {name} draws numbers: give it a `seed`, so that runs repeat")
+            raise ValueError(f"`detector` {name} is random: set its `seed`, so that runs repeat")
         params = {k: tuple(v) if isinstance(v, (list, deque)) else v for k, v in detector._get_params().items()}
         spec = cls(name, tuple(params.items()))
         spec.encode()
-        return spec._check()
+        return spec.checked()
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.params)})"
@@ -73,8 +73,8 @@ class DetectorSpec:
         """A new detector."""
         return _detectors()[self.name](**dict(self.params))
 
-    def _check(self) -> DetectorSpec:
-        """Refuse parameters that its class does not take, or that are of no use to a detector that is renewed."""
+    def checked(self) -> DetectorSpec:
+        """Refuse parameters that do not work."""
         counts = [self._check_number(name, value) for name, value in self.params]
         try:
             detector = self.make()
@@ -85,13 +85,7 @@ class DetectorSpec:
         return self
 
     def _check_number(self, name: str, value: Any) -> int:
-        """Refuse a number out of its range: not all detectors look before they divide by it or reserve its memory.
-
-        Returns
-        -------
-        int
-            The number, where it is a count.
-        """
+        """Refuse a number out of range, which not all detectors check; return it if it is a count, else 0."""
         own = signature(_detectors()[self.name]).parameters.get(name)
         if own is None or name == "seed" or isinstance(value, bool) or not isinstance(value, Real):
             return 0
@@ -106,18 +100,18 @@ class DetectorSpec:
     @classmethod
     def decode(cls, content: Any) -> DetectorSpec:
         """The spec that `encode` wrote."""
-        return cls(content["class"], tuple((k, decode_label(v)) for k, v in content["params"].items()))._check()
+        return cls(content["class"], tuple((k, decode_label(v)) for k, v in content["params"].items())).checked()
 
 
 class RunningDetector:
-    """A detector beside the stream, and the errors it was given."""
+    """A detector and the errors since its last restart."""
 
     def __init__(self, spec: DetectorSpec) -> None:
         self._spec = spec
         self.renew()
 
     def renew(self) -> None:
-        """Continue with a new detector."""
+        """Restart the detector."""
         self._detector = self._spec.make()
         self._errors = bytearray()
 
@@ -127,19 +121,19 @@ class RunningDetector:
         return bool(self._detector.drift_detected)
 
     def update(self, error: bool) -> None:
-        """Take whether the next prediction was wrong."""
+        """Add whether the next prediction was wrong."""
         if len(self._errors) == RENEWED_AFTER:
             self.renew()
         self._errors.append(error)
         self._detector.update(int(error != (self._spec.name in _OF_HITS)))
 
     def state(self) -> dict[str, Any]:
-        """The errors since it was renewed, for JSON."""
+        """The errors since the last restart, for JSON."""
         packed = np.packbits(np.frombuffer(self._errors, np.uint8))
         return {"n": len(self._errors), "errors": base64.b64encode(packed.tobytes()).decode()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Give a new detector the errors of a state."""
+        """Restart the detector with the errors of a state."""
         n = whole(state["n"], 0, RENEWED_AFTER)
         packed = np.frombuffer(base64.b64decode(state["errors"], validate=True), np.uint8)
         if len(packed) != -(-n // 8):

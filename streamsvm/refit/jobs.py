@@ -1,4 +1,4 @@
-"""Solving beside the stream: one window at a time, in a thread or in a process of its own."""
+"""Solving in the background, one window at a time, in a thread or a separate process."""
 
 from __future__ import annotations
 
@@ -22,51 +22,41 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.refit.experts import Expert
-from streamsvm.refit.solvers import Solution, Solver, Task
+from streamsvm.refit.members import Member
+from streamsvm.refit.solvers import Solver
+from streamsvm.refit.tasks import Solution, Task
 
 logger = logging.getLogger(__name__)
 
 Bytes = NDArray[np.uint8]
 
-# What a process writes when it is ready for windows.
+# Written by a process when it is ready for windows.
 _READY = b"ready"
-# How much a process of solvers stands back where cores are few: the stream goes first, and may have to wait for it.
-_NICENESS = 5
-# A stream that stands still for a solver says so after so many seconds.
+_NICENESS = 5  # of the process: the stream has priority
+# Seconds of waiting for a solver after which a warning is logged.
 PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """A window that is being solved, or was.
+    """A refit."""
 
-    Parameters
-    ----------
-    number
-        The how many-th it is.
-    event
-        The labelled event after which it was begun.
-    due
-        The labelled event after which its model enters.
-    """
-
-    number: int
-    event: int
-    due: int
+    number: int  # from 1
+    event: int  # labelled events before it started
+    due: int  # labelled events before its model enters the vote
 
 
 class Job:
-    """A refit under way.
+    """The solving of a window.
 
     Parameters
     ----------
     solver
-        Who solves it.
+        The solver.
     refit
-        Which refit it is for.
+        The refit.
     make
-        Gives what is solved; it is asked in the thread of the job.
+        Makes the task; it is called in the thread of the job.
     """
 
     def __init__(self, solver: Solver, refit: Refit, make: Callable[[], Task]) -> None:
@@ -81,15 +71,15 @@ class Job:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
         self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
-        _jobs.add(self)  # at the end of the program `_end` looks after it
-        _thread.start_new_thread(self._run, ())  # unlike `Thread.start` it does not wait until that runs
+        _jobs.add(self)  # waited for at the end of the program
+        _thread.start_new_thread(self._run, ())  # unlike `Thread.start` it does not wait for the thread
 
     def __reduce__(self) -> Any:
         return _begun, (self._solver, self.refit, self.task)
 
     @property
     def task(self) -> Task:
-        """What is solved."""
+        """The task of the solver."""
         with self._making:
             task = self._make()
             self._make = lambda: task
@@ -98,8 +88,8 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            self._found = Expert(self._solve(self.task), self.refit.number)  # here, where no event waits for it
-        except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
+            self._found = Member(self._solve(self.task), self.refit.number, self.task)  # in this thread: no event waits
+        except Exception as error:  # a foreign solver may raise anything: the stream goes on
             self._error = error
         except SystemExit as error:
             self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
@@ -108,57 +98,52 @@ class Job:
             self._over.set()
 
     def _solve(self, task: Task) -> Solution:
-        """Solve in this thread, or in a process where the solver would hold the interpreter's lock, and one can be."""
+        """Solve in this thread, or in a process if the solver holds the interpreter's lock."""
         if self._solver.holds_lock and _can_be_sent(self._solver) and not _refused.is_set():
             try:
                 return self._solve_elsewhere(task)
             except _NoProcess as error:
                 if not _refused.is_set():
                     _refused.set()
-                    logger.warning("no process can be started for solvers, which slow the stream down now: %s", error)
+                    logger.warning("no process can be started for solvers, so they slow down the stream: %s", error)
         return self._solver.solve(task)
 
     def _solve_elsewhere(self, task: Task) -> Solution:
-        """Have it solved in another process, which the program has one of."""
+        """Solve in the process of the program for solvers."""
         with _turn:
             if self._is_given_up or _ending.is_set():
-                raise RuntimeError("nobody waits for it any more")
+                raise RuntimeError("it was given up")
             self._worker = worker = _worker(self._solver)
             try:
                 worker.await_ready()
-                if self._is_given_up or _ending.is_set():  # while it was being started
+                if self._is_given_up or _ending.is_set():  # during the start
                     worker.end()
                 return worker.solve(self._solver, task)
             finally:
                 self._worker = None
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: a process is ended, a thread comes to its end by itself."""
+        """Give up the result. A process is ended; a thread runs to its end."""
         self._is_given_up = True
         if (worker := self._worker) is not None:
             worker.end()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the solver is still at it."""
-        return not self._over.is_set()
-
     def wait(self) -> None:
-        """Until it is over, whatever came of it."""
+        """Wait for the end."""
         self._over.wait()
 
     def result(self, timeout: float | None = None) -> Any:
-        """What was made of the solution; it is waited for.
+        """Wait for the model and return it.
 
         Raises
         ------
         TimeoutError
-            Where that takes longer than so many seconds.
+            After so many seconds.
         Exception
-            What the solver raised.
+            As raised by the solver.
         """
         if self._owner != os.getpid() and self._found is None and self._error is None:
-            self._begin()  # a child process has the job of its parent, but not the thread
+            self._begin()  # a forked child has the job but not the thread
         if not self._is_over_within(timeout):
             self.give_up()
             raise TimeoutError(f"it took longer than {timeout:g} s")
@@ -167,14 +152,14 @@ class Job:
         return self._found
 
     def _is_over_within(self, timeout: float | None) -> bool:
-        """Whether it is over in so many seconds, beside those that its process takes to start."""
+        """Whether it ends within so many seconds, not counting the start of its process."""
         patience = PATIENCE_S if timeout is None else min(timeout, PATIENCE_S)
         if self._over.wait(patience):
             return True
         if timeout is None or patience < timeout:
             logger.warning(
-                "the refit after %d events by %s is late, and the stream stands still until it is done: other solvers "
-                "and smaller windows are quicker, and rarer refits less often waited for",
+                "the stream waits for the refit after %d events by %s: use a faster solver, a smaller window, a longer "
+                "delay, or fewer refits",
                 self.refit.event,
                 self._solver.name,
             )
@@ -192,7 +177,7 @@ def _begun(solver: Solver, refit: Refit, task: Task) -> Job:
 
 
 class Asked:
-    """A job that is given up once nobody holds this any more: solvers work one at a time, and others wait."""
+    """A reference to a job, which is given up when the last reference is deleted."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -201,12 +186,11 @@ class Asked:
         return Asked, (self.job,)
 
     def __del__(self) -> None:
-        """What nobody will ask for is given up."""
         self.job.give_up()
 
 
 def _can_be_sent(solver: Solver) -> bool:
-    """Whether another process can make it: what is defined in the program itself is known there alone."""
+    """Whether another process can unpickle a solver, which it cannot if it is defined in `__main__`."""
     try:
         return b"__main__" not in pickle.dumps(solver, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError):
@@ -214,22 +198,22 @@ def _can_be_sent(solver: Solver) -> bool:
 
 
 class _NoProcess(Exception):
-    """A process cannot be started here, or not use this package."""
+    """A process cannot be started here or cannot import this package."""
 
 
 class _Worker:
-    """A process that solves, one window after another: what it has imported once it has at hand.
+    """A process that solves one window after another.
 
     Parameters
     ----------
     solver
-        Whom it is to be ready for, where that can be sent.
+        A solver that it loads at the start.
     """
 
     def __init__(self, solver: Solver | None = None) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
-        # Ctrl-C and the like are for the program, which saves what is under way: the solver goes on until it is ended.
-        # In a session of its own it would not stand back: Linux shares processors out by session first.
+        # A process group of its own, because Ctrl-C is for the program, which saves the task. Not a session of its own,
+        # because Linux distributes processors by session before it considers niceness.
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         except (OSError, ValueError) as error:
@@ -237,27 +221,27 @@ class _Worker:
         self._owner = os.getpid()
         self._was_ended = False
         self.has_started = threading.Event()
-        """Set once it takes windows, or will never."""
-        # A pipe holds little, and it reads only once it has imported all it needs.
+        """Set when it takes windows, or never will."""
+        # In a thread, because a pipe holds little and the process first imports everything.
         _thread.start_new_thread(self._introduce, (solver,))
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is there, and of this process: a child has the pipes of its parent, which are not its own."""
+        """Whether it runs and belongs to this process, not to its parent."""
         return not self._was_ended and self._process.poll() is None and self._owner == os.getpid()
 
     def _introduce(self, solver: Solver | None) -> None:
-        with suppress(OSError, ValueError):  # where it has ended, whoever needs it will see that
+        with suppress(OSError, ValueError):  # if it has ended, the next call reports that
             self._ask(solver)
 
     def end(self) -> None:
-        """Have it over, whatever it is at."""
+        """Kill the process."""
         is_alive, self._was_ended = self.is_alive, True
         if is_alive:
             self._process.kill()
 
     def await_ready(self) -> None:
-        """Until it takes windows."""
+        """Wait until it takes windows."""
         assert self._process.stdout is not None
         if self.has_started.is_set():
             return
@@ -268,7 +252,7 @@ class _Worker:
             self.has_started.set()
 
     def solve(self, solver: Solver, task: Task) -> Solution:
-        """Ask, and wait for the answer."""
+        """Send a task and wait for the solution."""
         assert self._process.stdout is not None
         try:
             self._ask((solver, task))
@@ -281,7 +265,7 @@ class _Worker:
         return solution
 
     def _ask(self, question: Any) -> None:
-        """The modules of a solver are looked for as here, so the path has to be there before it is read."""
+        """Send the import path, then the question, which may need it."""
         assert self._process.stdin is not None
         _write(self._process.stdin, sys.path)
         _write(self._process.stdin, question)
@@ -290,14 +274,14 @@ class _Worker:
 _turn = threading.Lock()
 _refused = threading.Event()
 _workers: list[_Worker] = []
-# Those of the parent of this process: were they let go, what is in their buffers would be written to its pipes.
+# Workers of the parent process, kept because deleting them would flush their buffers into its pipes.
 _inherited: list[_Worker] = []
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 _ending = threading.Event()
 
 
 def _start_anew() -> None:
-    """Let go, in a child process, of what the threads of its parent held."""
+    """Reset, in a forked child, what belongs to the threads of the parent."""
     global _turn
     _turn = threading.Lock()
     _inherited.extend(_workers)
@@ -311,7 +295,7 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _end() -> None:
-    """End what is under way: were the interpreter to end around a thread in compiled code, the program is aborted."""
+    """Wait for all jobs, because the interpreter aborts if it ends during compiled code in another thread."""
     _ending.set()
     for worker in _workers:
         worker.end()
@@ -326,17 +310,17 @@ def _worker(solver: Solver) -> _Worker:
 
 
 def get_ready(solver: Solver) -> None:
-    """Begin to start the process that the solver will run in: that takes as long as many events do."""
+    """Start the process of the solver in the background."""
     if solver.holds_lock and _can_be_sent(solver) and not _refused.is_set() and _turn.acquire(blocking=False):
         try:
-            with suppress(_NoProcess):  # whoever needs it will say so
+            with suppress(_NoProcess):  # reported by the first refit
                 _worker(solver)
         finally:
             _turn.release()
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
-    """Write to another process. Arrays go as they are: to copy them would hold the interpreter's lock."""
+    """Write to another process. Arrays are not copied, which would hold the interpreter's lock."""
     buffers: list[pickle.PickleBuffer] = []
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     parts = [memoryview(content), *(buffer.raw() for buffer in buffers)]
@@ -348,11 +332,11 @@ def _write(pipe: IO[bytes], message: Any) -> None:
 
 
 def _read(pipe: IO[bytes]) -> Any:
-    return _understood(_read_parts(pipe))
+    return _message(_read_parts(pipe))
 
 
-def _understood(parts: list[Bytes]) -> Any:
-    """The message that `_write` was given."""
+def _message(parts: list[Bytes]) -> Any:
+    """The message passed to `_write`."""
     return pickle.loads(parts[0].data, buffers=parts[1:])
 
 
@@ -366,48 +350,48 @@ def _read_number(pipe: IO[bytes]) -> int:
 
 
 def _read_bytes(pipe: IO[bytes], length: int) -> Bytes:
-    content = np.empty(length, np.uint8)  # a `bytearray` would be cleared, and the interpreter's lock held so long
+    content = np.empty(length, np.uint8)  # a `bytearray` would be cleared, holding the interpreter's lock
     if pipe.readinto(content) < length:  # type: ignore[attr-defined]
         raise EOFError
     return content
 
 
 def main() -> None:
-    """Solve what comes by the standard input, until it ends, or nobody is there to be answered."""
+    """Solve the tasks from standard input until it ends."""
     try:
-        _solve_what_comes()
+        _serve()
     except BrokenPipeError:
-        os._exit(0)  # another thread still reads what it would close
+        os._exit(0)  # another thread still reads from the pipe
 
 
-def _solve_what_comes() -> None:
+def _serve() -> None:
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[Bytes]]]()
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
-    warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # a window may have many
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # solvers may print
+    warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # expected in windows
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     sys.path, question = questions.get()
-    with suppress(Exception):  # what it cannot do it will say when it is asked
-        _understood(question).warm_up()
+    with suppress(Exception):  # reported when a task comes
+        _message(question).warm_up()
     answers.write(_READY)
     answers.flush()
     while True:
         found: Any
         sys.path, question = questions.get()
         try:
-            solver, task = _understood(question)
+            solver, task = _message(question)
             found = solver.solve(task)
-        except Exception as error:  # told to the process that asked
+        except Exception as error:  # sent to the other process
             found = error
         try:
             _write(answers, found)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            _write(answers, RuntimeError(f"{found!r} cannot be handed over: {error}"))
+            _write(answers, RuntimeError(f"{found!r} cannot be sent: {error}"))
 
 
 def _listen(questions: SimpleQueue[tuple[list[str], list[Bytes]]]) -> None:
-    """Take down what is asked; where nobody is left to ask, whoever was killed wants no answer either."""
+    """Queue the questions, and exit when the other process has ended."""
     asked = sys.stdin.buffer
     while True:
         try:

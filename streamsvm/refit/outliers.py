@@ -13,9 +13,9 @@ from streamsvm.features.scaler import FAR, LEAST_UNTIED, ROWS, observe_rows
 
 @kernel
 def count_outliers(statistics, values, columns, indptr, shared):
-    """Take all rows into the statistics, and count the values that are outliers by these.
+    """Add all rows to the statistics, and count the values that are outliers by these.
 
-    As for scaled values, those of columns with many equal values are the farther off, the fewer they are.
+    In columns with many equal values the distance of the others is reduced, as for scaled values.
     """
     observe_rows(statistics, values, columns, indptr, shared)
     n = 0

@@ -1,4 +1,4 @@
-"""The events that a window holds, in chunks that are never written to again.
+"""The events of a window, in chunks that are not changed once they are full.
 
 Events that leave stay in memory until their chunk is rebuilt, so a snapshot is a list of chunks.
 """
@@ -43,21 +43,20 @@ MOST_ERRORS = 1_000_000
 class WindowMemory:
     """The events a window holds.
 
-    What it holds is the same however events are cut into batches. Its memory is allocated as it is needed and stays
-    within `max_bytes`, but for chunks that a snapshot has. Where rows take more, an eighth
-    of the events leaves, and is counted.
+    The contents do not depend on the batch size. Memory is allocated as needed and stays within `max_bytes`, except for
+    chunks that only a snapshot uses. If the rows need more, an eighth of the events leaves and is counted.
 
     Parameters
     ----------
     settings
-        What it is to hold.
+        The window.
 
     Attributes
     ----------
     n_taken
-        How many events have come.
+        The number of events so far.
     n_dropped_for_memory
-        How many were forgotten, or not taken in, because their rows took too much memory.
+        The number of events that left, or did not enter, because of their size.
     """
 
     def __init__(self, settings: Window) -> None:
@@ -65,9 +64,9 @@ class WindowMemory:
         self.n_taken = self.n_dropped_for_memory = 0
         n_bytes = settings.max_bytes - settings.order_bytes
         self._chunk_bytes = min(CHUNK_BYTES, n_bytes // CHUNK_SHARE)
-        # Beside the rows there are the chunk that is being filled, and one that is put together from others.
+        # Reserve the open chunk, and one that is being merged.
         self._most_bytes = n_bytes - 2 * self._chunk_bytes
-        # What rows take: those held and those that left since they were last looked through.
+        # Bytes of the rows held, and of those that left since the last rebuild.
         self._n_bytes = 0
         self._order = settings.order()
         self._chunks: list[Chunk] = []
@@ -80,7 +79,7 @@ class WindowMemory:
 
     @property
     def n_bytes(self) -> int:
-        """The memory allocated, estimated where Python does it."""
+        """The memory allocated; that of Python objects is estimated."""
         rows = sum(chunk.n_bytes for chunk in (*self._chunks, self._open))
         return rows + self.settings.order_bytes * len(self) // self.settings.n
 
@@ -94,21 +93,21 @@ class WindowMemory:
         times: Floats | None = None,
         errors: Floats | None = None,
     ) -> None:
-        """Take in, one after another, the events that have a class and a weight.
+        """Add the events that have a class and a weight, one after another.
 
         Parameters
         ----------
         rows
             n rows.
         codes
-            The class of each, negative where there is none.
+            The class of each, negative for none.
         weights
             None for 1 each.
         times
-            Seconds, NaN where there is none; None for none at all.
+            Seconds, NaN for none; None for none at all.
         errors
-            For windows with a detector: 1 where the prediction was wrong, 0 where it was right, NaN where there was
-            none; None for none at all.
+            For windows with a detector: 1 for a wrong prediction, 0 for a right one, NaN for none; None for none at
+            all.
         """
         none = np.full(len(rows), np.nan)
         weights = np.ones(len(rows)) if weights is None else weights
@@ -119,7 +118,7 @@ class WindowMemory:
         self._take(chunk if chosen.all() else chunk.chosen(chosen), (none if errors is None else errors)[chosen])
 
     def _take(self, chunk: Chunk, errors: Floats) -> None:
-        """Take in events, a part after another."""
+        """Add events in parts."""
         self.n_taken += chunk.n_events
         if (width := chunk.width) is not None:
             self._fill(chunk, width)
@@ -160,7 +159,7 @@ class WindowMemory:
             at += n
 
     def _opened(self, width: int, n_bytes: int) -> tuple[Chunk, int]:
-        """The open chunk with room for an event of this width, and how many it has."""
+        """The open chunk with room for an event of this width, and its number of events."""
         opened = self._open
         if self._n_open == len(opened.codes) or len(opened.values) != width * len(opened.codes):
             self._close()
@@ -169,7 +168,7 @@ class WindowMemory:
         return self._open, self._n_open
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
-        """Take in an event with values in the first columns: its row, its class, its time, and its error."""
+        """Add an event with values in the first columns."""
         n = len(row)
         n_bytes = BYTES_OF_EVENT + 8 * n
         number, self.n_taken = self.n_taken, self.n_taken + 1
@@ -184,14 +183,14 @@ class WindowMemory:
         self._order.enter(number, code, time)
 
     def _close(self) -> None:
-        """Have no chunk that is being filled."""
+        """Close the open chunk."""
         if self._n_open:
             opened, self._open = self._open, Chunk.empty(0, 0)
             self._push(opened if self._n_open == opened.n_events else joined([opened.part(0, self._n_open)]))
             self._n_open = 0
 
     def _push(self, chunk: Chunk) -> None:
-        """Put a chunk behind the others, together with those that are as small."""
+        """Append a chunk, merged with the previous ones of at most its size."""
         self._n_rows += chunk.n_events
         chunks = self._chunks
         while chunks and self._go_together(chunks[-1], chunk):
@@ -203,12 +202,12 @@ class WindowMemory:
         return last.n_events <= chunk.n_events and n <= CHUNK_EVENTS and n_bytes <= self._chunk_bytes
 
     def _tidy(self) -> None:
-        """Let go of what has left, where it is much."""
+        """Rebuild chunks if many events have left."""
         if self._n_rows > SURPLUS * len(self) + CHUNK_EVENTS:
-            self._let_go()
+            self._rebuild()
 
-    def _let_go(self) -> None:
-        """Let go of all events that have left."""
+    def _rebuild(self) -> None:
+        """Rebuild chunks without the events that have left."""
         self._close()
         self._order.forget()
         chunks, holds = self._chunks[::-1], self._order.holds()
@@ -220,7 +219,7 @@ class WindowMemory:
                 self._push(chunk if held.all() else chunk.chosen(held))
 
     def _make_room(self, n_bytes: int, code: int) -> bool:
-        """See that there is room for the row of an event; whether there can be."""
+        """Make room for the row of an event; return whether there is any."""
         if self._n_bytes + n_bytes <= self._most_bytes:
             return True
         most = FULL * self._most_bytes
@@ -228,7 +227,7 @@ class WindowMemory:
             self.n_dropped_for_memory += 1
             return False
         while True:
-            self._let_go()
+            self._rebuild()
             self._n_bytes = sum(chunk.n_bytes for chunk in self._chunks)
             if self._n_bytes + n_bytes <= most:
                 return True
@@ -238,23 +237,23 @@ class WindowMemory:
                 self._order.leave(code)
 
     def keep_latest(self, n: int) -> None:
-        """Forget all events but those that are among the last n that came."""
+        """Remove all but the last n events."""
         self._order.keep_from(self.n_taken - n)
 
     def held(self) -> Callable[[], WindowRows]:
-        """What gives a copy of what is held now, in order of arrival, whatever comes and leaves until it is called."""
+        """Return a function that copies the events held now, in order of arrival."""
         opened = [self._open.part(0, self._n_open)] if self._n_open else []
         chunks, holds = self._chunks + opened, self._order.holds()
         return lambda: joined([chunk.chosen(holds(chunk)) for chunk in chunks]).window()
 
     def snapshot(self) -> WindowRows:
-        """A copy of all that is held, in order of arrival."""
+        """A copy of the events held, in order of arrival."""
         return self.held()()
 
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, as a JSON header and arrays: `restore` continues from it bit for bit."""
+        """JSON header and arrays; `restore` continues from them bit for bit."""
         rows, arrays = window_state(self.snapshot())
         order, own_arrays = self._order.state()
         header = {
@@ -266,12 +265,12 @@ class WindowMemory:
         return header | rows | order, arrays | own_arrays
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what another window of these settings held.
+        """Continue from the `state` of a window with these settings.
 
         Raises
         ------
         ArchiveError
-            Where header or arrays are not those of such a window; this one is as it was then.
+            If it is no such state; nothing changes then.
         """
         try:
             fresh = type(self)(self.settings)
@@ -309,7 +308,7 @@ class WindowMemory:
 class AdaptiveMemory(WindowMemory):
     """The events of an `Adaptive` window, and its detector.
 
-    The detector is what it is by the errors it was given since it began anew; these are kept, and given to it again.
+    Archives hold the errors since the last restart of the detector, which gets them again after loading.
     """
 
     def __init__(self, settings: Window) -> None:
@@ -317,7 +316,7 @@ class AdaptiveMemory(WindowMemory):
         self._renew()
 
     def _renew(self) -> None:
-        from river.drift import ADWIN  # it comes with all of `scipy.stats`, which takes a second to import
+        from river.drift import ADWIN  # imports `scipy.stats`, which takes a second
 
         self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[attr-defined, no-untyped-call]
         self._errors, self._is_spent = bytearray(), False
@@ -332,24 +331,24 @@ class AdaptiveMemory(WindowMemory):
         super()._take(chunk.part(at, chunk.n_events) if at else chunk, errors)
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
-        """Take in an event with values in the first columns: its row, its class, its time, and its error."""
+        """Add an event with values in the first columns."""
         super().add_one(row, code, time, error)
         if self._is_alarmed_by(error):
             self.keep_latest(self._detector.width)
 
     def _is_alarmed_by(self, error: float) -> bool:
-        """Tell the detector of an event, and whether it finds that errors have become more."""
+        """Update the detector; return whether errors have increased."""
         if self._is_spent or len(self._errors) == MOST_ERRORS:
             self._renew()
         self._errors.append(error > 0.0)
         detector = self._detector
         detector.update(error)  # type: ignore[no-untyped-call]
         self._is_spent = detector.drift_detected
-        # As long as there is no alarm the detector forgets nothing.
+        # Until an alarm the detector contains all errors.
         return self._is_spent and detector.estimation > sum(self._errors) / len(self._errors)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, as a JSON header and arrays: `restore` continues from it bit for bit."""
+        """JSON header and arrays; `restore` continues from them bit for bit."""
         header, arrays = super().state()
         errors = np.frombuffer(bytes(self._errors), np.uint8)
         return header | {"n_errors": len(errors)}, arrays | {"errors": np.packbits(errors)}

@@ -1,8 +1,8 @@
-"""Which events a window holds: the latest, those of the last seconds, or a sample.
+"""Order of events in a window: the latest, those of the last seconds, or a sample.
 
-Events have numbers, how many came before each. Where one has to leave, it is the oldest; if `balanced`, the oldest of
-the class that has most, the new event counted (of several the one whose oldest is oldest). In a sample any is drawn
-from these instead.
+The number of an event is the count of events before it. The oldest event leaves first; if `balanced`, the oldest of the
+largest class, counting the new event (among equals the class with the oldest event). A sample draws an event of these
+instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEP, _AHEAD = 0x9E3779B97F4A7C15, 512
 
 
 class ByAge:
-    """The latest n events: their numbers, oldest first, in one group, or in one for each class where it is balanced."""
+    """The numbers of the latest n events, oldest first, in one group, or one per class if balanced."""
 
     _groups: dict[int, Any]
 
@@ -44,7 +44,7 @@ class ByAge:
         return self._n_held
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
-        """Hold these events too, one after another."""
+        """Add events one after another."""
         if not self._balanced and len(numbers):
             self._enter_unbalanced(numbers, times)
             return
@@ -60,7 +60,7 @@ class ByAge:
         self._n_held = len(group)
 
     def enter(self, number: int, code: int, time: float) -> None:
-        """Hold one event more; others leave where they have to."""
+        """Add an event; another leaves if there are too many."""
         if self._n_held >= self._n_most:
             self.leave(code)
         key = code if self._balanced else 0
@@ -71,11 +71,11 @@ class ByAge:
         self._n_held += 1
 
     def leave(self, code: int) -> int:
-        """Let the event leave that is the next to, before one of this class enters: its number."""
+        """Remove the next event to leave before one of this class enters; return its number."""
         return self._remove(self._fullest(code))
 
     def _fullest(self, code: int) -> int:
-        """The group that has most, with one event more of class `code`."""
+        """The largest group, with one more event of class `code`."""
         if not self._balanced:
             return 0
         best = most = oldest = 0
@@ -88,7 +88,7 @@ class ByAge:
         return best
 
     def _remove(self, key: int) -> int:
-        """Let the oldest of a group leave: its number."""
+        """Remove the oldest event of a group; return its number."""
         group = self._groups[key]
         number: int = group.popleft()
         if not group:
@@ -97,13 +97,13 @@ class ByAge:
         return number
 
     def keep_from(self, number: int) -> None:
-        """Let all leave that came before."""
+        """Remove the events before a number."""
         for key, group in list(self._groups.items()):
             while group and group[0] < number:
                 self._remove(key)
 
     def holds(self) -> Holds:
-        """What tells which events of a chunk are held now, whatever happens later."""
+        """Return a function that tells which events of a chunk are held now."""
         firsts: dict[int, int] = {key: group[0] for key, group in self._groups.items()}
 
         def held(chunk: Chunk) -> NDArray[np.bool_]:
@@ -116,14 +116,14 @@ class ByAge:
         return held
 
     def forget(self) -> None:
-        """Let go of what is kept of events that have left."""
+        """Drop data of events that have left."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know beside the events held, as a JSON header and arrays."""
+        """JSON header and arrays of everything but the events."""
         return {}, {}
 
     def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Hold these events, in order of arrival, where none was held."""
+        """Add these events, in order of arrival, to an empty window."""
         check_names(arrays, set())
         self.enter_all(numbers, codes, np.full(len(codes), math.nan))
 
@@ -131,25 +131,25 @@ class ByAge:
 class ByTime(ByAge):
     """The latest n events of the last seconds.
 
-    An event counts as having come at the newest time known when it came. So times that jump back, or are missing, leave
-    the order of events alone, and one that is far ahead empties the window once and no more. Its time is up when the
-    newest is more than `seconds` ahead. Then it leaves; if `balanced`, only while its class holds more than its share:
-    as many as there are events whose time is not up, divided by the classes held, and at least one.
+    The time of an event is the newest time known at its arrival. Times that jump back or are missing therefore do not
+    change the order, and one far ahead empties the window once. An event expires when the newest time is more than
+    `seconds` ahead. It leaves then; if `balanced`, only while its class holds more than its share, which is the number
+    of events that have not expired divided by the number of classes, and at least one.
     """
 
     def __init__(self, n: int, balanced: bool, seconds: float) -> None:
         super().__init__(n, balanced)
         self._seconds, self._newest = seconds, -math.inf
-        # When each came whose time is not up, with its number and its group; some may have left.
+        # Time, number and group of the events that have not expired; some may have left.
         self._fresh: deque[tuple[float, int, int]] = deque()
-        # How many are held of each group whose time is up.
+        # The number of expired events in each group.
         self._late: dict[int, int] = {}
 
     def _enter_unbalanced(self, numbers: Ints, times: Floats) -> None:
         """Add events, then remove the oldest while they are too many or too old."""
         came = np.maximum.accumulate(np.where(np.isfinite(times), times, -math.inf))
         known = came[came > -math.inf]
-        if self._newest == -math.inf and len(known):  # events before the first time known came at that
+        if self._newest == -math.inf and len(known):  # applies to the events before it
             self._newest = float(known[0])
             self._fresh = deque((self._newest, own, key) for _, own, key in self._fresh)
         came = np.maximum(came, self._newest)
@@ -165,9 +165,9 @@ class ByTime(ByAge):
         self._n_held = len(group)
 
     def enter(self, number: int, code: int, time: float) -> None:
-        """Hold one event more, and let those leave whose time is up."""
+        """Add an event, and remove expired ones."""
         if self._newest < time < math.inf:
-            if self._newest == -math.inf:  # events before the first time known came at that
+            if self._newest == -math.inf:  # applies to the events before it
                 self._fresh = deque((time, own, key) for _, own, key in self._fresh)
             self._newest = time
         key = code if self._balanced else 0
@@ -176,7 +176,7 @@ class ByTime(ByAge):
         self._fresh.append((self._newest, number, key))
 
     def _expire(self, key: int) -> None:
-        """Let events leave whose time is up, before one of this group enters."""
+        """Remove expired events before one of this group enters."""
         fresh, groups, late = self._fresh, self._groups, self._late
         while fresh and self._newest - fresh[0][0] > self._seconds:
             _, number, own = fresh.popleft()
@@ -197,7 +197,7 @@ class ByTime(ByAge):
         return group is not None and group[0] <= number
 
     def _remove(self, key: int) -> int:
-        """Let the oldest of a group leave: its number."""
+        """Remove the oldest event of a group; return its number."""
         if key in self._late:
             self._late[key] -= 1
             if self._late[key] == 0:
@@ -205,20 +205,20 @@ class ByTime(ByAge):
         return super()._remove(key)
 
     def forget(self) -> None:
-        """Let go of what is kept of events that have left."""
+        """Drop data of events that have left."""
         if self._balanced:
             self._fresh = deque(event for event in self._fresh if self._is_held(*event[1:]))
         while self._fresh and not self._is_held(*self._fresh[0][1:]):
             self._fresh.popleft()
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The newest time, and when those came whose time is not up."""
+        """The newest time, and the times of the events that have not expired."""
         self.forget()
         newest = self._newest if math.isfinite(self._newest) else None
         return {"newest": newest}, {"clocks": np.array([time for time, *_ in self._fresh], np.float64)}
 
     def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Hold these events, in order of arrival."""
+        """Add these events, in order of arrival."""
         check_names(arrays, {"clocks"})
         clocks, newest = arrays["clocks"], header["newest"]
         self._newest = newest = -math.inf if newest is None else float(newest)
@@ -239,9 +239,9 @@ class ByTime(ByAge):
 
 
 class Drawn(ByAge):
-    """A sample: each event enters, with m held with probability m / n in place of one that is drawn.
+    """A sample: every event enters and, with m events held, replaces a random one with probability m / n.
 
-    If balanced, groups map the numbers of their events, by arrival, to their places in the list that is drawn from.
+    If balanced, groups map the numbers of their events, by arrival, to positions in the list to draw from.
     """
 
     _groups: dict[int, dict[int, int]]
@@ -249,7 +249,7 @@ class Drawn(ByAge):
     def __init__(self, n: int, balanced: bool, seed: int) -> None:
         super().__init__(n, balanced)
         self._random = seed
-        self._drawn: list[int] = []  # numbers below 2^32 that are drawn from here on
+        self._drawn: list[int] = []  # the next random numbers, below 2^32
         self._n_drawn = 0
         self._numbers = array("q")  # quick to copy
         self._keys: list[int] = []
@@ -269,7 +269,7 @@ class Drawn(ByAge):
             held.append(number)
 
     def enter(self, number: int, code: int, time: float) -> None:
-        """Hold one event more."""
+        """Add an event."""
         if self._draw(self._n_most) < len(self._numbers):
             self.leave(code)
         self._append(number, code)
@@ -281,17 +281,17 @@ class Drawn(ByAge):
         self._numbers.append(number)
 
     def leave(self, code: int) -> int:
-        """Let one leave that is drawn: its number."""
+        """Remove a random event; return its number."""
         n = len(self._numbers)
         at = self._draw(n)
         if self._balanced:
             key = self._fullest(code)
-            while self._keys[at] != key:  # the fullest class has its share, so this ends soon
+            while self._keys[at] != key:  # ends soon: the largest class has at least its share
                 at = self._draw(n)
         return self._remove(at)
 
     def _remove(self, at: int) -> int:
-        """Let the event at a place leave, which the last then takes: its number."""
+        """Remove the event at a position, which the last one takes; return its number."""
         numbers, keys, groups = self._numbers, self._keys, self._groups
         number, last = numbers[at], numbers.pop()
         moves = at < len(numbers)
@@ -307,12 +307,12 @@ class Drawn(ByAge):
         return number
 
     def keep_from(self, number: int) -> None:
-        """Let all leave that came before."""
+        """Remove the events before a number."""
         for own in sorted(own for own in self._numbers if own < number):
             self._remove(self._numbers.index(own))
 
     def _draw(self, n: int) -> int:
-        """A number below n, by splitmix64."""
+        """A random number below n, by splitmix64."""
         at = self._n_drawn
         if at == len(self._drawn):
             self._draw_ahead()
@@ -331,7 +331,7 @@ class Drawn(ByAge):
         return (self._random + self._n_drawn * _STEP) & _MASK
 
     def holds(self) -> Holds:
-        """What tells which events of a chunk are held now."""
+        """Return a function that tells which events of a chunk are held now."""
         numbers = np.array(self._numbers, np.int64)
 
         @cache
@@ -345,11 +345,11 @@ class Drawn(ByAge):
         return held
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The state of the random numbers, and the place of each event in the list that is drawn from."""
+        """State of the random numbers, and the position of each event in the list to draw from."""
         return {"random": self._state_of_random()}, {"places": np.argsort(np.array(self._numbers, np.int64))}
 
     def restore(self, numbers: Ints, codes: Ints, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Hold these events, in order of arrival."""
+        """Add these events, in order of arrival."""
         check_names(arrays, {"places"})
         places, random = arrays["places"], header["random"]
         if type(random) is not int or not 0 <= random <= _MASK:

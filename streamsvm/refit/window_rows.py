@@ -1,4 +1,4 @@
-"""Rows of a window: as solvers are given them, as they are kept, and as archives hold them."""
+"""Rows of a window for solvers, in memory and in archives."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class WindowRows:
     Parameters
     ----------
     rows
-        Their rows: `shared` where all have the columns 0 ... d - 1.
+        The rows; `shared` if all have the columns 0 to d - 1.
     codes, weights, times
-        The class of each, its weight, and its time, NaN where it has none.
+        The class of each, its weight, and its time, NaN for none.
     numbers
-        How many events came before each.
+        The number of events before each.
     """
 
     rows: EncodedRows
@@ -56,17 +56,17 @@ class WindowRows:
 
     @property
     def n_columns(self) -> int:
-        """All values are in the first so many columns."""
+        """The number of columns up to the last with a value."""
         there = ~np.isnan(self.rows.values)
         if self.rows.shared:
             there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
         return int(self.rows.columns[there].max(initial=-1)) + 1
 
     def part(self, which: slice) -> WindowRows:
-        """Events that follow one another, as views."""
+        """Consecutive events as views."""
         start, end, step = which.indices(len(self))
         if step != 1:
-            raise ValueError(f"a part of a window has no gaps: got {which}")
+            raise ValueError(f"a part of a window must be consecutive, got {which}")
         end = max(start, end)
         own = slice(start, end)
         return WindowRows(
@@ -85,7 +85,7 @@ class WindowRows:
         return matrix
 
     def csr(self, n_columns: int) -> scipy.sparse.csr_array:
-        """The first columns as a sparse array of shape (n, n_columns), without what is missing."""
+        """The first columns as a sparse array of shape (n, n_columns), without missing values."""
         return csr_of(self.rows, n_columns)
 
     def _rows_of_entries(self) -> Ints:
@@ -93,13 +93,13 @@ class WindowRows:
 
 
 def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
-    """The first columns of rows as a sparse array of shape (n, n_columns), without what is missing."""
+    """The first columns of rows as a sparse array of shape (n, n_columns), without missing values."""
     import scipy.sparse  # only solvers of sparse windows need it
 
     columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
     keep = ~np.isnan(rows.values) & (columns < n_columns)
     indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
-    # scikit-learn's trees take short indices alone.
+    # scikit-learn's trees need short indices.
     kind = scipy.sparse.get_index_dtype(maxval=max(int(indptr[-1]), n_columns))
     entries = rows.values[keep], columns[keep].astype(kind), indptr.astype(kind)
     return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
@@ -109,20 +109,20 @@ def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
 
 
 class Chunk(NamedTuple):
-    """Events in order of arrival, in arrays that nobody writes to.
+    """Events in order of arrival.
 
-    A row that has a value or NaN for each of the first columns lists no columns; others list those of their values.
+    A row with a value or NaN in each of the first columns lists no columns; others list those of their values.
 
     Parameters
     ----------
     values
-        Those of all rows.
+        Of all rows.
     columns
-        Those of the rows that list them.
+        Of the rows that list them.
     lengths, listed
-        How many values each row has, and whether it lists their columns.
+        The number of values of each row, and whether it lists their columns.
     codes, weights, times, numbers
-        As `WindowRows` has them.
+        See `WindowRows`.
     """
 
     values: Floats
@@ -136,7 +136,7 @@ class Chunk(NamedTuple):
 
     @classmethod
     def of(cls, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, numbers: Ints) -> Self:
-        """Events of a batch, as views where nothing has to be left out."""
+        """The events of a batch, as views if possible."""
         n, values, lengths = len(rows), rows.values, np.diff(rows.indptr)
         if rows.shared and (len(rows.columns) == 0 or rows.columns[-1] == len(rows.columns) - 1):
             columns, listed = rows.columns[:0], np.zeros(n, bool)
@@ -158,12 +158,12 @@ class Chunk(NamedTuple):
 
     @property
     def n_events(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return len(self.codes)
 
     @property
     def width(self) -> int | None:
-        """The number of values of each row, if no row lists columns and all have as many; else None."""
+        """The number of values of each row if all are equal and no row lists columns, else None."""
         if len(self.columns) or not len(self.lengths):
             return None
         width = int(self.lengths[0])
@@ -171,16 +171,16 @@ class Chunk(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """The memory they take."""
+        """Memory in bytes."""
         return sum(array.nbytes for array in self)
 
     @property
     def bytes_of_rows(self) -> Ints:
-        """The memory each event takes."""
+        """Memory of each event in bytes."""
         return BYTES_OF_EVENT + self.lengths * np.where(self.listed, 12, 8)
 
     def part(self, start: int, end: int) -> Self:
-        """Events that follow one another, as views."""
+        """Consecutive events as views."""
         values, columns = (
             slice(int(lengths[:start].sum()), int(lengths[:end].sum()))
             for lengths in (self.lengths, self.lengths * self.listed)
@@ -188,7 +188,7 @@ class Chunk(NamedTuple):
         return self._at(values, columns, slice(start, end))
 
     def chosen(self, which: NDArray[np.bool_]) -> Self:
-        """The events chosen, as copies."""
+        """The chosen events as copies."""
         lengths, listed = self.lengths, self.listed
         return self._at(np.repeat(which, lengths), np.repeat(which[listed], lengths[listed]), which)
 
@@ -210,17 +210,17 @@ class Chunk(NamedTuple):
         return WindowRows(rows, self.codes, self.weights, self.times, self.numbers)
 
 
-# What an event takes beside its row.
+# Memory of an event beside its row.
 BYTES_OF_EVENT = Chunk.empty(1, 0).n_bytes
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Events of chunks one after another, in memory of their own."""
+    """The events of several chunks as a copy."""
     return Chunk(*map(np.concatenate, zip(*chunks, strict=True))) if chunks else Chunk.empty(0, 0)
 
 
 def _are_whole(columns: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """Whether rows have all of the first columns."""
+    """Whether each row has all of the first columns."""
     last, some = np.full(len(lengths), -1), lengths > 0
     last[some] = columns[np.cumsum(lengths)[some] - 1]
     whole: NDArray[np.bool_] = last == lengths - 1
@@ -238,12 +238,12 @@ def window_state(window: WindowRows) -> tuple[dict[str, Any], dict[str, NDArray[
 
 
 def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WindowRows:
-    """Events of which `window_state` gave header and arrays.
+    """Return the events of a `window_state`.
 
     Raises
     ------
     ArchiveError, ValueError
-        Where no window can have had them.
+        If it is no such state.
     """
     for name, dtype in ROW_ARRAYS.items():
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:
@@ -267,11 +267,11 @@ def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
 
 
 def _check_rows(rows: EncodedRows) -> None:
-    """Refuse rows that are none."""
+    """Refuse malformed rows."""
     indptr, columns = rows.indptr, rows.columns
     lengths = np.diff(indptr)
     if indptr[0] != 0 or indptr[-1] != len(rows.values) or (lengths < 0).any():
-        raise ArchiveError("rows do not begin where the one before ends")
+        raise ArchiveError("rows do not start at the end of the previous one")
     if rows.shared:
         if not np.array_equal(columns, np.arange(len(columns))) or (lengths != len(columns)).any():
             raise ArchiveError("rows that share their columns do not have all of them")

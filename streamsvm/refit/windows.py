@@ -1,28 +1,25 @@
-"""Windows: the events of a stream that a solver is given.
+"""Windows: the events of a stream that a solver gets.
 
-What a window keeps is a setting (`Latest`, `Since`, `Reservoir`, `Adaptive`); `begin` gives the memory for it. Rows are
-kept encoded and unscaled, with classes by number.
+`Latest`, `Since`, `Reservoir` and `Adaptive` are settings; `begin` returns the memory. Rows are stored encoded and
+unscaled, with class numbers.
 
-Where one event has to leave a window that is `balanced`, it leaves from the class that has most, the new event counted;
-so of n events a class keeps its last n divided by the number of classes, if so many ever came.
+The event that leaves a `balanced` window is of the largest class, counting the new event. Of n events a class therefore
+keeps its last n divided by the number of classes, if there were as many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
-from streamsvm.refit.triggers import seconds_of
 from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMemory
 from streamsvm.refit.window_order import ByAge, ByTime, Drawn
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
 _MOST_EVENTS_HELD = 1 << 31
-# What an event takes in the order of events, at most.
+# The most bytes of an event in the order of events.
 _ORDER_BYTES = 160
 
 
@@ -30,7 +27,7 @@ _ORDER_BYTES = 160
 
 
 class Window:
-    """What a window keeps; see the kinds."""
+    """Base of windows."""
 
     n: int
     balanced: bool
@@ -47,20 +44,20 @@ class Window:
 
     @property
     def order_bytes(self) -> int:
-        """What it may take beside rows."""
+        """The most bytes beside rows."""
         return self.n * _ORDER_BYTES
 
     @property
     def needs_times(self) -> bool:
-        """Whether it goes by the times of events."""
+        """Whether it uses event times."""
         return False
 
     def begin(self) -> WindowMemory:
-        """An empty window of this kind."""
+        """Return an empty window."""
         return WindowMemory(self)
 
     def order(self) -> ByAge:
-        """Who is held, and who leaves."""
+        """Return the order in which events leave."""
         return ByAge(self.n, self.balanced)
 
 
@@ -71,11 +68,11 @@ class Latest(Window):
     Parameters
     ----------
     n
-        How many.
+        The number of events.
     balanced
-        Whether the oldest of the class that has most leaves, in place of the oldest of all.
+        Whether the oldest event of the largest class leaves, instead of the oldest of all.
     max_bytes
-        The memory all events may take; beyond it the window holds fewer.
+        The most memory of the events; the window holds fewer if they need more.
 
     Examples
     --------
@@ -97,21 +94,20 @@ class Latest(Window):
 class Since(Window):
     """The events of the last t seconds of event time, and at most n.
 
-    An event counts as having come at the newest time known when it came, so times that jump back or are missing do no
-    harm.
+    The time of an event is the newest time known at its arrival, so times may jump back or be missing.
 
     Parameters
     ----------
     seconds
-        How long an event stays.
+        The time that an event stays.
     n
-        At most so many events.
+        The most events.
     balanced
-        Whether rare classes are kept: of each class as many events stay, though their time is up, as there are events
-        whose time is not up, divided by the classes held, and at least one. Where there are more than n, the oldest of
-        the class that has most leaves.
+        Whether rare classes stay: of each class the window keeps, even if they have expired, as many events as there
+        are events that have not expired divided by the number of classes, and at least one. Beyond n events the oldest
+        of the largest class leaves.
     max_bytes
-        The memory all events may take; beyond it the window holds fewer.
+        The most memory of the events; the window holds fewer if they need more.
 
     Examples
     --------
@@ -138,26 +134,26 @@ class Since(Window):
         return True
 
     def order(self) -> ByAge:
-        """Who is held, and who leaves."""
+        """Return the order in which events leave."""
         return ByTime(self.n, self.balanced, self.seconds)
 
 
 @dataclass(frozen=True)
 class Reservoir(Window):
-    """A sample biased to the recent (Aggarwal, VLDB 2006): that an event is in it falls as exp(-age / n).
+    """A sample biased to recent events (Aggarwal, VLDB 2006): the probability of an event is exp(-age / n).
 
-    Each event enters: with m events held, with probability m / n in place of one drawn from them, else beside them.
+    Every event enters and, with m events held, replaces a random one with probability m / n.
 
     Parameters
     ----------
     n
-        At most so many events, and the mean age of those held once it is full.
+        The most events, and their mean age once the window is full.
     balanced
-        Whether the event that leaves is drawn from the class that has most, in place of all.
+        Whether the event that leaves is drawn from the largest class, instead of all.
     seed
-        Of the random numbers.
+        Random seed.
     max_bytes
-        The memory all events may take; beyond it the window holds fewer.
+        The most memory of the events; the window holds fewer if they need more.
 
     Examples
     --------
@@ -180,27 +176,27 @@ class Reservoir(Window):
         super().__post_init__()
 
     def order(self) -> ByAge:
-        """Who is held, and who leaves."""
+        """Return the order in which events leave."""
         return Drawn(self.n, self.balanced, self.seed)
 
 
 @dataclass(frozen=True)
 class Adaptive(Window):
-    """The last n events, or fewer: where a detector finds that errors have become more, the older ones are forgotten.
+    """The last n events, or fewer: older events leave when a detector finds that errors have increased.
 
-    The detector is River's `ADWIN`; after its alarm as many events stay as it holds errors. Where it finds that errors
-    have become fewer, nothing is forgotten. It begins anew after each alarm, and at the latest after a million errors.
+    The detector is River's `ADWIN`; after its alarm the window keeps as many events as the detector. A decrease of
+    errors has no effect. The detector restarts after each alarm, and after a million errors at the latest.
 
     Parameters
     ----------
     n
-        How many.
+        The number of events.
     balanced
-        Whether the oldest of the class that has most leaves, in place of the oldest of all.
+        Whether the oldest event of the largest class leaves, instead of the oldest of all.
     delta
         The probability of a false alarm, see `ADWIN`.
     max_bytes
-        The memory all events may take; beyond it the window holds fewer.
+        The most memory of the events; the window holds fewer if they need more.
 
     Examples
     --------
@@ -224,53 +220,9 @@ class Adaptive(Window):
 
     @property
     def order_bytes(self) -> int:
-        """What it may take beside rows."""
+        """The most bytes beside rows."""
         return super().order_bytes + MOST_ERRORS
 
     def begin(self) -> WindowMemory:
-        """An empty window of this kind."""
+        """Return an empty window."""
         return AdaptiveMemory(self)
-
-
-_KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "reservoir": Reservoir, "adaptive": Adaptive}
-_FORMS = (
-    'a number of events ("20000" or "latest:20000"), "since:TIME[:N]" with a time such as "90s", "30m", "12h" or "7d", '
-    '"reservoir[:N]" or "adaptive[:N]", each also with "+balanced"'
-)
-
-
-def window_of(text: str) -> Window:
-    """Settings from text.
-
-    Raises
-    ------
-    ValueError
-        Naming what may be given.
-
-    Examples
-    --------
-    >>> window_of("5000") == Latest(5_000), window_of("since:7d+balanced") == Since(604_800.0, balanced=True)
-    (True, True)
-    """
-    parts, *options = text.split("+")
-    kind, *values = parts.split(":")
-    if kind.isdecimal():
-        kind, values = "latest", [kind, *values]
-    try:
-        if kind not in _KINDS or options not in ([], ["balanced"]):
-            raise ValueError("unknown")
-        takes: tuple[Callable[[str], Any], ...] = (_seconds, int) if kind == "since" else (int,)
-        if len(values) > len(takes):
-            raise ValueError(f"{values[len(takes)]!r} is one value too many")
-        given = [take(value) for take, value in zip(takes, values, strict=False)]
-        window: Window = _KINDS[kind](*given, balanced=bool(options))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} is no window ({error}); it may be {_FORMS}") from error
-    return window
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise ValueError(f"{text!r} is no time")
-    return seconds

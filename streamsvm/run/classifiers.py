@@ -70,8 +70,7 @@ def with_refits(model: Any, solver: str, trigger: str | None = None, window: str
     604800.0
     """
     from streamsvm.refit.classifier import RefitClassifier
-    from streamsvm.refit.triggers import trigger_of
-    from streamsvm.refit.windows import window_of
+    from streamsvm.refit.texts import trigger_of, window_of
 
     given: dict[str, Any] = {}
     for option, name, text, read in (

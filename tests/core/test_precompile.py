@@ -27,9 +27,7 @@ from streamsvm.delayed import label_join as pending
 from streamsvm.ensemble import linear
 from streamsvm.ensemble import vote as blend
 from streamsvm.polytope import kernels as polytope
-from streamsvm.refit import expert_vote as panel
-from streamsvm.refit import frozen_models as experts
-from streamsvm.refit import outliers
+from streamsvm.refit import expert_vote, frozen_models, outliers
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = """
@@ -188,7 +186,7 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     monkeypatch.setattr(first_use, "_ready", set())
     for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
-    needed = {entry.name for module in (outliers, panel, experts) for entry in module.ENTRIES.values()}
+    needed = {entry.name for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRIES.values()}
     assert needed < first_use._ready  # before there is a model to ask
     warmed: list[Entry] = []
     monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))

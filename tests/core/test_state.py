@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.core.state import Array, Declaration, Number, Part, State, address, i64, records
-from streamsvm.refit.snapshots import Image
+from streamsvm.keyed.snapshots import Image
 
 INNER = Declaration("inner", {"count": Number("a count", i64, saved=True)})
 OUTER = Declaration(

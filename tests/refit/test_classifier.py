@@ -47,12 +47,15 @@ from streamsvm.refit import (
     OnDemand,
     OnDrift,
     Since,
-    experts,
+    expert_vote,
     jobs,
+    members,
 )
-from streamsvm.refit.experts import Expert, question
-from streamsvm.refit.panel import Panel
-from streamsvm.refit.solvers import SOLVERS, Solution, Task, seeded, solver_of, trees_of
+from streamsvm.refit.estimators import seeded, trees_of
+from streamsvm.refit.members import Member
+from streamsvm.refit.solvers import SOLVERS, solver_of
+from streamsvm.refit.tasks import Solution, Task
+from streamsvm.refit.vote import ExpertVote
 from streamsvm.refit.window_memory import WindowMemory
 from streamsvm.refit.window_rows import WindowRows
 from tests.learners import dicts
@@ -215,12 +218,12 @@ def test_models_of_rows_as_they_are_stay_so(tmp_path, solver):
     whole.save(tmp_path / "model")
     again = streamsvm.load(tmp_path / "model")
     asked, some = whole.model._space.encode(1_000.0 * X), np.ones(700, np.int64)
-    for one, other in zip(whole._panel.experts, again._panel.experts, strict=True):
+    for one, other in zip(whole._refits.vote.members, again._refits.vote.members, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
             said = np.zeros((2, 700, 3))
-            one.ask(asked, some, said[0])
-            other.ask(asked, some, said[1])
+            one.evaluate(asked, some, said[0])
+            other.evaluate(asked, some, said[1])
             np.testing.assert_array_equal(*said)
 
 
@@ -233,14 +236,14 @@ def test_a_damaged_archive_is_refused():
     assert header["job"] is not None
     wrong: list[tuple[str, Any]] = [
         *((name, array[:-1]) for name, array in arrays.items() if array.ndim and len(array)),
-        ("expert1.left", arrays["expert1.left"] * 0),
-        ("expert1.right", arrays["expert1.left"]),
-        ("expert1.missing", np.roll(arrays["expert1.missing"], 1)),
-        ("expert1.feature", arrays["expert1.feature"] + 1_000),
+        ("member1.left", arrays["member1.left"] * 0),
+        ("member1.right", arrays["member1.left"]),
+        ("member1.missing", np.roll(arrays["member1.missing"], 1)),
+        ("member1.feature", arrays["member1.feature"] + 1_000),
         ("job.columns", arrays["job.columns"] + 1_000),
         ("job.codes", arrays["job.codes"] + 1_000),
         ("stray", np.zeros(1)),
-        ("panel.experts.asleep", np.ones_like(arrays["panel.experts.asleep"])),
+        ("vote.members.active", np.zeros_like(arrays["vote.members.active"])),
     ]
     for name, array in wrong:
         with pytest.raises(ArchiveError):
@@ -277,8 +280,8 @@ def test_a_refit_is_the_solver_called_by_hand_on_the_same_rows(name):
     memory.add(rows, codes[600:900])
     by_hand = solver_of(name).solve(Task(memory.snapshot(), 4))
     assert by_hand.settings == refit["settings"]
-    (expert,) = [expert for expert in model._panel.experts if expert is not None]
-    for array, other in zip(*(vars_of(m) for m in (expert.model, by_hand.model)), strict=True):
+    (member,) = [member for member in model._refits.vote.members if member is not None]
+    for array, other in zip(*(vars_of(m) for m in (member.model, by_hand.model)), strict=True):
         np.testing.assert_array_equal(array, other)
 
 
@@ -298,8 +301,8 @@ def test_an_expert_says_what_its_model_does(name, n_classes):
     learner = CPMClassifier()
     memory.add(learner._space.encode(X, np.ones(700, bool)), codes)
     solution = solver_of(name).solve(Task(memory.snapshot(), 4))
-    expert, proba = Expert(solution, 1), np.zeros((700, 6))
-    expert.ask(learner._space.encode(X), np.ones(700, np.int64), proba)
+    member, proba = Member(solution, 1), np.zeros((700, 6))
+    member.evaluate(learner._space.encode(X), np.ones(700, np.int64), proba)
     scores = solution.model.decision_function(X)
     terms = np.exp(scores - scores.max(axis=1, keepdims=True))
     expected = np.zeros((700, 6))
@@ -310,9 +313,9 @@ def test_an_expert_says_what_its_model_does(name, n_classes):
     # Listed one by one, and only some of them, they are the same to the bit.
     some, one_by_one = np.arange(700) % 3 == 0, np.zeros((700, 6))
     for i in np.flatnonzero(some):
-        expert.ask(learner._space.encode(X[i : i + 1]), np.ones(1, np.int64), one_by_one[i : i + 1])
+        member.evaluate(learner._space.encode(X[i : i + 1]), np.ones(1, np.int64), one_by_one[i : i + 1])
     partly = np.zeros((700, 6))
-    expert.answer(question(learner._space.encode(X), some.astype(np.int64), partly))
+    member.evaluate(learner._space.encode(X), some.astype(np.int64), partly)
     np.testing.assert_array_equal(partly, one_by_one)
     np.testing.assert_array_equal(partly[some], proba[some])
 
@@ -346,17 +349,17 @@ def test_trees_of_many_leaves_say_the_same_to_the_bit_walked_and_masked(monkeypa
     model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=80, min_samples_leaf=2)
     trees = trees_of(model.fit(X[:400], rng.integers(0, 3, 400)))
     rows = CPMClassifier()._space.encode(X, np.ones(len(X), bool))
-    for mask_words in (0, experts.MASK_WORDS):
-        monkeypatch.setattr(experts, "MASK_WORDS", mask_words)
+    for mask_words in (0, members.MASK_WORDS):
+        monkeypatch.setattr(members, "MASK_WORDS", mask_words)
         said.append(np.zeros((len(X), 3)))
-        Expert(Solution(trees, {}), 1).ask(rows, np.ones(len(X), int), said[-1])
+        Member(Solution(trees, {}), 1).evaluate(rows, np.ones(len(X), int), said[-1])
     assert len(np.unique(said[0], axis=0)) > 200
     np.testing.assert_array_equal(*said)
 
 
-@pytest.mark.parametrize("mask_words", [0, experts.MASK_WORDS], ids=["walked", "masked"])
+@pytest.mark.parametrize("mask_words", [0, members.MASK_WORDS], ids=["walked", "masked"])
 def test_trees_of_all_depths_with_missing_values_and_endless_thresholds(mask_words, monkeypatch):
-    monkeypatch.setattr(experts, "MASK_WORDS", mask_words)
+    monkeypatch.setattr(members, "MASK_WORDS", mask_words)
     trees = Trees(
         classes=[2, 0],
         n_columns=2,
@@ -374,7 +377,9 @@ def test_trees_of_all_depths_with_missing_values_and_endless_thresholds(mask_wor
     scores, learner = trees.decision_function(X), CPMClassifier()
     assert len({tuple(row) for row in scores.tolist()}) == 5
     proba = np.zeros((len(X), 3))
-    Expert(Solution(trees, {}), 1).ask(learner._space.encode(X, np.ones(len(X), bool)), np.ones(len(X), int), proba)
+    Member(Solution(trees, {}), 1).evaluate(
+        learner._space.encode(X, np.ones(len(X), bool)), np.ones(len(X), int), proba
+    )
     expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(proba, np.column_stack([expected[:, 1], np.zeros(len(X)), expected[:, 0]]), atol=1e-15)
 
@@ -392,7 +397,7 @@ def test_single_events_after_rows_are_not_taken_for_rows(monkeypatch):
     X, y = events(600)
     model = cheap()
     model.learn_many(X[:500], y[:500])
-    assert not model._panel.is_empty
+    assert not model._refits.vote.is_empty
     model.predict_one(dicts(X[500:501])[0])  # from now on events are known to have these names
     monkeypatch.setattr(RefitClassifier, "_run_part", None)
     for x, label in zip(dicts(X[500:]), y[500:], strict=True):
@@ -514,19 +519,22 @@ class Counted(ClassifierMixin, BaseEstimator):
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_no_event_has_to_wait_for_all_who_are_asleep(at_once):
-    panel, asked = Panel(8), [Counted() for _ in range(8)]
+def test_an_event_waits_for_at_most_one_inactive_model(at_once):
+    vote, asked, n = ExpertVote(8), [Counted() for _ in range(8)], expert_vote.SAMPLE
     for number, model in enumerate(asked):
-        panel.enter(Expert(Solution(model, {}), number), 2)
-    panel._state.experts.asleep[1:] = 1
-    rows, learner = np.random.default_rng(0).normal(size=(8, 2)), np.array([0.9, 0.1])
+        vote.add(Member(Solution(model, {}), number), 2)
+    arrays = vote.state()
+    arrays["members.active"] = np.array([1] + [0] * 8)
+    vote.restore(arrays, vote.members, 2)
+    rows, learner = np.random.default_rng(0).normal(size=(n, 2)), np.array([0.9, 0.1])
     if at_once:
-        eight = EncodedRows(rows.ravel(), np.arange(2), np.arange(0, 17, 2), True)
-        panel.vote(eight, np.zeros(8, int), 2, lambda: np.tile(learner, (8, 1)))
+        encoded = EncodedRows(rows.ravel(), np.arange(2), np.arange(0, 2 * n + 1, 2), True)
+        vote.vote(encoded, np.zeros(n, int), np.tile(learner, (n, 1)))
     else:
-        for n, row in enumerate(rows, start=1):
-            panel.vote_on_one(row, learner, 0)
-            assert sum(model.n_asked for model in asked) == n
+        for i, row in enumerate(rows, start=1):
+            before = sum(model.n_asked for model in asked)
+            vote.vote_on_one(row, learner, 0)
+            assert sum(model.n_asked for model in asked) <= min(before + 1, i)
     assert [model.n_asked for model in asked] == [1] * 8
 
 
@@ -589,7 +597,7 @@ def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
     assert [refit["outcome"] for refit in looped.refits] == ["votes", "votes"]
     assert np.mean(np.array(found[0])[-500:] == y[-500:]) > 0.85
     first = caplog.records[0]
-    assert "the model of refit 1, a Moody, fails where it is asked, and says nothing there" in first.message
+    assert "the model of refit 1, a Moody, fails on some rows and gets no vote there" in first.message
 
 
 class Renaming(Told):
@@ -688,9 +696,9 @@ def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
     for x, label in zip(rows, y, strict=True):
         model.learn_one(x, label)
     assert model.refits[0]["outcome"] == "votes"
-    expert = model._panel.experts[0]
+    member = model._refits.vote.members[0]
     asked = model.model._space.encode_event(rows[600], learn=False)
-    matrix = expert._matrix(one_row(*asked))
+    matrix = member._matrix(one_row(*asked))
     assert scipy.sparse.issparse(matrix)
     assert matrix.nnz == len(rows[600])
 
@@ -719,13 +727,13 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
-    job = model._asked.job
+    job = model._refits._asked.job
     other = copy.copy(model)
     del model
     gc.collect()
     job.wait()
     assert isinstance(job._error, RuntimeError)
-    assert not other._asked.job._is_given_up
+    assert not other._refits._asked.job._is_given_up
 
 
 def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
@@ -786,7 +794,7 @@ def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
     finally:
         jobs.logger.removeHandler(held)
     (heard,) = held.heard
-    assert heard.startswith("the refit after 100 events by held is late, and the stream stands still until it is done")
+    assert heard.startswith("the stream waits for the refit after 100 events by held")
 
 
 def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):

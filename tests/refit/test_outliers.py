@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.features.space import EncodedRows
-from streamsvm.refit.experts import Expert, question
-from streamsvm.refit.solvers import SOLVERS, Solution, Task
+from streamsvm.refit.members import Member
+from streamsvm.refit.solvers import SOLVERS
+from streamsvm.refit.tasks import Solution, Task
 from streamsvm.refit.window_rows import WindowRows
 
 N, D = 1_000, 4
@@ -63,7 +64,7 @@ def test_an_outlier_counts_almost_as_missing_for_a_solved_model(solver: str) -> 
     scores = model.decision_function(same)
     np.testing.assert_allclose(scores[1:], scores[[0, 0]], atol=1e-3)
     proba = np.zeros((3, 2))
-    Expert(Solution(model, {}), 1).answer(question(encoded(same), np.ones(3, np.int64), proba))
+    Member(Solution(model, {}), 1).evaluate(encoded(same), np.ones(3, np.int64), proba)
     np.testing.assert_allclose(proba[1:], proba[[0, 0]], atol=1e-3)
 
 

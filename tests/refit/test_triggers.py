@@ -14,19 +14,18 @@ from river import drift
 
 from streamsvm.models import ArchiveError
 from streamsvm.refit import detectors
+from streamsvm.refit.archive import decode_trigger, encode_trigger
+from streamsvm.refit.drift import OnDrift
+from streamsvm.refit.texts import trigger_of
 from streamsvm.refit.triggers import (
     Every,
     EveryTime,
     FirstOf,
     Growing,
     OnDemand,
-    OnDrift,
     Trigger,
     TriggerEvent,
     TriggerState,
-    decode,
-    encode,
-    trigger_of,
 )
 
 NAN = math.nan
@@ -292,7 +291,7 @@ def test_counts_look_at_no_event():
 
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
 def test_settings_are_values_and_are_written_as_json(trigger):
-    again = decode(json.loads(json.dumps(encode(trigger), allow_nan=False)))
+    again = decode_trigger(json.loads(json.dumps(encode_trigger(trigger), allow_nan=False)))
     assert again == trigger == copy.deepcopy(trigger)
     assert hash(again) == hash(trigger)
     assert sum(again == other for other in TRIGGERS) == 1
@@ -301,7 +300,7 @@ def test_settings_are_values_and_are_written_as_json(trigger):
 
 def test_numbers_of_numpy_are_numbers():
     trigger = FirstOf(Every(np.int64(5)), OnDrift(drift.ADWIN(delta=np.float64(0.1))), EveryTime(np.float32(2.0)))
-    assert decode(json.loads(json.dumps(encode(trigger)))) == trigger
+    assert decode_trigger(json.loads(json.dumps(encode_trigger(trigger)))) == trigger
     json.dumps(trigger.begin().state())
 
 
@@ -319,13 +318,13 @@ def test_numbers_of_numpy_are_numbers():
         (lambda: OnDrift(drift.ADWIN(), gather=0), "`gather`"),
         (lambda: OnDrift(drift.ADWIN), "must be one of river.drift .*ADWIN.*FHDDM"),
         (lambda: OnDrift("ADWIN"), "must be one of river.drift"),
-        (lambda: OnDrift(drift.KSWIN()), "KSWIN draws numbers: give it a `seed`"),
+        (lambda: OnDrift(drift.KSWIN()), "KSWIN is random: set its `seed`"),
         (lambda: OnDrift(drift.binary.DDM(warm_start="x")), "DDM.*does not work"),
         (lambda: OnDrift(drift.KSWIN(seed=1, stat_size=80)), "KSWIN.*does not work"),
         (lambda: OnDrift(drift.ADWIN(clock=0)), "`ADWIN.clock` must be an integer of at least 1"),
         (lambda: OnDrift(drift.ADWIN(grace_period=10**6)), "`ADWIN.grace_period` must be .* at most 100000"),
         (lambda: FirstOf(), "at least one"),
-        (lambda: FirstOf(5), "takes triggers .Every, .*got 5"),
+        (lambda: FirstOf(5), "takes triggers of .*got 5"),
         (lambda: FirstOf(Every(5), distance=-1), "`distance`"),
     ],
 )
@@ -378,7 +377,7 @@ ADWIN = {"class": "ADWIN", "params": {}}
 )
 def test_other_settings_in_an_archive_are_refused(content):
     with pytest.raises(ArchiveError, match="not the settings of a trigger"):
-        decode(content)
+        decode_trigger(content)
 
 
 def spoil(state, value, *path):
@@ -460,7 +459,7 @@ def test_triggers_from_text(text, trigger):
         ("0d", "`seconds`"),
         ("1y", "is no trigger"),
         ("1d:2", "one value too many"),
-        ("drift:Adwin", "'Adwin' is none of River's detectors: ADWIN, .*HDDMW"),
+        ("drift:Adwin", "'Adwin' is not a detector of River: ADWIN, .*HDDMW"),
         ("drift:ADWIN:0", "`gather`"),
         ("5000+", "is no trigger"),
         ("demand:1", "one value too many"),

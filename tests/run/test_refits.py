@@ -191,7 +191,9 @@ def report() -> Report:
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     done = ran(model, observer=lambda report, fraction: None)
     assert [note["outcome"] for note in model.refits] == ["votes"] * 3
-    model._remember(model._notes[-1] | {"number": 4, "event": 950, "outcome": "failed: ValueError: one class"})
+    model._refits._remember(
+        model._refits.notes[-1] | {"number": 4, "event": 950, "outcome": "failed: ValueError: one class"}
+    )
     done.refits = Refits.of(model)
     return done
 
@@ -202,10 +204,10 @@ def test_a_classifier_with_refits_is_refitting_and_others_are_not() -> None:
 
 
 def test_totals_count_what_is_no_longer_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.refit.classifier.KEPT", 2)
+    monkeypatch.setattr("streamsvm.refit.schedule.KEPT", 2)
     model = RefitClassifier(CPMClassifier(), "newton")
     for i, outcome in enumerate(["votes", "failed: ValueError: a", "votes", "failed: TypeError: b", "votes"]):
-        model._remember({"number": i, "outcome": outcome, "seconds": 0.5})
+        model._refits._remember({"number": i, "outcome": outcome, "seconds": 0.5})
     again = RefitClassifier.from_state(*model.state())
     for one in (model, again):
         assert len(one.refits) == 2

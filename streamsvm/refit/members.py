@@ -1,4 +1,4 @@
-"""Fitted models beside the learner: what they say of rows, and how they are kept."""
+"""Refitted models as members of the vote: evaluation and archives."""
 
 from __future__ import annotations
 
@@ -17,96 +17,89 @@ from streamsvm.features.space import EncodedRows
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees
 from streamsvm.models.archive import check_names
 from streamsvm.refit import frozen_models as kernels
-from streamsvm.refit.solvers import Solution, Task, allows_nan, is_wide, proba_of
+from streamsvm.refit.estimators import allows_nan, proba_of
+from streamsvm.refit.tasks import Solution, Task, is_wide
 from streamsvm.refit.window_rows import csr_of
 
 logger = logging.getLogger(__name__)
 
-# Trees are masked where that takes at most so many words of four bytes.
-MASK_WORDS = 1 << 21
+# Trees are evaluated by masks if these take at most so many words of four bytes, and the columns that nodes use times
+# the words per tree are at most so many: from there on walking is faster.
+MASK_WORDS, MASK_COLUMNS = 1 << 21, 32
 
 Floats = NDArray[np.float64]
 
-# Of an archive's models: their arrays, by kind. Scalers of windows have numbers for names, and no more to keep.
+# The arrays of a model in an archive, by kind. The columns of a scaler are numbered, so they need no names.
 _SCALE = ("shift", "scale", "count")
 _ARRAYS: dict[str, tuple[str, ...]] = {
     "planes": ("coef", "intercept", *_SCALE),
     "expansion": ("vectors", "coefs", "biases", "relevance", *_SCALE),
     "trees": ("start", "roots", "outputs", "feature", "left", "right", "missing", "threshold", "value"),
 }
+_KINDS: dict[type, str] = {LinearModel: "planes", KernelExpansion: "expansion", Trees: "trees"}
 
 
-class Expert:
-    """A model that answers for raw rows with probabilities of the learner's classes.
+class Member:
+    """A refitted model that gives probabilities of the learner's classes for raw rows.
 
     Parameters
     ----------
     solution
-        What a solver found.
+        The result of a solver.
     number
-        The refit it came of.
+        The number of the refit.
+    task
+        The task of the solver. It is kept only for a foreign model, which archives store as its training data.
 
     Attributes
     ----------
     n_columns
-        It looks at the learner's first so many columns.
+        The model uses the first so many columns of the learner.
     addresses
-        Of what has it answer a `question` in compiled code, and of its model; 0 for a foreign model.
+        Of the compiled function that evaluates the model, and of its state; 0 for a foreign model.
     """
 
-    def __init__(self, solution: Solution, number: int) -> None:
+    def __init__(self, solution: Solution, number: int, task: Task | None = None) -> None:
         self.model, self.settings, self.score = solution.model, solution.settings, solution.score
         self.number = number
         self.task: Task | None = None
-        self._is_wide = False
-        if isinstance(self.model, LinearModel):
-            self.n_columns, self._state, self._entry = self.model.coef.shape[1], _planes(self.model), "run_planes"
-        elif isinstance(self.model, KernelExpansion):
-            self.n_columns, self._entry = self.model.vectors.shape[1], "run_expansion"
-            self._state = _expansion(self.model)
-        elif isinstance(self.model, Trees):
-            self.n_columns = self.model.n_columns
-            self._state, self._entry = _masked_trees(self.model) or (_trees(self.model), "run_trees")
+        self.addresses = (0, 0)
+        if self.has_arrays:
+            self._state, entry = _state_of(self.model)
+            self.addresses = (_compiled(entry).address, self._state.address)
+            self.n_columns = int(
+                self.model.n_columns if isinstance(self.model, Trees) else len(self.model.scaler.shift)
+            )
         else:
-            self.n_columns, self._entry = int(self.model.n_features_in_), ""
+            self.task, self.n_columns = task, int(self.model.n_features_in_)
+            self._is_wide = task is not None and is_wide(task)
             self._allows_nan, self._has_failed = allows_nan(self.model), False
-        self.addresses = (_compiled(self._entry).address, self._state.address) if self.has_arrays else (0, 0)
-
-    def fitted_to(self, task: Task | None) -> None:
-        """Know what it was fitted to, where there are no arrays."""
-        self.task, self._is_wide = task, task is not None and is_wide(task)
 
     @property
     def has_arrays(self) -> bool:
-        """Whether it can be kept as plain arrays; else it is fitted anew when it is loaded."""
-        return bool(self._entry)
+        """Whether the model consists of plain arrays."""
+        return type(self.model) in _KINDS
 
-    def ask(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
-        """Write the probabilities of all classes for the rows asked about.
+    def evaluate(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
+        """Write the probabilities of all classes for some rows.
 
         Parameters
         ----------
         rows
             n rows.
         asked
-            Which of them, shape (n,): not 0.
+            Shape (n,): not 0 for the rows to evaluate.
         proba
-            Shape (n, n_classes), zero where the model knows nothing.
+            Shape (n, n_classes).
         """
-        if not self.has_arrays:
-            self._ask_foreign(rows, asked, proba)
+        if self.has_arrays:
+            _compiled("evaluate")(query(rows, asked, proba), *self.addresses)
             return
-        self.answer(question(rows, asked, proba))
-
-    def answer(self, asking: State) -> None:
-        """Answer a `question`."""
-        _compiled("ask")(asking, *self.addresses)
-
-    def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         at = np.flatnonzero(asked)
-        if not len(at):
-            return
-        proba[np.ix_(at, np.asarray(self.model.classes_, np.int64))] = self._said_of(self._matrix(rows)[at])
+        proba[at] = 0.0
+        if len(at):
+            classes = np.asarray(self.model.classes_, np.int64)
+            proba[np.ix_(at, classes)] = self._proba(self._matrix(rows)[at])
 
     def _matrix(self, rows: EncodedRows) -> Any:
         """Rows as the foreign model was fitted to them: sparse, or dense with NaN where a value is missing."""
@@ -118,22 +111,22 @@ class Expert:
         X[where[known], columns[known]] = rows.values[known]
         return X if self._allows_nan else np.nan_to_num(X, copy=False)
 
-    def _said_of(self, X: Any) -> Floats:
-        """What the foreign model says of rows; of a row where it fails, nothing, whichever came with it."""
+    def _proba(self, X: Any) -> Floats:
+        """Probabilities of the foreign model, 0 for each row on which it fails."""
         n, n_classes = X.shape[0], len(self.model.classes_)
         try:
             found = proba_of(self.model, X)
             if found.shape != (n, n_classes):
                 raise ValueError(f"probabilities of shape {found.shape} for {n} rows and {n_classes} classes")
-            # In double precision the last bit may depend on which rows are asked about at once: BLAS sums up by blocks.
+            # The last bits in double precision may depend on the other rows, because BLAS adds in blocks.
             return np.clip(np.nan_to_num(found), 0.0, 1.0).astype(np.float32).astype(np.float64)
-        except Exception as error:  # nobody knows what a foreign model raises: the stream goes on
+        except Exception as error:  # a foreign model may raise anything: the stream goes on
             if n > 1:
-                return np.vstack([self._said_of(X[[k]]) for k in range(n)])
+                return np.vstack([self._proba(X[[k]]) for k in range(n)])
             if not self._has_failed:
                 self._has_failed = True
                 logger.warning(
-                    "the model of refit %d, a %s, fails where it is asked, and says nothing there: %s: %s",
+                    "the model of refit %d, a %s, fails on some rows and gets no vote there: %s: %s",
                     self.number,
                     type(self.model).__name__,
                     type(error).__name__,
@@ -142,37 +135,37 @@ class Expert:
             return np.zeros((1, n_classes))
 
     def __reduce__(self) -> Any:
-        solution = Solution(self.model, self.settings, self.score)
-        return _again, (solution, self.number, self.task)
+        return Member, (Solution(self.model, self.settings, self.score), self.number, self.task)
 
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Header and arrays of a model that has them."""
+        """Header and arrays of the model; no arrays for a foreign model."""
+        model = self.model
         header: dict[str, Any] = {
-            "kind": kind_of(self.model),
+            "kind": _KINDS.get(type(model), "estimator"),
             "number": self.number,
             "settings": self.settings,
             "score": None if math.isnan(self.score) else self.score,
         }
         if not self.has_arrays:
             return header, {}
-        header["classes"] = [int(c) for c in self.model.classes]
-        header["n_columns"] = self.n_columns
-        if not isinstance(self.model, Trees):
-            header["limit"] = float(self.model.scaler.limit).hex()
-        if isinstance(self.model, KernelExpansion):
-            header["gamma"] = float(self.model.gamma).hex()
-        return header, vars_of(self.model)
+        header |= {"classes": [int(c) for c in model.classes], "n_columns": self.n_columns}
+        if not isinstance(model, Trees):
+            header["limit"] = float(model.scaler.limit).hex()
+        if isinstance(model, KernelExpansion):
+            header["gamma"] = float(model.gamma).hex()
+        names = _ARRAYS[header["kind"]]
+        return header, {name: getattr(model.scaler if name in _SCALE else model, name) for name in names}
 
     @classmethod
-    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Expert:
-        """The expert whose `state` this is.
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Member:
+        """Return the member with this `state`.
 
         Raises
         ------
         ArchiveError, ValueError
-            Where it is none.
+            If the state is not that of a member.
         """
         kind, classes, d = header["kind"], [int(c) for c in header["classes"]], int(header["n_columns"])
         if kind not in _ARRAYS or len(set(classes)) < len(classes) or not all(0 <= c < n_classes for c in classes):
@@ -183,68 +176,54 @@ class Expert:
         if kind == "trees":
             model = Trees(classes, d, **kept)
         else:
-            scale = [kept.pop(name) for name in _SCALE]
+            shift, factor, count = scale = [kept.pop(name) for name in _SCALE]
             if any(array.shape != (d,) or not np.isfinite(array).all() for array in scale):
-                raise ArchiveError(f"a model of {d} columns is scaled in another way")
-            shift, factor, count = scale
+                raise ArchiveError(f"the statistics of a model of {d} columns have another shape or are not finite")
             if not (limit := float.fromhex(header["limit"])) > 0.0:
-                raise ArchiveError(f"a model whose values are cut at {limit}")
+                raise ArchiveError(f"the limit of scaled values is {limit}, not positive")
             scaler = Scaler(list(range(d)), np.zeros(d, bool), shift, factor, count, limit)
             if kind == "planes":
                 model = LinearModel(classes, **kept, scaler=scaler)
             else:
                 model = KernelExpansion(classes, **kept, gamma=float.fromhex(header["gamma"]), scaler=scaler)
-        score = header["score"]
-        settings = dict(header["settings"])
-        return cls(Solution(model, settings, math.nan if score is None else float(score)), int(header["number"]))
+        score = math.nan if header["score"] is None else float(header["score"])
+        return cls(Solution(model, dict(header["settings"]), score), int(header["number"]))
 
 
 @cache
 def _compiled(name: str) -> Any:
-    """An entry that is called without the look at the arguments' types that each call of a dispatcher costs.
-
-    No model holds it: whoever walks through a model would come to all of the compiler.
-    """
+    """A compiled entry point. Models do not hold it, because it refers to the compiler."""
     entry = kernels.ENTRIES[name]
     prepare([entry])
     return entry.compile()
 
 
-def _again(solution: Solution, number: int, task: Task | None) -> Expert:
-    expert = Expert(solution, number)
-    expert.fitted_to(task)
-    return expert
+def query(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
+    """A query of one model for the rows marked in `asked`; its answers are written to `proba`."""
+    found = State(kernels.QUERY)
+    fill(found, rows, asked, proba[None])
+    return found
 
 
-def kind_of(model: Any) -> str:
-    """The kind of a model, as archives have it."""
-    kinds = {LinearModel: "planes", KernelExpansion: "expansion", Trees: "trees"}
-    return kinds.get(type(model), "estimator")
-
-
-def vars_of(model: Any) -> dict[str, NDArray[Any]]:
-    """The arrays of a model by name."""
-    names = _ARRAYS[kind_of(model)]
-    return {name: getattr(model.scaler if name in _SCALE else model, name) for name in names}
-
-
-def question(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
-    """Rows as experts are asked about them."""
-    asking = State(kernels.QUESTION)
-    put(asking, rows, asked, proba)
-    return asking
-
-
-def put(asking: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
-    """Have a `question` be one about these rows."""
-    asking.shared = rows.shared
-    asking.lend(
+def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
+    """Let a query refer to rows and to memory for the answers, shape (members, n, n_classes)."""
+    state.shared, state.first, state.end = rows.shared, 0, len(rows)
+    state.lend(
         values=np.ascontiguousarray(rows.values, np.float64),
         columns=np.ascontiguousarray(rows.columns, np.int64),
         indptr=np.ascontiguousarray(rows.indptr, np.int64),
         asked=asked,
         proba=proba,
     )
+
+
+def _state_of(model: LinearModel | KernelExpansion | Trees) -> tuple[State, str]:
+    """The compiled state of a model, and the name of the entry point that evaluates it."""
+    if isinstance(model, LinearModel):
+        return _planes(model), "run_planes"
+    if isinstance(model, KernelExpansion):
+        return _expansion(model), "run_expansion"
+    return _masked_trees(model) or (_trees(model), "run_trees")
 
 
 def _planes(model: LinearModel) -> State:
@@ -270,7 +249,7 @@ def _expansion(model: KernelExpansion) -> State:
 
 
 def _in_lanes(rows: Floats) -> NDArray[np.float32]:
-    """Blocks of rows, each column's values side by side; zeros at the end."""
+    """Rows in blocks, by column within a block; zeros fill the last one."""
     n, d = rows.shape
     blocks = np.zeros((-(-n // kernels.LANES), kernels.LANES, d), np.float32)
     blocks.reshape(-1, d)[:n] = rows
@@ -278,10 +257,11 @@ def _in_lanes(rows: Floats) -> NDArray[np.float32]:
 
 
 def _trees(model: Trees) -> State:
-    """Nodes as `kernels.TREES` has them: level by level of all trees, the two that follow a node side by side."""
-    depths, (old, trees) = np.empty_like(model.roots), np.empty((2, len(model.left)), np.int64)
-    ordered = (model.roots, model.left, model.right, old, trees, depths)
-    old = old[: _compiled("order_levels")(*map(np.ascontiguousarray, ordered))]
+    """The state of trees that are walked: nodes level by level over all trees, siblings next to each other."""
+    levels, depths = _levels(model), np.zeros(len(model.roots), np.int64)
+    for depth, (_, trees) in enumerate(levels):
+        depths[trees] = depth
+    old = np.concatenate([nodes for nodes, _ in levels])
     new = np.empty(len(model.left), np.int64)
     new[old] = np.arange(len(old))
     left, feature, d = model.left[old], model.feature[old], model.n_columns
@@ -310,29 +290,50 @@ def _trees(model: Trees) -> State:
     return state
 
 
+def _levels(model: Trees) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The nodes of all trees by level, siblings next to each other, with the tree of each."""
+    nodes, trees, levels = model.roots, np.arange(len(model.roots)), []
+    while len(nodes):
+        levels.append((nodes, trees))
+        is_inner = model.left[nodes] >= 0
+        nodes, trees = nodes[is_inner], np.repeat(trees[is_inner], 2)
+        nodes = np.column_stack([model.left[nodes], model.right[nodes]]).ravel()
+    return levels
+
+
 def _masked_trees(model: Trees) -> tuple[State, str] | None:
-    """Trees as `kernels.MASKED_TREES` has them; None where the masks would take too much memory."""
-    leaves, first = np.empty((2, len(model.left)), np.int64)
-    linked = map(np.ascontiguousarray, (model.left, model.right, model.roots))
-    n_words = len(model.roots) * _compiled("number_leaves")(*linked, leaves, first)
+    """The state of trees that are evaluated by masks; None if walking is faster or the masks are too large."""
+    left, right, n_trees = model.left, model.right, len(model.roots)
+    inner_nodes = [nodes[left[nodes] >= 0] for nodes, _ in _levels(model)]
+    leaves, first = (
+        np.ones(len(left), np.int64),
+        np.full(len(left), -1),
+    )  # below a node: their number, and the first bit
+    for nodes in reversed(inner_nodes):
+        leaves[nodes] = leaves[left[nodes]] + leaves[right[nodes]]
+    n_words = -(-int(leaves[model.roots].max(initial=1)) // kernels.WORD)
+    first[model.roots] = np.arange(n_trees) * n_words * kernels.WORD
+    for nodes in inner_nodes:
+        first[left[nodes]], first[right[nodes]] = first[nodes], first[nodes] + leaves[left[nodes]]
     inner = np.flatnonzero((model.left >= 0) & (first >= 0))
     nodes = inner[np.lexsort((model.threshold[inner], model.feature[inner]))]
     column, threshold = model.feature[nodes], model.threshold[nodes]
     is_column = _differs(column)
     is_mask = is_column | _differs(threshold)
     at, n = is_mask.cumsum() - 1, int(is_mask.sum())
-    # Where a value is missing there is one mask more, of the nodes that it goes to the right of.
+    # A missing value has a mask of its own, of the nodes that send it to the right.
     strays = np.flatnonzero(model.missing[nodes] == model.right[nodes])
     is_stray = _differs(column[strays])
     n_masks = n + int(is_stray.sum())
-    if n_masks * n_words > MASK_WORDS:
+    n_used, n_words_per_tree, n_words = int(is_column.sum()), n_words, n_words * len(model.roots)
+    if n_masks * n_words > MASK_WORDS or n_used * n_words_per_tree > MASK_COLUMNS:
         return None
     state = State(
         kernels.MASKED_TREES,
         {
             "own_classes": len(model.classes),
             "columns": model.n_columns,
-            "looked_at": int(is_column.sum()),
+            "used": n_used,
             "masks": n_masks,
             "words": n_words,
             "bits": n_words * kernels.WORD,
@@ -342,20 +343,19 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     state.thresholds[:n] = threshold[is_mask]
     masked, is_first = np.concatenate([nodes, nodes[strays]]), np.concatenate([is_column, is_stray])
     at = np.concatenate([at, n + is_stray.cumsum() - 1])
-    _compiled("strike_out")(state.masks, at, is_first, first[masked], first[masked] + leaves[model.left[masked]])
-    own = state.looked_at
-    own["column"][:], own["first"][:] = column[is_column], at[: len(nodes)][is_column]
+    _compiled("build_masks")(state.masks, at, is_first, first[masked], first[masked] + leaves[model.left[masked]])
+    own = state.used
+    own["column"][:], own["first"][:], own["missing"][:] = column[is_column], at[: len(nodes)][is_column], -1
     own["end"][:] = np.append(own["first"][1:], n)
-    own["missing"][:] = -1
     own["missing"][np.searchsorted(own["column"], column[strays][is_stray])] = np.arange(n, n_masks)
-    is_leaf = (model.left < 0) & (first >= 0)
-    state.value[first[is_leaf]] = model.value[is_leaf]
+    leaf = np.flatnonzero((left < 0) & (first >= 0))
+    state.value[first[leaf]] = model.value[leaf]
     state.outputs[:], state.codes[:], state.start[:] = model.outputs, model.classes, model.start
     return state, "run_masked_trees"
 
 
 def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each value is another than the one before it."""
+    """Whether each value differs from the previous one."""
     return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 

@@ -1,0 +1,332 @@
+"""The refits of a learner: when they start, what they solve, and when their models enter the vote."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.models import ArchiveError, LinearModel
+from streamsvm.online.archive import within
+from streamsvm.online.base import OnlineClassifier
+from streamsvm.parameters import check_between, check_number
+from streamsvm.refit import archive
+from streamsvm.refit.jobs import Asked, Job, Refit
+from streamsvm.refit.members import Member
+from streamsvm.refit.solvers import Solver
+from streamsvm.refit.tasks import Task
+from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
+from streamsvm.refit.vote import ExpertVote
+from streamsvm.refit.window_rows import WindowRows
+from streamsvm.refit.windows import Adaptive, Window
+
+logger = logging.getLogger(__name__)
+
+# By default a model enters after a quarter as many events as its window has, within bounds.
+DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
+_NEVER = 1 << 62
+# The vote takes at most so many labelled events at a time.
+MOST_ROWS = 2_048
+# Refits that are listed; older ones are counted.
+KEPT = 100
+
+
+@dataclass(frozen=True)
+class RefitSettings:
+    """Parameters of `RefitClassifier` but for learner and solver."""
+
+    window: Window | None = None
+    trigger: Trigger | None = None
+    experts: int = 8
+    delay: int | float | None = None
+    search: float = 1.0
+    timeout: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        window, trigger, delay = self.window, self.trigger, self.delay
+        if window is not None and not isinstance(window, Window):
+            raise TypeError(f"`window` must be a window of streamsvm.refit, such as Latest(20_000), got {window!r}")
+        if window is not None and window.n < 2:
+            raise ValueError(f"`window` must hold at least 2 events, for no solver learns from one, got {window!r}")
+        if trigger is not None and not isinstance(trigger, Trigger):
+            raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
+        check_number("experts", self.experts, 1, 64, whole=True)
+        if isinstance(delay, float):
+            check_between("delay", delay, 0.0, 1.0)
+        elif delay is not None:
+            check_number("delay", delay, DELAY_LEAST, whole=True)
+        check_number("search", self.search, 0.0)
+        if self.timeout is not None:
+            check_number("timeout", self.timeout, 0.0)
+        check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
+
+
+class Refits:
+    """The refits of a learner.
+
+    Parameters
+    ----------
+    learner
+        The learner.
+    solver
+        The solver of the windows.
+    settings
+        All other parameters.
+
+    Attributes
+    ----------
+    vote
+        The vote of the learner and the models.
+    window
+        The events stored.
+    seen
+        Labelled events so far.
+    notes
+        The latest refits.
+    """
+
+    def __init__(self, learner: OnlineClassifier, solver: Solver, settings: RefitSettings) -> None:
+        self.learner, self._solver, self._settings = learner, solver, settings
+        self.solver_name = solver.name
+        self.vote = ExpertVote(settings.experts)
+        self.window = (settings.window or Adaptive(50_000)).begin()
+        trigger = settings.trigger or Growing(most=25_000)
+        self._trigger = trigger.begin()
+        # A trigger that does not only count events takes effect at multiples of DELAY_LEAST.
+        self._waits_for_block = not isinstance(trigger, (Every, Growing, OnDemand))
+        self.seen = self._n_refits = 0
+        self._is_due = False
+        self._refit: Refit | None = None  # under way
+        self._asked: Asked | None = None  # while its window is solved
+        self._carried: dict[str, Any] = {}
+        self.notes: list[dict[str, Any]] = []
+        self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
+        self._look_ahead()
+
+    # Events -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def n_next(self) -> int:
+        """The labelled events that may be voted on before anything else happens."""
+        n = self._due - self.seen
+        return n if self.vote.is_empty else min(n, MOST_ROWS)
+
+    def ask(self) -> None:
+        """Solve the window after the next labelled event, or the next multiple of 64 of them."""
+        self._trigger.ask()
+        self._look_ahead()
+
+    def take(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:
+        """Store labelled events and start what is due after them; return their number."""
+        learned = np.flatnonzero(codes >= 0)
+        at = first = 0
+        while at < len(learned):
+            chosen = learned[at:]
+            n, event = self._trigger.see(times[chosen], errors[chosen])
+            at += n
+            last = int(learned[at - 1]) + 1
+            part = slice(first, last)
+            self.window.add(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
+            first = last
+            self._handle(event)
+        self._count(len(learned))
+        return len(learned)
+
+    def take_one(self, row: Floats, code: int, time: float, error: float) -> None:
+        """Store a labelled event with a value in each column and start what is due after it."""
+        self.window.add_one(row, code, time, error)
+        if not self._trigger.passes():
+            self._handle(self._trigger.see(np.array([time]), np.array([error])).event)
+        self._count(1)
+
+    def _handle(self, event: TriggerEvent) -> None:
+        if event is TriggerEvent.CUT:
+            self.window.keep_latest(1)
+        elif event is TriggerEvent.REFIT:
+            self._is_due = True
+
+    def _count(self, n: int) -> None:
+        """Count labelled events and start what is due after them."""
+        self.seen += n
+        if self.seen < self._due:
+            return
+        if self._refit is not None and self.seen >= self._refit.due:
+            self._enter(self._refit)
+        if self._is_due and not (self._waits_for_block and self.seen % DELAY_LEAST):
+            self._is_due = False
+            if self._refit is None:
+                self._begin()
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Find the event at which something may happen next."""
+        due = self._trigger.due_in()
+        until = [_NEVER if due is None else due]
+        if self._refit is not None:
+            until.append(self._refit.due - self.seen)
+        if self._waits_for_block:
+            until.append(DELAY_LEAST - self.seen % DELAY_LEAST)
+        self._due = self.seen + max(min(until), 1)
+
+    # Refits -----------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start to solve the window."""
+        settings, n = self._settings, len(self.window)
+        self._n_refits += 1
+        if isinstance(settings.delay, float):
+            before = self.notes[-1]["event"] if self.notes else 0
+            delay = max(round(settings.delay * (self.seen - before)), DELAY_LEAST)
+        else:
+            delay = int(settings.delay or min(max(DELAY_SHARE * n, DELAY_LEAST), DELAY_MOST))
+        refit = Refit(self._n_refits, self.seen, self.seen + delay)
+        self._refit = refit  # also if it is interrupted here
+        relevance = self.learner.column_relevance() if self._solver.asks_relevance else None
+        rest = dict(self._carried), settings.search, self._newest_model(), settings.seed
+        self._start(refit, partial(_task, self.window.held(), relevance, *rest))
+
+    def _start(self, refit: Refit, task: Callable[[], Task]) -> None:
+        self._refit = refit
+        self._asked = Asked(Job(self._solver, refit, task))
+
+    def _newest_model(self) -> Any:
+        """The newest model, where the next solver can start from it."""
+        members = [member for member in self.vote.members if member is not None]
+        newest = max(members, key=lambda member: member.number).model if members else None
+        return newest if isinstance(newest, LinearModel) else None
+
+    def _enter(self, refit: Refit) -> None:
+        """Let the model of a refit enter the vote, and note the outcome."""
+        asked = self._asked
+        self._refit = self._asked = None
+        note: dict[str, Any] = {"number": refit.number, "event": refit.event, "entered": refit.due, "events": 0}
+        note |= {"solver": self._solver.name, "settings": {}, "score": None, "seconds": 0.0, "outcome": "votes"}
+        try:
+            if asked is None:
+                raise RuntimeError("it was interrupted as it began, as by Ctrl-C")
+            self._add_model(asked.job, note)
+        except Exception as error:  # a solver may raise anything: the learner goes on
+            note["outcome"] = self._failure(refit, error)
+        self._remember(note)
+
+    def _add_model(self, job: Job, note: dict[str, Any]) -> None:
+        """Wait for the model of a refit, and let it enter the vote."""
+        try:
+            note["events"] = len(job.task.window)
+            found: Member = job.result(self._settings.timeout)
+        finally:
+            note["seconds"] = job.seconds
+        note["settings"] = dict(found.settings)
+        note["score"] = None if math.isnan(found.score) else found.score
+        self.vote.add(found, self.learner.n_classes)
+        self._carried = dict(found.settings)
+
+    def _failure(self, refit: Refit, error: Exception) -> str:
+        """The outcome of a refit that failed; a new kind of failure is logged."""
+        outcome = f"failed: {type(error).__name__}: {error}"
+        if not any(note["outcome"] == outcome for note in self.notes):
+            logger.warning(
+                "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
+                refit.event,
+                self._solver.name,
+                type(error).__name__,
+                error,
+            )
+        return outcome
+
+    def _remember(self, note: dict[str, Any]) -> None:
+        """Add a refit to the notes; those beyond KEPT are only counted."""
+        self.notes.append(note)
+        if len(self.notes) > KEPT:
+            self._forgotten = _counted([self.notes.pop(0)], self._forgotten)
+
+    def weights(self) -> dict[int, float]:
+        """The share of the vote of each refit's model, by number."""
+        _, *models = self.vote.standing()
+        return {model["member"].number: model["weight"] for model in models}
+
+    def totals(self) -> dict[str, Any]:
+        """All refits by outcome, their seconds, and the share of the vote of their models."""
+        return _counted(self.notes, self._forgotten) | {"share": sum(self.weights().values())}
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        """Header and arrays. A window that is being solved is stored, and solved again after loading."""
+        window_header, window_arrays = self.window.state()
+        arrays = archive.under("window", window_arrays) | archive.under("vote", self.vote.state())
+        members: list[dict[str, Any] | None] = []
+        for k, member in enumerate(self.vote.members, start=1):
+            header, own = (None, {}) if member is None else archive.member_state(member)
+            members.append(header)
+            arrays |= archive.under(f"member{k}", own)
+        job = None
+        if self._asked is not None:
+            asked = self._asked.job
+            task, rows = archive.task_state(asked.task)
+            job = archive.refit_header(asked.refit) | {"task": task}
+            arrays |= archive.under("job", rows)
+        return {
+            "memory": window_header,
+            "triggered": self._trigger.state(),
+            "members": members,
+            "job": job,
+            "seen": self.seen,
+            "n_refits": self._n_refits,
+            "is_due": self._is_due,
+            "carried": self._carried,
+            "refits": self.notes,
+            "forgotten": self._forgotten,
+        }, arrays
+
+    def restore(self, header: Mapping[str, Any], parts: dict[str, archive.Arrays], n_classes: int) -> None:
+        """Continue from `state`, and remove from `parts` what belongs to it.
+
+        Raises
+        ------
+        ArchiveError, ValueError, TypeError
+            If the state is not that of refits.
+        """
+        window = parts.pop("window")
+        within("codes", window["codes"], 0, n_classes - 1)
+        self.window.restore(header["memory"], window)
+        self._trigger.restore(header["triggered"])
+        members = [
+            None if kept is None else archive.member_of(kept, parts.pop(f"member{k}"), self._solver, n_classes)
+            for k, kept in enumerate(header["members"], start=1)
+        ]
+        self.vote.restore(parts.pop("vote"), members, n_classes)
+        self.seen, self._n_refits = int(header["seen"]), int(header["n_refits"])
+        self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
+        self.notes = [dict(note) for note in header["refits"]]
+        self._forgotten = _counted([], header["forgotten"])
+        self.totals()  # refuses notes of another form
+        if (job := header["job"]) is not None:
+            task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
+            if not self.seen <= job["due"]:
+                raise ArchiveError(f"a refit enters at event {job['due']}, but there were {self.seen} events")
+            self._start(Refit(job["number"], job["event"], job["due"]), lambda: task)
+        self._look_ahead()
+
+
+def _task(held: Callable[[], WindowRows], relevance: Floats | None, carried: dict[str, Any], *settings: Any) -> Task:
+    """The task of solving a window."""
+    window = held()
+    n = window.n_columns
+    return Task(window, n, None if relevance is None else relevance[:n], carried, *settings)
+
+
+def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Count refits by outcome, and add up their seconds, together with those before."""
+    outcomes = {str(kind): int(n) for kind, n in before["outcomes"].items()}
+    for note in notes:
+        kind = note["outcome"].partition(":")[0]
+        outcomes[kind] = outcomes.get(kind, 0) + 1
+    return {"outcomes": outcomes, "seconds": before["seconds"] + sum(float(note["seconds"]) for note in notes)}

@@ -1,0 +1,148 @@
+"""Tasks of solvers, and their rows as matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.core.precompile import prepare
+from streamsvm.models import Scaler
+from streamsvm.models.scaling import cut
+from streamsvm.online.scaling import new_rows
+from streamsvm.refit.outliers import ENTRIES
+from streamsvm.refit.window_rows import WindowRows
+
+Floats = NDArray[np.float64]
+
+# Scaled values are clipped here, as in the online learners.
+CLIP = 10.0
+# The most numbers of a dense matrix.
+DENSE_MOST = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A window to solve.
+
+    Parameters
+    ----------
+    window
+        The rows as they arrived, with class numbers.
+    n_columns
+        The number of columns that the learner knows.
+    relevance
+        The relevance of each column in the learner's metric, shape (n_columns,); None without a metric.
+    carried
+        The best settings of the previous refit.
+    search
+        The fits that choose settings use at most this many times the window's rows in total.
+    previous
+        The newest model, to start from if it is linear.
+    seed
+        Random seed.
+    """
+
+    window: WindowRows
+    n_columns: int
+    relevance: Floats | None = None
+    carried: Mapping[str, Any] | None = None
+    search: float = 1.0
+    previous: Any = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The result of a solver.
+
+    Parameters
+    ----------
+    model
+        A model with the learner's class numbers and first columns, or a fitted estimator of scikit-learn.
+    settings
+        The settings of the fit, for JSON.
+    score
+        Accuracy on the newer part of the window of a fit to the older part; NaN if nothing was chosen.
+    """
+
+    model: Any
+    settings: dict[str, Any]
+    score: float = math.nan
+
+
+def is_wide(task: Task) -> bool:
+    """Whether most values of a dense matrix would be missing."""
+    n_values = np.count_nonzero(~np.isnan(task.window.rows.values))
+    return bool(n_values < 0.2 * len(task.window) * task.n_columns)
+
+
+def dense(task: Task) -> Floats:
+    """The rows as a matrix, NaN for missing values; columns without values are 0, because some solvers need one."""
+    check_size(task)
+    matrix = task.window.dense(task.n_columns)
+    matrix[:, np.isnan(matrix).all(axis=0)] = 0.0
+    return matrix
+
+
+def check_size(task: Task) -> None:
+    """Refuse a window that is too large for a dense matrix."""
+    size = len(task.window) * task.n_columns
+    if size > DENSE_MOST:
+        raise ValueError(
+            f"{len(task.window)} rows of {task.n_columns} columns are too many for this solver: take a linear one "
+            '("newton", "bcd"), or a smaller window'
+        )
+
+
+def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
+    """The rows scaled by mean and deviation of each column, and the scaler; sparse rows are not centred.
+
+    With outliers the statistics are those of running scaling, which is robust.
+    """
+    d, robust = task.n_columns, _running_statistics(task)
+    if is_wide(task):
+        X = task.window.csr(d)
+        count = np.bincount(X.indices, minlength=d)
+        squares = np.bincount(X.indices, X.data**2, minlength=d)
+        mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(count, 1))
+        if robust is not None:
+            spread = np.hypot(*robust)
+        scaler = _scaler(mean, spread, count, common)
+        X.data[:] = cut(X.data * scaler.scale[X.indices], CLIP)
+        return scaler, X
+    X = dense(task)
+    there = ~np.isnan(X)
+    count = there.sum(axis=0)
+    if robust is not None:
+        mean, spread = robust
+    else:
+        mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
+        spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
+    scaler = _scaler(mean, spread, count, common)
+    return scaler, scaler(X)
+
+
+def _running_statistics(task: Task) -> tuple[Floats, Floats] | None:
+    """The shifts and deviations of running scaling after the last row; None without outliers."""
+    rows, d = task.window.rows, task.n_columns
+    known = new_rows(max(d, int(rows.columns.max(initial=-1)) + 1), "standard")
+    values, columns, indptr = (np.ascontiguousarray(a) for a in (rows.values, rows.columns, rows.indptr))
+    entry = ENTRIES["count_outliers"]
+    prepare([entry])
+    if entry.compile()(known, values, columns, indptr, rows.shared) == 0:
+        return None
+    scale = known.scale[:d]
+    return known.shift[:d].copy(), np.divide(1.0, scale, out=np.zeros(d), where=scale > 0.0)
+
+
+def _scaler(mean: Floats, spread: Floats, count: NDArray[Any], common: bool) -> Scaler:
+    d = len(mean)
+    if common:
+        spread = np.full(d, math.sqrt(float((spread**2).mean()))) * (spread > 0.0)
+    scale = np.divide(1.0, spread, out=np.zeros(d), where=spread > 1e-150)
+    return Scaler(list(range(d)), np.zeros(d, bool), mean, scale, count.astype(float), CLIP)

@@ -1,0 +1,120 @@
+"""Windows and triggers from text, as the command line takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from streamsvm.refit.detectors import detector_named
+from streamsvm.refit.drift import OnDrift
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, Trigger
+from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_TRIGGERS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
+("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
+"demand", or several of these joined by "+\""""
+# By the name in a text: the kind of trigger, and the types of its values.
+_BY_NAME: dict[str, tuple[Any, ...]] = {
+    "every": (Every, int),
+    "growing": (Growing, int, float, int),
+    "time": (EveryTime, float),
+    "drift": (OnDrift, detector_named, int),
+    "demand": (OnDemand,),
+}
+
+
+def trigger_of(text: str) -> Trigger:
+    """Return a trigger from text.
+
+    "drift" alone is HDDMA, which usually detects an increase of errors as early as ADWIN, and ignores a decrease.
+
+    Raises
+    ------
+    ValueError
+        If the text is no trigger; the message lists the forms.
+
+    Examples
+    --------
+    >>> trigger_of("5000"), trigger_of("growing:500:1.5"), trigger_of("1d")
+    (Every(n=5000), Growing(first=500, factor=1.5, most=None), EveryTime(seconds=86400.0))
+    >>> trigger_of("growing:1000+drift:HDDMA") == FirstOf(Growing(1000), trigger_of("drift"))
+    True
+    """
+    try:
+        triggers = [_single_trigger(*part.strip().split(":")) for part in text.split("+")]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text!r} is no trigger ({error}); it may be {_TRIGGERS}") from error
+    return triggers[0] if len(triggers) == 1 else FirstOf(*triggers)
+
+
+def _single_trigger(name: str, *values: Any) -> Trigger:
+    if (seconds := seconds_of(name)) is not None:
+        name, values = "time", (seconds, *values)
+    elif name == "time" or name not in _BY_NAME:
+        name, values = "every", (name, *values)
+    kind, *types = _BY_NAME[name]
+    if name == "drift":
+        values = values or ("HDDMA",)
+    if len(values) > len(types):
+        raise ValueError(f"{values[len(types)]!r} is one value too many")
+    settings: Trigger = kind(*(own(value) for own, value in zip(types, values, strict=False)))
+    return settings
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of a duration such as "90s", "30m", "12h" or "1d"; None for other text.
+
+    Examples
+    --------
+    >>> seconds_of("1.5h"), seconds_of("1.5")
+    (5400.0, None)
+    """
+    found = _DURATION.fullmatch(text)
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
+_KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "reservoir": Reservoir, "adaptive": Adaptive}
+_WINDOWS = (
+    'a number of events ("20000" or "latest:20000"), "since:TIME[:N]" with a time such as "90s", "30m", "12h" or "7d", '
+    '"reservoir[:N]" or "adaptive[:N]", each also with "+balanced"'
+)
+
+
+def window_of(text: str) -> Window:
+    """Return a window from text.
+
+    Raises
+    ------
+    ValueError
+        If the text is no window; the message lists the forms.
+
+    Examples
+    --------
+    >>> window_of("5000") == Latest(5_000), window_of("since:7d+balanced") == Since(604_800.0, balanced=True)
+    (True, True)
+    """
+    parts, *options = text.split("+")
+    kind, *values = parts.split(":")
+    if kind.isdecimal():
+        kind, values = "latest", [kind, *values]
+    try:
+        if kind not in _KINDS or options not in ([], ["balanced"]):
+            raise ValueError("unknown")
+        takes: tuple[Callable[[str], Any], ...] = (_seconds, int) if kind == "since" else (int,)
+        if len(values) > len(takes):
+            raise ValueError(f"{values[len(takes)]!r} is one value too many")
+        given = [take(value) for take, value in zip(takes, values, strict=False)]
+        window: Window = _KINDS[kind](*given, balanced=bool(options))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text!r} is no window ({error}); it may be {_WINDOWS}") from error
+    return window
+
+
+def _seconds(text: str) -> float:
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise ValueError(f"{text!r} is no duration")
+    return seconds

@@ -1,0 +1,231 @@
+"""The vote of a learner and its refitted models, and what archives hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.models import ArchiveError
+from streamsvm.online.base import capacity_for
+from streamsvm.refit import expert_vote as kernels
+from streamsvm.refit import frozen_models
+from streamsvm.refit.members import Member, fill
+
+
+class ExpertVote:
+    """Vote of a learner and at most n models.
+
+    Attributes
+    ----------
+    members
+        The models, None for each free place.
+    """
+
+    def __init__(self, n_members: int) -> None:
+        self.members: list[Member | None] = [None] * n_members
+        self._models = np.zeros(1 + n_members, kernels.MODEL)
+        self._classes = 2
+        self._foreign: list[tuple[int, Member]] = []
+        self._use(self._new_state())
+        learner = self._state.members[0]
+        learner.present, learner.active, learner.weight = 1, 1, 1.0
+
+    def _new_state(self) -> State:
+        return State(kernels.EXPERT_VOTE, {"members": 1 + len(self.members), "classes": self._classes})
+
+    def _use(self, state: State) -> None:
+        self._state, self._advantage = state, state.number("advantage").data
+        self._single: _Batch | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no model."""
+        return not any(self.members)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the vote predicts, rather than the learner alone."""
+        return bool(self._advantage[()] > kernels.MARGIN)
+
+    def add(self, member: Member, n_classes: int) -> None:
+        """Add a model; if all places are taken it replaces the model with the least recent weight.
+
+        Parameters
+        ----------
+        member
+            The model.
+        n_classes
+            The number of classes that the learner knows.
+        """
+        self._grow(n_classes)
+        k = _compiled("add_member")(self._state, n_classes)
+        self.members[k - 1] = member
+        self._members_changed()
+
+    def _members_changed(self) -> None:
+        present = [(k, member) for k, member in enumerate(self.members, start=1) if member is not None]
+        for k, member in present:
+            self._models[k] = member.addresses
+        self._foreign = [(k, member) for k, member in present if not member.has_arrays]
+        self._single = None
+
+    def vote(self, rows: EncodedRows, labels: Ints, learner: Floats) -> tuple[Ints, Floats, Floats, Floats]:
+        """Predict rows, and learn from their labels.
+
+        Parameters
+        ----------
+        rows
+            n rows.
+        labels
+            Their classes by number, -1 where unknown.
+        learner
+            Probabilities of the learner, shape (n, n_classes).
+
+        Returns
+        -------
+        codes, scores, probabilities, errors
+        """
+        self._grow(learner.shape[1])
+        batch = _Batch(rows, labels, learner.shape[1], self._models)
+        batch.answers[0] = learner
+        first = 0
+        while first < len(rows):
+            end = _compiled("evaluate_models")(self._state, batch.votes, first)
+            self._evaluate_foreign(batch, first, end)
+            _compiled("vote_on_rows")(self._state, batch.votes, first, end)
+            first = end
+        return batch.codes, batch.scores, batch.proba, batch.errors
+
+    def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats]:
+        """Predict one row with a value in each column, and learn from its label.
+
+        Parameters
+        ----------
+        row
+            The values.
+        learner
+            Probabilities of the learner.
+        label
+            The number of the class, -1 if unknown.
+
+        Returns
+        -------
+        code, probabilities
+        """
+        self._grow(len(learner))
+        batch = self._single
+        if batch is None or len(batch.rows.values) != len(row):
+            d = len(row)
+            rows = EncodedRows(np.full(d, np.nan), np.arange(d), np.array([0, d]), True)
+            batch = self._single = _Batch(rows, np.zeros(1, np.int64), self._classes, self._models)
+        _compiled("begin_row")(self._state, batch.votes, row, learner, label)
+        self._evaluate_foreign(batch, 0, 1)
+        code = _compiled("vote_on_row")(self._state, batch.votes)
+        return code, batch.proba[0, : len(learner)]
+
+    def _evaluate_foreign(self, batch: _Batch, first: int, end: int) -> None:
+        """Evaluate the models that are not compiled."""
+        for k, member in self._foreign:
+            if _compiled("mark_rows")(self._state, batch.votes, k, first, end):
+                part = slice(first, end)
+                member.evaluate(batch.rows.part(first, end), batch.asked[part], batch.answers[k, part])
+                _compiled("mark_answered")(batch.votes, k, first, end)
+
+    def _grow(self, n_classes: int) -> None:
+        if n_classes > self._classes:
+            self._classes = capacity_for(n_classes)
+            state = self._new_state()
+            state.take(self._state)
+            self._use(state)
+
+    def standing(self) -> list[dict[str, Any]]:
+        """Recent accuracy, share of the vote, and activity of the learner, first, and of each model.
+
+        The accuracy of the learner is None until there was a vote.
+        """
+        state, places = self._state, self._state.members
+        weights = np.where(places.active > 0, places.weight, 0.0)
+        if state.advantage <= kernels.MARGIN:
+            weights = np.eye(1, len(places))[0]
+        weights = weights / weights.sum()
+        return [
+            {
+                "member": member,
+                "accuracy": float(places.accuracy[k]) if state.seen else None,
+                "weight": float(weights[k]),
+                "dormant": not places.active[k],
+            }
+            for k, member in enumerate([None, *self.members])
+            if k == 0 or member is not None
+        ]
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        return _restored, (len(self.members), self.state(), self.members, self._classes)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The state of the vote as arrays."""
+        return self._state.saved()
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> None:
+        """Continue from `state` with these models."""
+        if len(members) != len(self.members):
+            raise ArchiveError(f"{len(members)} places for {len(self.members)} models")
+        self.members = members
+        self._members_changed()
+        self._grow(n_classes)
+        state = self._state
+        state.restore(arrays)
+        present = [True, *(member is not None for member in members)]
+        if (state.members.present > 0).tolist() != present or not 0 <= state.n_classes <= n_classes:
+            raise ArchiveError("the vote has other members or classes")
+        if not state.members.active[0] or not state.members.weight[0] > 0.0:
+            raise ArchiveError("the learner is marked as inactive, which only refitted models can be")
+
+
+class _Batch:
+    """Rows to vote on, with memory for the answers.
+
+    Parameters
+    ----------
+    rows, labels
+        n rows, and their classes.
+    n_classes
+        The number of classes.
+    models
+        Addresses of the models.
+    """
+
+    def __init__(self, rows: EncodedRows, labels: Ints, n_classes: int, models: NDArray[Any]) -> None:
+        n = len(rows)
+        self.rows, self.asked = rows, np.zeros(n, np.int64)
+        self.answers = np.zeros((len(models), n, n_classes))
+        self.codes, self.scores = np.full(n, -1), np.full(n, np.nan)
+        self.proba, self.errors = np.zeros((n, n_classes)), np.zeros(n)
+        self.votes = State(kernels.VOTES, parts={"query": State(frozen_models.QUERY)})
+        fill(self.votes.parts["query"], rows, self.asked, self.answers)
+        answered = np.zeros((len(models), n), np.int64)
+        self.votes.lend(labels=labels, answered=answered, codes=self.codes, scores=self.scores, proba=self.proba)
+        self.votes.lend(errors=self.errors, models=models)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    """A compiled entry point, called without the type checks of a dispatcher."""
+    entry = kernels.ENTRIES[name]
+    prepare([entry])
+    return entry.compile()
+
+
+def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ExpertVote:
+    vote = ExpertVote(n)
+    vote.restore(arrays, members, n_classes)
+    return vote
