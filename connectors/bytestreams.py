@@ -102,7 +102,7 @@ def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
             raise ConnectorError(f"{path}: is {what}")
     is_gzip = head.startswith(_GZIP)
     if follow and is_gzip:
-        raise ConnectorError(f"{path}: is packed by gzip, but follow=yes is for growing files of plain text")
+        raise ConnectorError(f"{path}: is packed by gzip, but at_end=wait is for growing files of plain text")
     if packed and head and not is_gzip and not _GZIP.startswith(head):
         raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
     if follow:

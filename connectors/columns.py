@@ -84,8 +84,8 @@ class Labels(Values):
             self._told.add(text)
             if text.casefold() == _WORD and self._missing == MISSING:
                 self._notices.say(
-                    f"the label {text!r} is taken as missing, and its events are not learned: --missing='?' makes it a "
-                    "class (and leaves only the empty text and ? missing)"
+                    f"the label {text!r} is taken as missing, and its events are not learned: --set missing='?' makes "
+                    "it a class (and leaves only the empty text and ? missing)"
                 )
                 return label
             logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
@@ -374,7 +374,7 @@ class TextColumns:
                 self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
-        ways = "--types {name}:number rejects their events, --missing names those that are missing values"
+        ways = "--types {name}:number rejects their events, --set missing=TEXT names those that are missing values"
         form = (
             "column {name!r}, so far of numbers, holds texts such as {text}: from there on they are categories; "
             f"{self.numbers.spelling_of(name, cells[turn]) or ways}"

@@ -70,7 +70,7 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
     if form := form_of_dates(values):
         what = f"has dates written as numbers, such as {values[~np.isnan(values)][0]:.0f}"
         details["times"] = shlex.quote(f"{name}:time")
-        remedy = f"--types {{times}} --time-format {form} makes features of their hour and weekday, {remedy}"
+        remedy = f"--types {{times}} --set time-format={form} makes features of their hour and weekday, {remedy}"
     elif way := direction(values):
         what = f"only counts {way} in the first {len(values)} rows, as row numbers and times do"
         if _are_times(values[~np.isnan(values)]):

@@ -48,14 +48,12 @@ class TextSource(AheadSource):
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         asked = options.text("encoding")
         self._encoding, fits = codec_of(self.name, asked or "utf-8")
-        follow = options.flag("follow", False)
+        follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
         self._format = make(options)
-        if options.has("until_end"):
-            raise ConnectorError(f"{self.name}: until_end is for Kafka; a file that is not followed is read to its end")
         options.finish()
         packed = is_packed(path)
         if follow and (packed or path == "-"):
-            raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
+            raise ConnectorError(f"{self.name}: at_end=wait is for growing files of plain text")
         self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
         self._transcoded = None
         if asked is None or not fits:
@@ -237,7 +235,7 @@ class TextSource(AheadSource):
     def _not_valid(self) -> str:
         """Why a line is damaged."""
         codec = (self._transcoded.codec if self._transcoded is not None else None) or self._encoding
-        hint = ": say encoding= (--encoding) if the file has another, such as latin-1 or cp1252"
+        hint = ": say encoding= if the file has another, such as latin-1 or cp1252"
         return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
 
     def _warn(self, bad: Mapping[int, str]) -> None:
@@ -304,7 +302,7 @@ def _no_lines(head: bytes) -> str | None:
     """Why a stream that begins so cannot be read as lines of text, and what to do."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
         order = "be" if head[0::2].count(0) > head[1::2].count(0) else "le"
-        return f"the header is not valid utf-8 but UTF-16: say encoding=utf-16-{order} (--encoding)"
+        return f"the header is not valid utf-8 but UTF-16: say encoding=utf-16-{order}"
     if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
         return "the lines end in carriage returns alone: convert them first: tr '\\r' '\\n' < FILE"
     return None

@@ -115,7 +115,7 @@ class CsvFormat(TypedColumns):
         for i, row in enumerate(self._first_rows(lines)):
             if asked and asked <= {name.strip() for name in row}:
                 n = self._dialect.skip_rows + i
-                return f"; line {n + 1} names them: say skip_rows={n} (--skip-rows {n})" if i else ""
+                return f"; line {n + 1} names them: say skip_rows={n}" if i else ""
         return ""
 
     def _first_rows(self, lines: Sequence[str]) -> Iterator[list[str]]:

@@ -234,8 +234,8 @@ class NumberColumns:
             if pointed and all(map(_THOUSANDS.fullmatch, pointed)):
                 form = (
                     "column {name!r}: numbers such as {example} are read with a decimal point, though other columns "
-                    "have decimal commas: --decimal , --thousands . reads thousands (--types {name}:number confirms "
-                    "the point)"
+                    "have decimal commas: --set decimal=, --set thousands=. reads thousands (--types {name}:number "
+                    "confirms the point)"
                 )
                 self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
 
@@ -250,7 +250,7 @@ class NumberColumns:
         if readings and unit != own.unit and (unit or (own.unit or "") not in CURRENCIES):
             return "their unit is not that of the numbers before: convert them to one in the file"
         ways = {
-            value: each.options(name) if each.thousands or each.decimal != "." else "--decimal ."
+            value: each.options(name) if each.thousands or each.decimal != "." else "--set decimal=."
             for value, each in readings.items()
         }
         if len(ways) > 1:
@@ -265,8 +265,8 @@ class NumberColumns:
         for text, share in shares.items():
             form = (
                 "column {name!r} holds numbers and, in {share:.0f} % of its first cells, the text {text}, which is "
-                "read as missing: --types {name}:category keeps all as texts, --missing names such texts for all "
-                "columns"
+                "read as missing: --types {name}:category keeps all as texts, --set missing=TEXT names such texts for "
+                "all columns"
             )
             notice = Notice.of(form, name, share=100 * share, text=shown(text))
             self.notices.say(notice._replace(kind=form + text))
@@ -339,8 +339,8 @@ class NumberColumns:
         texts[text] += 1
         if texts[text] == _LEAST_REPEATS:
             form = (
-                "column {name!r}: the text {text} is no number, and its events are rejected: --missing={marker} reads "
-                "it as missing (with other markers, if there are: --missing replaces the default ones)"
+                "column {name!r}: the text {text} is no number, and its events are rejected: --set missing={marker} "
+                "reads it as missing (with other markers, if there are: it replaces the default ones)"
             )
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text)))
 

@@ -23,8 +23,8 @@ def open_source(url: str, **options: Any) -> Source:
         `connectors.synthetic`). Options may follow as a query: ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (events at once, at most 4096). Text: `encoding`
-        (utf-8, or utf-16 where the file begins with its byte order mark), `follow` (no; read a growing file). Named
-        columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category, time or ignore by name),
+        (utf-8, or utf-16 where the file begins with its byte order mark), `at_end` (stop; wait reads a growing file).
+        Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category, time or ignore by name),
         `time_unit` (of times that are numbers: s, ms, us or ns; told by the first one) or `time_format` (of all times,
         as `datetime.strptime` has it). Of labels and features, `missing`: the texts that stand for no value beside the
         empty one (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `quote`, `escape`, `comment`,

@@ -151,7 +151,7 @@ _table = [
         shown="kafka://HOST:PORT/TOPIC",
         note="where partitions that are ahead in time wait for the others in about ?max_held_bytes=67108864 of memory",
         meaning=_MEANING,
-        sink_options=("patience",),
+        sink_options=("broker_timeout",),
     ),
     Connector("null:", sink="sinks:open_null", scheme="null:"),
 ]

@@ -35,7 +35,7 @@ def check_replaced(path: str) -> None:
     if not is_replaceable(path):
         raise ConnectorError(
             f"{path}: exists and does not look like results of streamsvm: give another name, or replace it with "
-            "--overwrite (in Python overwrite=True)"
+            "--set overwrite=true (in Python overwrite=True)"
         )
 
 

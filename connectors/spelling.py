@@ -107,8 +107,8 @@ class Spelling:
         """The options that say so of a column."""
         if not self.thousands and self.decimal == ".":
             return f"--types {name}:number"
-        thousands = f" --thousands {_NAMES[self.thousands]}" if self.thousands else ""
-        return f"--decimal {self.decimal}{thousands}"
+        thousands = f" --set thousands={_NAMES[self.thousands]}" if self.thousands else ""
+        return f"--set decimal={self.decimal}{thousands}"
 
 
 def are_numbers(cells: Sequence[str]) -> bool:
@@ -133,7 +133,7 @@ def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
     Examples
     --------
     >>> conversions("a", ["0,35", "2,5"])
-    {"float(x.replace(',', '.'))": '--decimal ,'}
+    {"float(x.replace(',', '.'))": '--set decimal=,'}
     """
     read = [spelling for spelling in reversed(SPELLINGS) if all(map(spelling.reads, cells))]
     found = list({tuple(map(spelling.plain, cells)): spelling for spelling in read}.values())[::-1]

@@ -47,4 +47,4 @@ def _reads(form: str, text: str) -> bool:
 
 def options_of(text: str) -> str:
     """The options that say how a time is written, or that one can."""
-    return " or ".join(f"--time-format {shlex.quote(form)}" for form in formats_of([text])) or "--time-format"
+    return " or ".join(f"--set time-format={shlex.quote(form)}" for form in formats_of([text])) or "--set time-format"

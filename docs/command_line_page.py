@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 
 from streamsvm.cli import build_parser
+from streamsvm.cli.options import Parser
 
 PAGE = Path(__file__).parent / "reference" / "command-line.md"
 
 HEAD = """# Command line
 
 Made from the parser by `python docs/command_line_page.py`; a test says when it is behind. `streamsvm COMMAND
---help` shows the same.
+--help-all` shows the same.
 """
 
 
@@ -22,10 +23,11 @@ def page() -> str:
     return "\n".join([HEAD, *(section(name, parser) for name, parser in commands.choices.items())])
 
 
-def section(name: str, parser: argparse.ArgumentParser) -> str:
+def section(name: str, parser: Parser) -> str:
     """One command."""
     lines = [f"## streamsvm {name}", "", _cell(parser.description or ""), ""]
-    for group in parser._action_groups:
+    lines += ["```sh", *parser.examples, "```", ""] if parser.examples else []
+    for group in (*parser._action_groups, *parser.settings._action_groups):
         actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
         if actions:
             lines += [f"### {(group.title or '').capitalize()}", ""]

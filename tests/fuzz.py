@@ -272,13 +272,14 @@ def try_key(rng: np.random.Generator, folder: Path) -> bool:
 _RUNS: dict[str, list[str]] = {
     "checkpoint": ["in.csv", "--label", "y", "--model", "cpm"],
     "decisions": [
-        *("in.csv", "--label", "y", "--model", "blend", "--effort", "low", "--param", "budget=4", "--coverage", "0.8"),
-        *("--cost", "a:b=2", "--alarms", "share:0.2", "--alarm-class", "a"),
+        *("in.csv", "--label", "y", "--model", "blend", "--param", "effort=low", "--param", "budget=4"),
+        *("--set", "coverage=0.8"),
+        *("--set", "cost=a:b=2", "--set", "alarms=a=share:0.2"),
     ],
     "late": [
-        *("in.csv", "--label-source", "labels.csv", "--join", "k", "--time", "t", "--time-unit", "s"),
-        *("--label", "y", "--model", "cpm", "--wait", "5000s", "--joined", "joined.csv"),
-        *("--coverage", "0.8"),
+        *("in.csv", "--label-source", "labels.csv", "--join", "k", "--time", "t", "--set", "time-unit=s"),
+        *("--label", "y", "--model", "cpm", "--label-timeout", "5000s", "--label-output", "joined.csv"),
+        *("--set", "coverage=0.8"),
     ],
 }
 

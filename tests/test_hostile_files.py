@@ -560,7 +560,7 @@ def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
         path.write_bytes(ZIPS[case](zipped(parts)))
     else:
         path.write_bytes(zipped({**members(content), "header.json": TEXTS[case]}))
-    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="--fresh to start over"):
+    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="--reset to start over"):
         checkpoint.read({})
 
 
@@ -569,7 +569,7 @@ def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
 )
 def test_a_checkpoint_of_other_parts_is_refused(tmp_path, changes):
     write_archive(tmp_path / "checkpoint.npz", CHECKPOINT | changes, {})
-    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="--fresh to start over"):
+    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="--reset to start over"):
         checkpoint.read({})
 
 

@@ -14,7 +14,7 @@ from connectors.errors import UnreachableError
 T = TypeVar("T")
 
 START_S = 30.0
-"""How long what passes is waited for before the run has begun, unless `patience` says otherwise."""
+"""How long what passes is waited for before the run has begun, unless `broker_timeout` says otherwise."""
 
 _SAY_S = 10.0  # between two lines that say that something is waited for, at first
 _SAY_SELDOM_S = 300.0  # and after long

@@ -67,8 +67,8 @@ class KafkaSink(Sink):
         `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
         `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
         committed; 0.01; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
-        trust the mark, or forget it), `patience` (as of the source), `client` (a TOML file with options of the client,
-        such as credentials), and any option of `kafka.KafkaProducer`.
+        trust the mark, or forget it), `broker_timeout` (as of the source), `client` (a TOML file with options of the
+        client, such as credentials), and any option of `kafka.KafkaProducer`.
 
     Raises
     ------
@@ -111,7 +111,7 @@ class KafkaSink(Sink):
         identity = asked.text("transactional_id") or default
         group = asked.text("mark_group") or identity
         interval = asked.seconds("commit_interval", 0.01)
-        patience = asked.seconds("patience", START_S) if asked.has("patience") else None
+        patience = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
         trust = asked.choice("mark", ("check", "trust", "forget"), "check")
         del producer["transactional_id"]
         client = {} if patience is None else {"bootstrap_timeout_ms": patience * 1000}

@@ -70,7 +70,7 @@ class KafkaSource(Source):
         `ignore`, `types` as for files (without `key` and `time` those of the record are taken); `schema` (avro: the
         file of the schema), `framed` (avro: no; whether values begin with a schema registry's five bytes), `names`,
         `delimiter`, `quote` and `escape` (csv); `max_value_bytes` (1 MiB; longer values are set aside).
-        *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `until_end` (no; stop at
+        *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `at_end` (wait; stop at
         the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
         `gap` (stop, or skip: what to do where retention removed what comes next), `absent` (stop, or wait: what to do
         where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
@@ -78,9 +78,9 @@ class KafkaSource(Source):
         *How*: `batch_size` (1024), `max_held_bytes` (64 MiB; what records of partitions that are ahead may take while
         they wait for the others; each partition has an equal share, and is not read while that is full), `group_id`
         (streamsvm.TOPIC; offsets are committed to it, for others to see the lag, and never read; empty for none),
-        `patience` (seconds that brokers are waited for which are away or pass their work on; at the start 10 for one to
-        answer at all and 30 for what is asked, then for ever), `client` (a TOML file with options of the client, such
-        as credentials), and any option of `kafka.KafkaConsumer`. Here
+        `broker_timeout` (seconds that brokers are waited for which are away or pass their work on; at the start 10 for
+        one to answer at all and 30 for what is asked, then for ever), `client` (a TOML file with options of the client,
+        such as credentials), and any option of `kafka.KafkaConsumer`. Here
         `isolation_level` is read_committed, `max_poll_records` 4000 and `fetch_max_wait_ms` 100; `fetch_max_bytes` is
         an eighth of `max_held_bytes`, `max_partition_fetch_bytes` that over the partitions, at most 1 MiB. A batch
         takes no more than an eighth either, or one record.
@@ -144,7 +144,7 @@ class KafkaSource(Source):
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
         self._order_type = orders[asked.choice("order", orders, "timestamp")]
         self._max_idle = asked.seconds("max_idle", 0.02)
-        self._until_end = asked.flag("until_end", False)
+        self._until_end = asked.choice("at_end", ("stop", "wait"), "wait") == "stop"
         self._start = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest")
         self._skip = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
         self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
@@ -156,7 +156,7 @@ class KafkaSource(Source):
             "metrics_enabled": False,
             "fetch_max_wait_ms": 100,  # for so long a broker answers nothing else
         }
-        self._patience_s = asked.seconds("patience", START_S) if asked.has("patience") else None
+        self._patience_s = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
         if self._patience_s is not None:
             self._client["bootstrap_timeout_ms"] = self._patience_s * 1000
         self._client |= client_options(asked, defaults)
@@ -300,19 +300,19 @@ class KafkaSource(Source):
     def _beyond(self, partition: int, offset: int, end: int) -> str:
         return (
             f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: the "
-            "topic was made anew or lost records; start over with --fresh"
+            "topic was made anew or lost records; start over with --reset"
         )
 
     def _anew(self, learned: str, there: str) -> str:
         return (
             f"{self.name}: the topic was deleted and made anew since events of it were learned (its id was {learned}, "
-            f"and is {there}), so that the same offsets are other events; start over with --fresh"
+            f"and is {there}), so that the same offsets are other events; start over with --reset"
         )
 
     def _gap(self, partition: int, offset: int, begin: int) -> str:
         return (
             f"{self.name}: retention has removed the offsets {offset} to {begin - 1} of partition {partition}, which "
-            "come next; say gap=skip to go on with the events that are left, or start over with --fresh"
+            "come next; say gap=skip to go on with the events that are left, or start over with --reset"
         )
 
     # Reading -----------------------------------------------------------------------------------------------------
@@ -558,7 +558,7 @@ class KafkaSource(Source):
         if self._watch.gone([self.topic]) is not None:
             raise ConnectorError(
                 f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
-                "Where the topic is made anew, start over with --fresh"
+                "Where the topic is made anew, start over with --reset"
             )
 
     def _heard(self) -> None:

@@ -154,7 +154,7 @@ class Transactions:
             raise ConnectorError(
                 f"{self.name}: the group {self._group} says that events were answered up to {_shown(mark)}, but there "
                 "is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from the "
-                "beginning again and write only the predictions that are not there yet; or start over with --fresh "
+                "beginning again and write only the predictions that are not there yet; or start over with --reset "
                 "(or mark=forget), which writes predictions of all events again"
             )
 
@@ -174,7 +174,7 @@ class Transactions:
                 f"{self.name}: the checkpoint is ahead of the mark: events were answered up to {_shown(behind)} when "
                 f"it was taken, but the group {self._group} says {_shown(mark) or 'nothing'}. Was the group reset, did "
                 "its offsets expire, or is it another cluster? Say mark=forget to go on from the checkpoint (events "
-                "after it may then be predicted twice), or start over with --fresh"
+                "after it may then be predicted twice), or start over with --reset"
             )
         self._committed = {p: max(offset, mark.get(p, 0)) for p, offset in (mark | before).items()}
         self._marks, self._skip = dict(self._committed), dict(self._committed)
@@ -403,7 +403,7 @@ class Transactions:
             raise ConnectorError(
                 f"{self.name}: events were answered up to {_shown(behind)}, but the group {self._group} says "
                 f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
-                "anew. Say mark=forget to go on from the checkpoint, or start over with --fresh"
+                "anew. Say mark=forget to go on from the checkpoint, or start over with --reset"
             ) from error
 
     def _check_there(self) -> None:
@@ -415,7 +415,7 @@ class Transactions:
         if gone == source and gone not in self.limits:
             raise ConnectorError(
                 f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, is there no more; what "
-                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --fresh"
+                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --reset"
             )
         raise ConnectorError(
             f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "

@@ -111,7 +111,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
     from streamsvm.run.runner import Runner
 
     with contextlib.ExitStack() as stack:
-        url = f"kafka://{address}/{topic}?until_end=yes"
+        url = f"kafka://{address}/{topic}?at_end=stop"
         source = stack.enter_context(contextlib.closing(open_source(url, label="y")))
         sink = None
         if out is not None:

@@ -193,9 +193,10 @@ def _one_model(address: str, topic: str, n: int) -> dict[str, float]:
     command += [
         "--out",
         f"{url}-out?commit_interval=1",
-        "--rejected",
+        "--dead-letter",
         "null:",
-        "--until-end",
+        "--at-end",
+        "stop",
         "--quiet",
         "--summary",
         str(summary),

@@ -259,9 +259,10 @@ def latency(n: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "in.csv")
         path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 3},{i % 2}\n" for i in range(2_000)))
-        command = [sys.executable, "-m", "streamsvm", "run", str(path), "--follow", "--label", "y", "--model", "cpm"]
+        command = [sys.executable, "-m", "streamsvm", "run", str(path), "--at-end", "wait", "--label", "y"]
+        command += ["--model", "cpm"]
         with Path(folder, "log").open("w") as log:
-            run = subprocess.Popen([*command, "--out", "null:", "--rejected", "null:", "--page", "0"], stderr=log)
+            run = subprocess.Popen([*command, "--out", "null:", "--dead-letter", "null:", "--page", "0"], stderr=log)
         try:
             while "the page: " not in (said := Path(folder, "log").read_text()):
                 time.sleep(0.1)

@@ -140,7 +140,7 @@ def _write(folder: Path) -> None:
 
 def _run(folder: str, model: str, source: str) -> Callable[[int], NDArray[np.float64]]:
     """A run over so many events, and the processor's seconds that it takes, and those that pass."""
-    joining = ("--label-source", "labels.csv", "--join", "id") if source == "events.csv" else ("--key", "id")
+    joining = ("--label-source", "labels.csv", "--join", "id") if source == "events.csv" else ("--set", "key=id")
     asked = [sys.executable, "-m", "streamsvm", "run", source, *joining, "--time", "t", "--label", "y"]
     asked += ["--model", model, "--out", "out.csv", "--quiet"]
 

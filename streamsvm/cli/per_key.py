@@ -45,7 +45,7 @@ _SECURITY = {
 class KeyConfig(RunConfig, KeyOptions):
     """The settings of a worker."""
 
-    takes: ClassVar[frozenset[str] | None] = TAKEN
+    takes: ClassVar[frozenset[str]] = TAKEN
 
 
 def main(given: dict[str, Any], _started: float) -> int:
@@ -63,8 +63,8 @@ def check(config: KeyConfig) -> None:
         raise SetupError(f"SOURCE {source}: is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC")
     if not config.field:
         raise SetupError("--field FIELD is missing: say by which field events go together")
-    if not config.group:
-        raise SetupError("--group NAME is missing: what the workers have in common, and what they keep goes by")
+    if not config.consumer_group:
+        raise SetupError("--consumer-group NAME is missing: the group of the workers, which the state belongs to")
     if not config.label:
         raise SetupError("--label NAME is missing: the field that says what to predict")
     if config.label == config.field:
@@ -74,8 +74,9 @@ def check(config: KeyConfig) -> None:
     for option, url in _others(config):
         if not url.startswith("kafka://"):
             raise SetupError(f"{option} {url}: must be a Kafka topic, as kafka://HOST:PORT/TOPIC")
-    if (config.checkpoint_seconds or 0.0) > _MOST_S:
-        raise SetupError(f"--checkpoint-seconds {config.checkpoint_seconds:g}: at most {_MOST_S:g} here")
+    _, seconds = config.checkpoint_every or (None, None)
+    if (seconds or 0.0) > _MOST_S:
+        raise SetupError(f"--checkpoint-every {seconds:g}s: at most {_MOST_S:g}s here")
     _check_topics(config)
     _check_late(config)
     if config.checkpoint and Path(config.checkpoint).exists() and not Path(config.checkpoint).is_dir():
@@ -85,7 +86,7 @@ def check(config: KeyConfig) -> None:
 def _others(config: KeyConfig) -> list[tuple[str, Url]]:
     """The topics beside that of the events, by their options."""
     found = [
-        (option_of(name), config.urls[name]) for name in ("label_source", "out", "rejected") if name in config.urls
+        (option_of(name), config.urls[name]) for name in ("label_source", "out", "dead_letter") if name in config.urls
     ]
     return [(option, url) for option, url in found if url != "null:"]
 
@@ -97,7 +98,7 @@ def _check_topics(config: KeyConfig) -> None:
         there, topic = _address(option, url)
         if set(there.split(",")) != set(servers.split(",")):
             raise SetupError(f"{option} {url}: other brokers than SOURCE has: one transaction cannot span both")
-        if topic in seen and {option, seen[topic]} != {"--out", "--rejected"}:
+        if topic in seen and {option, seen[topic]} != {"--out", "--dead-letter"}:
             raise SetupError(f"{seen[topic]} and {option} are the same topic {topic}")
         seen[topic] = option
         if url.query:
@@ -106,9 +107,9 @@ def _check_topics(config: KeyConfig) -> None:
 
 def _check_late(config: KeyConfig) -> None:
     if config.label_source is None:
-        for name in ("join", "wait"):
+        for name in ("join", "label_timeout"):
             if getattr(config, name) is not None:
-                raise SetupError(f"--{name} needs --label-source: say where labels come from")
+                raise SetupError(f"{option_of(name)} needs --label-source: say where labels come from")
         return
     if not config.join:
         raise SetupError("--label-source needs --join NAME: the field by which labels find their events")
@@ -127,7 +128,7 @@ def run(config: KeyConfig) -> int:
             stack.enter_context(contextlib.closing(Exporter(config.metrics_port, figures)))
         worker = _worker(config, _keyed(config))
         started.append(worker)
-        worker.run(until_end=bool(config.until_end))
+        worker.run(until_end=config.at_end == "stop")
     return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
 
@@ -139,22 +140,22 @@ def _keyed(config: KeyConfig) -> KeyedClassifier:
     with contextlib.suppress(TypeError, ValueError):  # what is wrong with it is said below
         # Compiled before there is a transaction, which brokers would end meanwhile.
         KeyedClassifier(model.clone()).step(None, [{"": 0.0, "label": False}])
-    time = config.time or (RECORD_TIME if config.forget_after or config.wait else None)
+    time = config.time or (RECORD_TIME if config.key_ttl or config.label_timeout else None)
     try:
         return KeyedClassifier(
             model,
             label=str(config.label),
             ignore=(config.field, *(config.ignore or ())),
-            parent=config.parent,
+            parent=config.prior_model,
             time=time,
             time_unit="ms" if time == RECORD_TIME else config.time_unit,
             time_format=config.time_format,
-            forget_after=config.forget_after,
+            forget_after=config.key_ttl,
             join=config.join,
-            wait=config.wait,
+            wait=config.label_timeout,
         )
     except OSError as error:
-        raise SetupError(f"--parent {config.parent}: {error.strerror or error}") from error
+        raise SetupError(f"--prior-model {config.prior_model}: {error.strerror or error}") from error
     except (TypeError, ValueError) as error:
         raise SetupError(f"per-key: {error}") from error
 
@@ -169,13 +170,14 @@ def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
     logging.getLogger("quixstreams.state.rocksdb.partition").addFilter(_without_formats)
     servers, topic = _address("SOURCE", config.urls["source"])
     others = {option: _address(option, url)[1] for option, url in _others(config)}
-    labels, out, rejected = (others.get(option) for option in ("--label-source", "--out", "--rejected"))
+    labels, out, rejected = (others.get(option) for option in ("--label-source", "--out", "--dead-letter"))
+    every, seconds = config.checkpoint_every or (None, None)
     app = Application(
         _connection(config.urls["source"], servers),
-        consumer_group=str(config.group),
+        consumer_group=str(config.consumer_group),
         state_dir=config.checkpoint or _STATE,
-        commit_interval=config.checkpoint_seconds or _EVERY_S,
-        commit_every=config.checkpoint_every or _EVERY,
+        commit_interval=seconds or _EVERY_S,
+        commit_every=every or _EVERY,
         loglevel=None,
         # Errors are raised, and logged once: the engine would log a traceback before.
         on_consumer_error=lambda *_: False,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from connectors.options import split_names
 from streamsvm.cli.terminal import complain, logged
-from streamsvm.run.config import RunConfig
+from streamsvm.run.config import RunConfig, option_of
 from streamsvm.run.errors import RunError, refusing
+from streamsvm.run.settings import read_settings
 
 if TYPE_CHECKING:
     from streamsvm.run.runner import Runner
@@ -22,7 +23,12 @@ Config = TypeVar("Config", bound=RunConfig)
 
 def main(given: dict[str, Any], started: float) -> int:
     """Run, and return the exit code."""
-    config = config_of(given, RunConfig)
+    return run_config(given, RunConfig, started)
+
+
+def run_config(given: dict[str, Any], kind: type[RunConfig], started: float) -> int:
+    """Run with settings of a kind, and return the exit code."""
+    config = config_of(given, kind)
     with logged(config.quiet):
         return _run(config, started)
 
@@ -47,8 +53,9 @@ def _run(config: RunConfig, started: float) -> int:
 
 def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
     """The settings, those of a configuration file first, so that the command line wins."""
+    given = read_settings(given.pop("set", ()), kind) | given
     for name in {"types", "missing", "ignore"} & given.keys():  # which may be repeated
-        with refusing(f"argument --{name}: "):
+        with refusing(f"argument {option_of(name)}: "):
             given[name] = [each for text in given[name] for each in split_names(text)]
     path = given.pop("config", None)
     return kind(**given) if path is None else kind.from_toml(path, **given)
@@ -74,7 +81,7 @@ def _told(config: RunConfig, report: Report, failures: list[Exception], caught: 
 def _print_text(config: RunConfig, report: Report) -> None:
     from streamsvm.run.report import text
 
-    is_taken = any(config.urls[name].path == "-" for name in ("out", "rejected") if name in config.urls)
+    is_taken = any(config.urls[name].path == "-" for name in ("out", "dead_letter") if name in config.urls)
     stream = sys.stderr if is_taken else sys.stdout
     if not config.quiet and stream is not None:  # as where standard output is closed
         print(_encodable(text(report), stream), file=stream, flush=True)
@@ -90,9 +97,9 @@ def _encodable(shown: str, stream: TextIO) -> str:
 
 
 def _rejects(report: Report) -> str:
-    """That most events were set aside, with the first reason that is known."""
+    """The message where most events were rejected, with the first reason that is known."""
     rejected, events = report.metrics.rejected, report.metrics.events
-    text = f"more than half of all events were set aside, {rejected:,} of {rejected + events:,}"
+    text = f"more than half of all events were rejected, {rejected:,} of {rejected + events:,}"
     if not report.examples:
         return text
     first = report.examples[0]

@@ -7,7 +7,7 @@ import signal
 from typing import Any, NoReturn
 
 from streamsvm.cli.terminal import logged
-from streamsvm.run.config import converted
+from streamsvm.run.config import converted, read_token
 
 
 def main(given: dict[str, Any], _started: float) -> NoReturn:
@@ -20,8 +20,7 @@ def main(given: dict[str, Any], _started: float) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
     place, page = converted("DIR|URL", "str", given["place"]), converted("--page", "str", given.get("page", "8080"))
-    token = given.get("page_token")
-    if token is not None:
-        token = converted("--page-token", "str", token)
+    path = given.get("page_token_file")
+    token = os.environ.get("STREAMSVM_PAGE_TOKEN") if path is None else read_token(path, "--page-token-file")
     with logged(given.get("quiet", False)):
-        watch(place, page, token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None)
+        watch(place, page, token or None)

@@ -86,7 +86,7 @@ class KeyExamples:
             self.wait_ms is not None
             and _FEW * max(counts["answered"] / max(counts["labels"], 1), np.mean(np.abs(lags) <= self.wait_ms)) < 1
         ):
-            wait = f"wait for each other for {_duration(self.wait_ms)} (--wait): wait longer if that is right"
+            wait = f"wait for each other for {_duration(self.wait_ms)} (--label-timeout): wait longer if that is right"
             return f"{n}: they are {where}, and {wait}; {_hint(times)}"
         if self._by_time and median <= -_EARLY_MS:
             return f"labels are {where}, and are learned at once, as if none came later; {_hint(times)}"
@@ -99,7 +99,7 @@ def _hint(times: NDArray[np.int64]) -> str:
     least, median = map(int, np.quantile(times[:, 1] - times[:, 0], (0.1, 0.5)))
     zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
     if any(abs(ratio * factor - 1) < _NEARLY for factor in (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)):
-        return "but the two seem to have different units: say --time-unit, or time_unit= in the URL of one of them"
+        return "but the two seem to have different units: say time_unit= in the URL of one of them"
     for side, name in ((1, "labels"), (0, "events")):
         if not (times[:, side] % _DAY_MS).any():
             return f"but the times of {name} are whole days: give them with their hour"
@@ -109,7 +109,7 @@ def _hint(times: NDArray[np.int64]) -> str:
             f"but their clocks may be {_duration(abs(zone))} apart, as time zones are: give both times in UTC or with "
             "their offset, such as 2026-01-31T12:00:00+02:00"
         )
-    return "else see whether the times of both mean the same (time zone, --time-unit)"
+    return "else see whether the times of both mean the same (time zone, time_unit)"
 
 
 def _duration(ms: int) -> str:

@@ -958,7 +958,7 @@ def _remedy_of_numbers(strings: Iterable[str]) -> str:
 def _mixed_notice(name: Hashable, text: str) -> Notice:
     form = (
         "feature {name!r} has numbers and texts such as {text}; each text becomes a category of its own: give None "
-        f"where a value is missing (--missing), and numbers as {_conversion(text)}"
+        f"where a value is missing (--set missing=TEXT), and numbers as {_conversion(text)}"
     )
     return Notice.of(form, name, text=shown(text))
 
@@ -1028,7 +1028,7 @@ def _too_large(name: Any, value: float) -> str:
     kind = "infinite" if math.isinf(value) else "too large"
     return (
         f"feature {name!r} is {kind} ({value}): the largest magnitude taken is {LARGEST:g}; clip it, or give None "
-        f"(--missing {value:g})"
+        f"(--set missing={value:g})"
     )
 
 

@@ -56,7 +56,7 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
     except KafkaException as error:
         raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
     except KeyStateError as error:
-        raise ConnectorError(f"consumer group {group}: {error} (--group NEW)") from error
+        raise ConnectorError(f"consumer group {group}: {error} (--consumer-group NEW)") from error
     finally:
         consumer.close()
 
@@ -110,7 +110,7 @@ def _compare(group: str, began: Mapping[str, Any], settings: Mapping[str, Any]) 
         differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
         raise ConnectorError(
             f"consumer group {group}: its keys began with {differ}: start with the same settings, or begin anew with "
-            "another --group"
+            "another --consumer-group"
         )
 
 

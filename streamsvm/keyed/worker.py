@@ -133,7 +133,7 @@ class Worker:
         self._largest = largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
         self._check_labels()
         self._check_first_events()
-        shared = {"--per-key": stream.field, "--label": keyed.label, "--join": keyed.join}
+        shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
         client = app.config.broker_address.as_librdkafka_dict() | {"logger": silent}
         check_settings(client, app.config.consumer_group, keyed, shared)
         app.before_enlarging.append(self._write_growth)
@@ -314,7 +314,7 @@ class Worker:
         try:
             self.keyed.check_parent(events)
         except FeatureMismatchError as error:
-            raise ConnectorError(f"kafka topic {self._stream.topic}: --parent: {error}") from error
+            raise ConnectorError(f"kafka topic {self._stream.topic}: --prior-model: {error}") from error
 
     def _write_growth(self, partitions: int) -> None:
         with consumer(self.app) as client:
@@ -358,7 +358,7 @@ class Worker:
             if error.args and isinstance(error.args[0], KafkaError) and error.args[0].code() in _TOO_LARGE:
                 raise ConnectorError(
                     f"{name}: a key's state is longer than a record of the changelog may be: take a smaller --model or "
-                    f"--effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
+                    f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
             raise UnreachableError(f"{name}: {error}") from error
 

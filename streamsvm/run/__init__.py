@@ -6,6 +6,12 @@ from typing import Any
 
 DEFAULT_SOURCE = "synthetic:demo"
 DEFAULT_MODEL = "blend"
+SHORT_NAMES = {
+    "blend": "streamsvm.StreamSVMClassifier",
+    "bsgd": "streamsvm.BSGDClassifier",
+    "cpm": "streamsvm.CPMClassifier",
+}
+"""Models by their short names."""
 
 
 def __getattr__(name: str) -> Any:

@@ -123,7 +123,7 @@ class Checkpoint:
         try:
             snapshot = read_snapshot(self.path)
         except ValueError as error:
-            raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
+            raise SetupError(f"{error}; give another --checkpoint directory, or --reset to start over") from error
         self._compare(snapshot.identity, identity)
         return snapshot
 
@@ -155,7 +155,7 @@ class Checkpoint:
             )
             raise SetupError(
                 f"the checkpoint in {self.directory} is of another run: {changes}. "
-                "Give the same settings to go on, another --checkpoint directory, or --fresh to start over"
+                "Give the same settings to go on, another --checkpoint directory, or --reset to start over"
             )
 
 

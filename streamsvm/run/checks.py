@@ -15,7 +15,7 @@ from connectors.sinks import NullSink
 from streamsvm.decide.alarms import check_alarms
 from streamsvm.decide.costs import check_costs
 from streamsvm.models.archive import is_saved_model
-from streamsvm.run import DEFAULT_SOURCE
+from streamsvm.run import DEFAULT_SOURCE, SHORT_NAMES
 from streamsvm.run.config import LATE_OPTIONS, STREAM_OPTIONS, RunConfig, Url, option_of
 from streamsvm.run.errors import SetupError
 from streamsvm.run.plot import check_plot, is_picture
@@ -23,16 +23,14 @@ from streamsvm.run.plot import check_plot, is_picture
 
 def check(config: RunConfig) -> None:
     """Refuse what does not fit together before anything is opened."""
-    if config.load and (config.model or config.params or config.effort):
-        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
-    if config.load and config.refit:
-        raise SetupError("--load brings the model, and its refits where it has some: leave out --refit")
+    if config.saved_model and (config.params or config.refit):
+        raise SetupError(f"--model {config.model}: is a saved model with its parameters: leave out --param and --refit")
     _check_needed(config)
     _check_wanted(config)
-    if not config.learn and not config.load:
-        raise SetupError("--no-learn only predicts: say with --load what")
-    if config.follow and config.until_end:
-        raise SetupError("--follow waits for more of a file, --until-end stops at the end of a Kafka topic: not both")
+    if not config.learn and (config.model is None or config.model in SHORT_NAMES):
+        raise SetupError("predict needs --model FILE: a model that `streamsvm run --save FILE` has saved")
+    if config.broker_timeout and not any(url.startswith("kafka:") for url in config.urls.values()):
+        raise SetupError("--broker-timeout is for Kafka: leave it out")
     _check_late(config)
     if config.plot:
         check_plot(config.plot)
@@ -46,12 +44,12 @@ def check(config: RunConfig) -> None:
 
 
 _NEEDED = {
-    ("refit", "SOLVER"): ("refit_every", "refit_window"),
     ("out", ": say where predictions go"): ("proba", "explain"),
-    ("checkpoint", "DIR"): ("checkpoint_every", "checkpoint_seconds", "fresh"),
+    ("checkpoint", "DIR"): ("checkpoint_every", "reset"),
     ("label_source", ": say where labels come from"): LATE_OPTIONS,
-    ("page", "PORT"): ("page_token",),
+    ("page", "PORT"): ("page_token_file",),
     ("coverage", "SHARE"): ("coverage_by_class",),
+    ("query_output", "SINK"): ("label_budget",),
 }
 """Options without which others mean nothing, and what to say of them."""
 
@@ -72,7 +70,7 @@ def _check_late(config: RunConfig) -> None:
     if not config.label:
         raise SetupError("--label-source needs --label NAME: the column of the labels that holds them")
     if config.key and config.key != config.join:
-        raise SetupError(f"--key {config.key}: events go by the key of --join, which is written beside predictions")
+        raise SetupError(f"--set key={config.key}: events go by the key of --join, which is written beside predictions")
     events, labels = config.urls["source"], config.urls["label_source"]
     for url, option in ((events, "SOURCE"), (labels, "--label-source")):
         if url.kind is not None and url.kind.labelled:
@@ -86,18 +84,14 @@ def _check_late(config: RunConfig) -> None:
             )
     if _is_same(events, labels):
         raise SetupError(f"SOURCE and --label-source are the same stream {events}: leave out --label-source")
-    if config.timeout_class is not None and config.wait is None:
-        raise SetupError("--on-timeout CLASS needs --wait TIME: say how long an event waits for its label")
+    if config.timeout_class is not None and config.label_timeout is None:
+        raise SetupError("--timeout-label CLASS needs --label-timeout TIME: say how long an event waits for its label")
     if config.pending_dir and not (os.path.isdir(config.pending_dir) and os.access(config.pending_dir, os.W_OK)):
-        raise SetupError(f"--pending-dir {config.pending_dir}: is no directory that can be written to")
-    if bool(config.label_budget) != bool(config.requests):
+        raise SetupError(f"--set pending-dir={config.pending_dir}: is no directory that can be written to")
+    if config.query_output and config.timeout_class is not None:
         raise SetupError(
-            "--label-budget SHARE and --requests SINK go together: of how many labels, and where they are asked for"
-        )
-    if config.label_budget and config.timeout_class is not None:
-        raise SetupError(
-            f"--on-timeout {config.timeout_class}: most events get no label with --label-budget, and would be learned "
-            "as of this class: leave one of them out"
+            f"--timeout-label {config.timeout_class}: most events get no label with --query-output, and would be "
+            "learned as of this class: leave one of them out"
         )
 
 
@@ -110,23 +104,22 @@ def _is_same(one: Url, other: Url) -> bool:
 
 def _check_wanted(config: RunConfig) -> None:
     """Refuse what does not fit together of what is wanted beside predictions."""
-    if bool(config.alarms) != bool(config.alarm_class):
-        raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = config.wanted
     if not config.learn and (wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"):
         raise SetupError(
-            "--no-learn takes no labels, which balanced weights and alarms for a recall or a precision follow: leave "
+            "predict takes no labels, which balanced weights and alarms for a recall or a precision follow: leave "
             "one of them out"
         )
     try:
         check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
     except (TypeError, ValueError) as error:
-        raise SetupError(f"--cost, --class-weight or --abstain: {error}") from error
+        raise SetupError(f"--set cost, class-weight or abstain: {error}") from error
     try:
         check_alarms(*(wanted.alarms or ("share", 0.5)))
     except ValueError as error:
         raise SetupError(
-            f"--alarms {config.alarms}: say SHARE, recall:SHARE or precision:SHARE, with a share above 0 and below 1"
+            f"--set alarms={config.alarms}: say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE, with "
+            "a share above 0 and below 1"
         ) from error
 
 
@@ -147,7 +140,7 @@ def check_label(config: RunConfig, source: Source) -> None:
     if not connector_of(url.path, Options(url.path, {"format": config.format} | url.query)).labelled:
         raise SetupError(
             f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
-            "--label NAME (or only predict, with --load FILE --no-learn)"
+            "--label NAME (or only predict, with `streamsvm predict --model FILE`)"
         )
 
 
@@ -169,7 +162,7 @@ def _check_distinct(config: RunConfig) -> None:
     used = {
         "SOURCE": config.urls["source"].path,
         "--label-source": config.urls["label_source"].path if "label_source" in config.urls else None,
-        "--load": config.load,
+        "--model": config.saved_model,
         "--config": config.config,
         "--checkpoint": os.path.join(config.checkpoint, "checkpoint.npz") if config.checkpoint else None,
     }
@@ -177,7 +170,7 @@ def _check_distinct(config: RunConfig) -> None:
     for option, path in config.results.items():
         places = _places(path, 1)
         for place in places:
-            if place in seen and (seen[place], option) != ("--load", "--save"):  # a model is replaced whole
+            if place in seen and (seen[place], option) != ("--model", "--save"):  # a model is replaced whole
                 raise SetupError(f"{seen[place]} and {option} are the same file {path}")
         seen |= dict.fromkeys(places, option)
     folder = os.path.dirname(os.path.realpath(config.urls["source"].path))
@@ -201,7 +194,7 @@ def _places(path: str, descriptor: int) -> set[Any]:
 
 
 def _check_overwriting(config: RunConfig) -> None:
-    """Refuse to replace what is not recognised, except with `--overwrite`; results are looked at by their sinks."""
+    """Refuse to replace what is not recognised, except with `overwrite`; results are looked at by their sinks."""
     recognised: dict[str, Callable[[str], bool]] = {"save": is_saved_model, "summary": is_summary, "plot": is_picture}
     for name, is_own in recognised.items():
         path = getattr(config, name)
@@ -210,7 +203,7 @@ def _check_overwriting(config: RunConfig) -> None:
         if not is_own(path):
             raise SetupError(
                 f"--{name} {path}: exists and was not written by --{name}: give another name, or replace it with "
-                "--overwrite"
+                "--set overwrite=true"
             )
 
 

@@ -11,13 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamsvm.names import shown
+from streamsvm.run import SHORT_NAMES
 from streamsvm.run.errors import SetupError
-
-SHORT_NAMES = {
-    "blend": "streamsvm.StreamSVMClassifier",
-    "bsgd": "streamsvm.BSGDClassifier",
-    "cpm": "streamsvm.CPMClassifier",
-}
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
@@ -74,14 +69,14 @@ def with_refits(model: Any, solver: str, trigger: str | None = None, window: str
 
     given: dict[str, Any] = {}
     for option, name, text, read in (
-        ("--refit-every", "trigger", trigger, trigger_of),
-        ("--refit-window", "window", window, window_of),
+        ("--refit every=", "trigger", trigger, trigger_of),
+        ("--refit window=", "window", window, window_of),
     ):
         if text is not None:
             try:
                 given[name] = read(text)
             except ValueError as error:
-                raise SetupError(f"{option} {error}") from error
+                raise SetupError(f"{option}{error}") from error
     if _name(model) not in SHORT_NAMES.values():
         raise SetupError(f"--refit is for the models of this package, {', '.join(SHORT_NAMES)}, not for {_name(model)}")
     try:
@@ -190,7 +185,7 @@ def _locate(name: str) -> Any:
     if not module:
         raise SetupError(
             f"unknown model {name!r}; give {', '.join(SHORT_NAMES)}, or a dotted path such as "
-            "river.linear_model.LogisticRegression"
+            "river.linear_model.LogisticRegression (there is no saved model of this name)"
         )
     try:
         return getattr(importlib.import_module(module), attribute)

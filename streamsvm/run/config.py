@@ -11,21 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from connectors.errors import ConnectorError
 from connectors.options import TIME_UNITS, split_kinds, split_names, split_url
 from connectors.registry import Connector, by_scheme, is_place
-from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE
+from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
 from streamsvm.run.errors import SetupError
-from streamsvm.run.wanted import LateSettings, Wanted, costs_of, label_of, number_of, weights_of
+from streamsvm.run.wanted import LateSettings, Wanted, alarms_of, costs_of, label_of, weights_of
 
 REJECTED = "rejected.jsonl"
 """Where rejected events go when ``out`` is no file."""
 
-_EFFORTS = ("low", "normal", "high")
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
-_URLS = ("source", "label_source", "out", "rejected", "joined", "requests")
+_URLS = ("source", "label_source", "out", "dead_letter", "label_output", "query_output")
+SINKS = ("out", "dead_letter", "label_output", "query_output")
+"""The fields that name sinks."""
+DEFAULT_BUDGET = 0.1
+"""The share of events whose labels are asked for by default."""
 
 Seconds: TypeAlias = float
 Share: TypeAlias = float
@@ -35,8 +38,17 @@ Span: TypeAlias = float
 Names: TypeAlias = list[str]
 Kinds: TypeAlias = dict[str, str]
 TimeUnit: TypeAlias = str
-Effort: TypeAlias = str
+AtEnd: TypeAlias = str
+Pace: TypeAlias = tuple[int | None, float | None]
 Params: TypeAlias = dict[str, Any]
+
+
+class Refit(NamedTuple):
+    """How a model is refitted: the solver, when (`every`), and on which events (`window`)."""
+
+    solver: str
+    every: str | None = None
+    window: str | None = None
 
 
 class Url(str):
@@ -74,71 +86,68 @@ class StreamOptions:
     Parameters
     ----------
     source : SOURCE
-        A file, - for standard input, or a URL; more options may follow as a query, as in a.csv?delimiter=; (default
+        A file, - for standard input, or a URL. Settings may follow as a query, as in 'a.csv?delimiter=;' (default
         synthetic:demo).
     label : NAME
-        The column to predict; events without are not learned.
+        The column to predict. Events without a label are predicted and not learned.
     types : NAME:TYPE,...
-        Declare columns as number, category, time (as of --time: becomes hour and weekday in UTC, each as sine and
-        cosine) or ignore. Texts not declared a category are left out with a warning where nearly each is new, as of
-        identifiers and times; numbers that only count up are learned, with a warning.
-    missing : TEXT,...
-        The texts that are no label, category, number or time but stand for a missing one, as the empty one always
-        does (default: NA, NaN, null, None, nil, NaT, N/A, ?, \N, #DIV/0! and other markers of pandas and Excel, in
-        any case; of numbers and times also -, -- and .).
+        Declare columns as number, category, time or ignore. A time column gives the features hour and weekday (UTC),
+        each as sine and cosine. By default a text column is a category unless nearly every value is new.
     ignore : NAME,...
-        Columns to leave out, '' those without a name. As --types and --missing it may be repeated; a name with
-        commas goes in double quotes within the text, as in --ignore '"income, yearly",age'.
-    key : NAME
-        The column that names an event; written beside its prediction.
+        Columns to leave out; '' is a column without a name. May be repeated; quote a name with commas, as in --ignore
+        '"income, yearly",age'.
     time : NAME
-        The column with the time of an event, a number since 1970, ISO 8601 or RFC 2822 (UTC where it names no
-        zone): it is no feature, and an event in which it cannot be read is rejected; events are taken in the order
-        of the stream all the same.
+        The column with the time of an event: a number since 1970, ISO 8601 or RFC 2822 (UTC without a zone). It is not
+        a feature. Events with an unreadable time are rejected; the order of the stream stays.
+    at_end : {stop, wait}
+        What happens at the end of the stream: stop, or wait for more events. Default: stop for files, wait for Kafka.
+    max_events : N
+        Stop after N events, including those before a resumption, and leave a checkpoint there.
+    broker_timeout : S
+        Seconds to wait for Kafka brokers that do not answer (default: 10 for the first answer and 30 for the first
+        request, then no limit).
+    key : NAME
+        The column that identifies an event. It is written beside the prediction.
+    missing : TEXT,...
+        Texts that mean a missing value, as the empty text always does (default: NA, NaN, null, None, nil, NaT, N/A, ?,
+        \N, #DIV/0! and other markers of pandas and Excel in any case; also -, -- and . for numbers and times).
     time_unit : {s, ms, us, ns}
-        The unit of times that are numbers: s, ms, us or ns. Default: the first number of a column decides, by the
-        unit in which it is a time between 1973 and 2038; numbers that are in none, such as 1500, are milliseconds;
-        a number of another unit is rejected.
+        The unit of numeric times. Default: the unit in which the first number is a time between 1973 and 2038, else
+        milliseconds; later numbers of another unit are rejected.
     time_format : FORMAT
-        The format of all times, as strptime of Python has it, such as '%d.%m.%Y %H:%M'.
+        The strptime format of all times, such as '%d.%m.%Y %H:%M'.
     format : FORMAT
         The format of a file, instead of its suffix.
     delimiter : CHAR
-        What separates the fields of CSV (default , or of TSV a tab).
+        The field separator of CSV (default: a comma, or a tab for TSV).
     decimal : CHAR
-        The decimal separator of all numbers in texts, . or , (default: a column whose first cells are numbers in
-        one other spelling is read so, with a warning).
+        The decimal separator of numbers in texts, . or , (default: detected from the first cells of a column, with a
+        warning where it is a comma).
     thousands : CHAR
-        What separates thousands in numbers: , . ' or space.
+        The thousands separator of numbers: , . ' or space.
     quote : CHAR
-        What quotes fields of CSV; none for no quoting (default ").
+        The quote character of CSV; none for no quoting (default ").
     escape : CHAR
-        What takes the meaning of the next character in CSV, such as \.
+        The escape character of CSV, such as \.
     comment : CHAR
-        Leave out the rest of a line of CSV from this character on, and lines that begin with it.
+        Ignore the rest of a CSV line from this character on.
     skip_rows : N
-        Leave out the first N lines of CSV.
+        Skip the first N lines of CSV.
     encoding : NAME
-        The encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 where the file
-        begins with its byte order mark).
-    follow
-        Wait for more at the end of a growing file.
-    until_end
-        Of a Kafka topic, stop at the end it has at the start.
-    patience : S
-        Wait so many seconds for Kafka brokers that are away or pass their work on (default: at the start 10 for one
-        to answer at all and 30 for what is asked, then for ever).
-    max_events : N
-        Stop after N events that could be read, resumed ones included; a checkpoint is left there.
+        The encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 with a byte order
+        mark).
     """
 
     source: str | None = None
     label: str | None = None
     types: Kinds | None = None
-    missing: Names | None = None
     ignore: Names | None = None
-    key: str | None = None
     time: str | None = None
+    at_end: AtEnd | None = None
+    max_events: int | None = None
+    broker_timeout: Seconds | None = None
+    key: str | None = None
+    missing: Names | None = None
     time_unit: TimeUnit | None = None
     time_format: str | None = None
     format: str | None = None
@@ -150,59 +159,51 @@ class StreamOptions:
     comment: str | None = None
     skip_rows: int | None = None
     encoding: str | None = None
-    follow: bool | None = None
-    until_end: bool | None = None
-    patience: Seconds | None = None
-    max_events: int | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LateOptions:
-    r"""Labels that come later.
+    r"""Delayed labels.
 
-    Events are predicted when they come and wait, by key, for their labels, which come from a stream of their own:
-    what is learned then is what was predicted on. Events and labels are taken in the order of their times, of equal
-    ones the events first.
+    Events are predicted when they arrive and wait, by key, for labels from a second stream. Training uses the features
+    stored at prediction time. Events and labels are merged in the order of their times.
 
     Parameters
     ----------
     label_source : SOURCE
-        Where labels come from: any source, with the columns of --join, --label and --time (Kafka has keys and times
-        of its own); options may follow, as in labels.csv?time=reported.
+        The stream of labels: any source with the columns of --join, --label and --time (Kafka records have a key and a
+        time). Settings may follow, as in 'labels.csv?time=reported'.
     join : NAME
-        The column of events and labels that holds the key.
-    wait : TIME
-        How long an event waits for its label, in event time, as 90s, 30m, 12h or 30d; a label after that is scored,
-        not learned (default: as long as there is room).
-    on_timeout : CLASS
-        Learn an event that waited in vain as of this class, such as a customer who did not complain; drop learns
-        nothing (default drop).
-    joined : SINK
-        Where joined results go: place and key of the event, prediction, score, label, lag in seconds, and whether
-        it came in time, late, or is that of --on-timeout.
+        The key column that events and labels share.
+    label_timeout : TIME
+        How long an event waits for its label in event time, as 90s, 30m, 12h or 30d. A later label is scored, not
+        learned (default: as long as there is room).
+    timeout_label : CLASS
+        Learn an event without a label after --label-timeout as this class; drop learns nothing (default drop).
+    label_output : SINK
+        Where joined events go: origin, key, prediction, score, label, lag in seconds, and how the label came.
+    query_output : SINK
+        Where label queries go: origin, key, prediction and score of the events whose labels are worth asking for.
     label_budget : SHARE
-        Ask for the labels of about this share of the events, as 0.1: of those that teach most, and of some at
-        random; others that come are learned too.
-    requests : SINK
-        Where labels are asked for: place and key of the event, prediction and score.
+        The share of events whose labels are asked for in --query-output (default 0.1): the most informative ones, and
+        some at random. Other labels that arrive are learned too.
     relearn_corrections
-        Learn the second label of an event too, where it is another one.
+        Also learn a second, different label of an event.
     max_pending : N
-        So many events may wait, then the oldest go (default 1000000).
+        Most events that wait; then the oldest are dropped (default 1000000).
     max_pending_bytes : N
-        So much memory they and what is remembered may take, then the oldest go (default 1073741824).
+        Most memory of waiting events; then the oldest are dropped (default 1073741824).
     pending_dir : DIR
-        Let events wait on disk, in files of this directory that have no name and end with the run; some 100 bytes
-        of each stay in memory.
+        Keep waiting events in temporary files of this directory; about 100 bytes of each stay in memory.
     """
 
     label_source: str | None = None
     join: str | None = None
-    wait: Span | None = None
-    on_timeout: Any = None
-    joined: str | None = None
+    label_timeout: Span | None = None
+    timeout_label: Any = None
+    label_output: str | None = None
+    query_output: str | None = None
     label_budget: Share | None = None
-    requests: str | None = None
     relearn_corrections: bool = False
     max_pending: int | None = None
     max_pending_bytes: int | None = None
@@ -215,54 +216,27 @@ class ModelOptions:
 
     Parameters
     ----------
-    model : NAME
-        Blend, bsgd, cpm (the most accurate first, the fastest last), or the path of any River classifier, as
-        river.linear_model.LogisticRegression (default blend).
-    effort : {low, normal, high}
-        Of blend: which members it has, and so its accuracy and time (default normal).
+    model : NAME|FILE
+        Blend (the most accurate), bsgd, cpm (the fastest), the file of a saved model, or the path of a River
+        classifier, as river.linear_model.LogisticRegression (default blend).
     params : NAME=VALUE
-        A parameter of the model, as a TOML or Python literal; may be repeated. The path of a class makes a nested
-        model: --param model=river.tree.HoeffdingTreeClassifier --param model.max_depth=5.
-    load : FILE
-        Go on from a saved model.
+        A parameter of the model as a TOML or Python literal, as effort=low; may be repeated. A class path makes a
+        nested model: --param model=river.tree.HoeffdingTreeClassifier --param model.max_depth=5.
     save : FILE
-        Save the model at the end, also of a run that fails.
-    learn
-        --no-learn only predicts (needs --load).
+        Save the model at the end, also after an error.
+    refit : SOLVER[,every=WHEN][,window=WHAT]
+        Refit a batch model on a window of the stream in the background; it joins the vote, weighted by its recent
+        accuracy. SOLVER: trees (boosted trees, usually the most accurate), cuts (kernel machine), newton or bcd
+        (linear), or the path of a scikit-learn classifier. WHEN: a number of labelled events, as 5000;
+        growing[:FIRST[:FACTOR[:MOST]]]; event time, as 30m or 1d; drift[:DETECTOR[:GATHER]]; several joined by +
+        (default growing:500:1.5:25000). WHAT: the latest N, as 20000; since:TIME, as since:7d; reservoir:N; adaptive:N,
+        which drift shortens; +balanced keeps rare classes (default adaptive:50000). Needs the extra `batch`.
     """
 
     model: Any = None
-    effort: Effort | None = None
     params: Params = field(default_factory=dict)
-    load: str | None = None
     save: str | None = None
-    learn: bool = True
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class RefitOptions:
-    r"""Refits.
-
-    Now and then a window of the stream is solved by a batch solver, beside the running model, and what it finds is
-    heard as far as it is right. Needs the extra `batch`.
-
-    Parameters
-    ----------
-    refit : SOLVER
-        Trees (boosted trees, the most accurate as a rule), cuts (a kernel machine), newton or bcd (linear), or the
-        path of any classifier of scikit-learn; for blend, bsgd and cpm.
-    refit_every : WHEN
-        Events with a label, as 5000; growing[:FIRST[:FACTOR[:MOST]]]; event time, as 30m or 1d (needs --time, or
-        Kafka); drift[:DETECTOR[:GATHER]] of River's detectors; or several joined by + (default
-        growing:500:1.5:25000).
-    refit_window : WHAT
-        The events solved: the latest N, as 20000; since:TIME, as since:7d; reservoir:N; adaptive:N, which drift
-        cuts; with +balanced rare classes stay (default adaptive:50000).
-    """
-
-    refit: str | None = None
-    refit_every: str | None = None
-    refit_window: str | None = None
+    refit: Refit | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -272,43 +246,39 @@ class ResultOptions:
     Parameters
     ----------
     out : SINK
-        Where predictions go: a file, - for standard output (then CSV), or a URL;
-        what was predicted before any label was known is null there, and an empty cell in CSV.
+        Where predictions go: a file, - for standard output (CSV), or a URL. A prediction before the first label is null
+        (empty in CSV).
+    dead_letter : SINK
+        Where rejected events go, with the reason; 'null:' only counts them (default: OUT.rejected.jsonl beside --out,
+        else rejected.jsonl in this directory; created at the first rejected event).
     proba
-        Write the probabilities of all classes known by then, too, in a field `proba`: an object, as in {"up": 0.9,
-        "down": 0.1}; in CSV and Parquet its JSON as a text.
+        Also write the probabilities of all known classes in a field `proba`: an object, or its JSON text in CSV and
+        Parquet.
     coverage : SHARE
-        Also write, in a field `set`, a list of labels of which the true one is one in this share of events, however
-        the stream drifts, as 0.9 (in CSV and Parquet its JSON as a text); measured in any case.
+        Also write, in a field `set`, a list of labels that contains the true one for this share of events under any
+        drift, as 0.9.
     coverage_by_class
-        For the events of each class by themselves, however rare it is.
+        Keep the coverage for the events of each class, however rare.
     cost : TRUE:DECIDED=COST,...
-        Also write, in a field `decision`, the label that costs the least by what is to be expected, as with
-        fraud:fine=10,fine:fraud=1 (what is not said costs 1, and what is right 0), or a JSON object {"fraud":
-        {"fine": 10}}; learning is not touched.
+        Also write, in a field `decision`, the label with the smallest expected cost, as fraud:fine=10,fine:fraud=1 or a
+        JSON object {"fraud": {"fine": 10}}. Other errors cost 1. Learning does not change.
     class_weight : LABEL=WEIGHT,...
-        Multiply the costs of a class's events; balanced: by the inverse of how often the class came so far.
+        Multiply the costs of a class; balanced uses the inverse of the class's frequency.
     abstain : COST
-        Decide for none (null) where each decision would cost more.
-    alarms : SHARE
-        Also write, in a field `alarm`, whether an event is one of this share that are the most probable to be of
-        --alarm-class, as 0.01; recall:0.9 finds that share of them, precision:0.8 is right in that share of alarms;
-        the threshold follows the stream.
-    alarm_class : LABEL
-        The class that alarms are for.
+        Decide null where every decision is expected to cost more.
+    alarms : LABEL=SHARE
+        Also write, in a field `alarm`, whether an event is among this share of the most probable events of the class,
+        as fraud=0.01. fraud=recall:0.9 finds this share of the class, fraud=precision:0.8 is right for this share of
+        alarms. The threshold follows the stream.
     explain : N
-        Also write, in a field `reasons`, the N features that speak most for or against each prediction, with what
-        they add to the log-odds of the predicted label against the next; takes about a millisecond per event.
-    rejected : SINK
-        Where events go that could not be read or learned, with the reason; 'null:' counts them only (default:
-        OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory, or rejected-2.jsonl while another
-        run writes that; made when the first one comes, and that of an earlier run to the same --out removed).
+        Also write, in a field `reasons`, the N features that contribute most to each prediction, in log-odds. Takes
+        about a millisecond per event.
     overwrite
-        Replace files of other things, too: --out, --rejected, --joined, --requests, --save, --summary and --plot
-        replace what an earlier run has written, and refuse a file that they do not recognise.
+        Replace existing files that are not the results of an earlier run.
     """
 
     out: str | None = None
+    dead_letter: str | None = None
     proba: bool = False
     coverage: Part | None = None
     coverage_by_class: bool = False
@@ -316,9 +286,7 @@ class ResultOptions:
     class_weight: Any = None
     abstain: Cost | None = None
     alarms: Any = None
-    alarm_class: Any = None
     explain: int | None = None
-    rejected: str | None = None
     overwrite: bool = False
 
 
@@ -326,26 +294,22 @@ class ResultOptions:
 class CheckpointOptions:
     r"""Checkpoint.
 
-    A run that is killed at any moment and started again with the same settings ends with the same model,
-    predictions and measures as if nothing had happened. (A packed or Parquet --out has the same content; where its
-    members or parts begin follows the checkpoints.)
+    A run that is killed at any moment and started again with the same settings ends with the same model, predictions
+    and measures.
 
     Parameters
     ----------
     checkpoint : DIR
-        Keep all that is needed to go on in this directory.
-    checkpoint_every : N
-        At least every N events.
-    checkpoint_seconds : S
-        At least every S seconds (default 5, unless N is given).
-    fresh
-        Start over, discarding what is there.
+        The directory of the checkpoint.
+    checkpoint_every : N|TIME
+        Write a checkpoint every N events, as 10000, or every time span, as 30s; or both, as 10000,30s (default 5s).
+    reset
+        Start over and discard the checkpoint.
     """
 
     checkpoint: str | None = None
-    checkpoint_every: int | None = None
-    checkpoint_seconds: Seconds | None = None
-    fresh: bool = False
+    checkpoint_every: Pace | None = None
+    reset: bool = False
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -354,45 +318,52 @@ class ReportOptions:
 
     Parameters
     ----------
-    summary : FILE
-        Write the figures of the end as JSON too.
-    plot : FILE
-        Draw accuracy over time beside the baselines, and which features mattered when (.png, .svg, .pdf).
-    window : N
-        Events the recent accuracy looks back on (default 1000).
-    log_every : S
-        Seconds between progress lines where standard error is no terminal (default 5).
-    metrics_port : PORT
-        Serve events, accuracy, lag and more to Prometheus there; ADDRESS:PORT listens elsewhere than on 127.0.0.1,
-        for whoever can reach it.
-    page : PORT
-        Serve a page there that shows the run, while it runs; ADDRESS:PORT listens elsewhere than on 127.0.0.1.
-    page_token : TOKEN
-        What viewers must know, needed beyond this machine; better in the environment, as STREAMSVM_PAGE_TOKEN,
-        where no list of processes shows it (then open the page as http://…/#token=TOKEN).
     quiet
-        No progress and no summary (warnings stay).
+        Show no progress and no summary; warnings stay.
+    summary : FILE
+        Write the final figures as JSON.
+    plot : FILE
+        Plot accuracy over time with baselines and feature relevance (.png, .svg, .pdf).
+    page : PORT
+        Serve a live page of the run on 127.0.0.1:PORT, or on ADDRESS:PORT. Beyond this machine it needs a token: the
+        environment variable STREAMSVM_PAGE_TOKEN or the setting page-token-file. Viewers open
+        http://ADDRESS:PORT/#token=TOKEN.
+    page_token_file : FILE
+        A file with the token of --page.
+    metrics_port : PORT
+        Serve metrics for Prometheus on 127.0.0.1:PORT, or on ADDRESS:PORT.
+    window : N
+        Events of the recent accuracy (default 1000).
+    log_every : S
+        Seconds between progress lines where standard error is not a terminal (default 5).
     config : FILE
-        Settings from TOML: keys are the long options and `source`; a table [model] has `name` and the parameters;
-        the command line wins.
+        Read settings from a TOML file: the long options and settings are its keys, the table [model] has `name` and the
+        parameters. The command line wins.
     """
 
+    quiet: bool = False
     summary: str | None = None
     plot: str | None = None
+    page: str | None = None
+    page_token_file: str | None = None
+    metrics_port: str | None = None
     window: int = 1000
     log_every: Seconds = 5.0
-    metrics_port: str | None = None
-    page: str | None = None
-    page_token: str | None = field(default=None, repr=False)
-    quiet: bool = False
     config: str | None = None
 
 
-GROUPS = (
-    *(StreamOptions, LateOptions, ModelOptions, RefitOptions, ResultOptions),
-    *(CheckpointOptions, ReportOptions),
-)
+GROUPS = (StreamOptions, LateOptions, ModelOptions, ResultOptions, CheckpointOptions, ReportOptions)
 """The options of a run, in the order of the help."""
+FLAGS = frozenset(
+    (
+        *("label", "types", "ignore", "time", "at_end", "max_events", "broker_timeout"),
+        *("label_source", "join", "label_timeout", "timeout_label", "label_output", "query_output"),
+        *("model", "params", "save", "refit", "out", "dead_letter", "checkpoint", "checkpoint_every", "reset"),
+        *("quiet", "summary", "plot", "page", "config"),
+        *("field", "consumer_group", "repartition", "prior_model", "key_ttl"),
+    )
+)
+"""The fields that are options of the command line; the others are settings of ``--set`` and TOML."""
 STREAM_OPTIONS = tuple(each.name for each in fields(StreamOptions) if each.name not in ("source", "max_events"))
 """The options of a stream that its URL may give as well."""
 LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "label_source")
@@ -403,15 +374,20 @@ class RunConfig(
     ReportOptions,
     CheckpointOptions,
     ResultOptions,
-    RefitOptions,
     ModelOptions,
     LateOptions,
     StreamOptions,
 ):
     """The settings of a run.
 
-    The options are those of the command line, with texts as there or with values of Python: ``wait="30d"`` is
-    ``wait=2592000.0``, ``types="a:category"`` is ``types={"a": "category"}``. ``model`` may also be a classifier.
+    The fields are the options and settings of the command line, as texts or as Python values:
+    ``label_timeout="30d"`` is ``label_timeout=2592000.0``, and ``types="a:category"`` is ``types={"a": "category"}``.
+    ``model`` may also be a classifier.
+
+    Parameters
+    ----------
+    learn
+        Whether the model learns; False only predicts, as `streamsvm predict` does.
 
     Attributes
     ----------
@@ -420,16 +396,17 @@ class RunConfig(
 
     Examples
     --------
-    >>> config = RunConfig(source="a.csv?delimiter=;", label="y", wait="90s")
-    >>> config.urls["source"].query, config.wait
+    >>> config = RunConfig(source="a.csv?delimiter=;", label="y", label_timeout="90s")
+    >>> config.urls["source"].query, config.label_timeout
     ({'delimiter': ';'}, 90.0)
     >>> RunConfig(window=0)
     Traceback (most recent call last):
-    streamsvm.run.errors.SetupError: argument --window: must be at least 1, got 0
+    streamsvm.run.errors.SetupError: argument --set window: must be at least 1, got 0
     """
 
-    takes: ClassVar[frozenset[str] | None] = None
-    """The fields that may be set; None for all."""
+    takes: ClassVar[frozenset[str]] = frozenset(each.name for group in GROUPS for each in fields(group))
+    """The fields that the command line and TOML may set."""
+    learn: bool = True
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -450,18 +427,20 @@ class RunConfig(
         more
             Options that win over those of the file. Parameters of the model that the file names are laid over its own.
         """
-        from streamsvm.run.toml import read_toml
+        from streamsvm.run.settings import read_toml
 
-        options = {each.name: str(each.type) for each in fields(cls) if each.name not in ("config", "params")}
-        if cls.takes is not None:
-            options = {name: kind for name, kind in options.items() if name in cls.takes}
-        given = read_toml(path, set(options), {name for name, kind in options.items() if kind.startswith("bool")})
+        given = read_toml(path, cls)
         table = given.pop("model")
         if table:
             given["model"] = table.pop("name", DEFAULT_MODEL)
         base = table if more.get("model", given.get("model")) == given.get("model") else {}
         params = params_of(more.pop("params", {}), base)
         return cls(**given | more, params=params, config=path)
+
+    @classmethod
+    def kinds(cls) -> dict[str, str]:
+        """The types of the fields that the command line and TOML may set."""
+        return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls) if each.name in cls.takes}
 
     def validate(self) -> None:
         """Refuse options that do not fit together; no stream is opened.
@@ -476,9 +455,24 @@ class RunConfig(
         check(self)
 
     @property
+    def saved_model(self) -> str | None:
+        """The file of a saved model, where `model` names one."""
+        given = self.model
+        if not isinstance(given, str) or given in SHORT_NAMES:
+            return None
+        return given if not self.learn or os.path.isfile(given) or os.path.dirname(given) else None
+
+    @property
+    def token(self) -> str | None:
+        """The token of the page, from its file or the environment."""
+        if self.page_token_file is None:
+            return os.environ.get("STREAMSVM_PAGE_TOKEN") or None
+        return read_token(self.page_token_file, option_of("page_token_file"))
+
+    @property
     def timeout_class(self) -> Any:
-        """The class of `on_timeout`, read as labels are; None for none."""
-        given = self.on_timeout
+        """The class of `timeout_label`, read as labels are; None for none."""
+        given = self.timeout_label
         return None if given in (None, "drop") else label_of(given) if isinstance(given, str) else given
 
     @property
@@ -488,10 +482,10 @@ class RunConfig(
             return None
         most = {"most": self.max_pending, "most_bytes": self.max_pending_bytes}
         return LateSettings(
-            wait_ms=None if self.wait is None else round(self.wait * 1000),
+            wait_ms=None if self.label_timeout is None else round(self.label_timeout * 1000),
             on_timeout=self.timeout_class,
             relearn=self.relearn_corrections,
-            budget=self.label_budget,
+            budget=(self.label_budget or DEFAULT_BUDGET) if self.query_output else None,
             folder=None if self.pending_dir is None else Path(self.pending_dir),
             **{name: value for name, value in most.items() if value is not None},
         )
@@ -499,18 +493,15 @@ class RunConfig(
     @property
     def wanted(self) -> Wanted:
         """What is written beside predictions."""
-        alarms, label = self.alarms, self.alarm_class
-        if isinstance(alarms, str):
-            kind, _, share = alarms.rpartition(":")
-            alarms = (kind or "share", number_of(f"--alarms {alarms}", share))
+        alarms, label = (None, None) if self.alarms is None else alarms_of(self.alarms)
         return Wanted(
             coverage=self.coverage,
             by_class=self.coverage_by_class,
             cost=costs_of(self.cost) if isinstance(self.cost, str) else self.cost,
             class_weight=weights_of(self.class_weight) if isinstance(self.class_weight, str) else self.class_weight,
             abstain=self.abstain,
-            alarms=("share", alarms) if isinstance(alarms, float) else alarms,
-            alarm_class=label_of(label) if isinstance(label, str) else label,
+            alarms=alarms,
+            alarm_class=label,
             reasons=self.explain or 0,
         )
 
@@ -524,9 +515,8 @@ class RunConfig(
     def results(self) -> dict[str, str]:
         """The paths of results, by the option that gives them."""
         given = {f"--{name}": getattr(self, name) for name in ("save", "summary", "plot") if getattr(self, name)}
-        sinks = ("out", "rejected", "joined", "requests")
-        given |= {f"--{name}": self.urls[name].path for name in sinks if name in self.urls}
-        return given if self.rejected else given | {"the file for rejected events": self.rejected_path}
+        given |= {option_of(name): self.urls[name].path for name in SINKS if name in self.urls}
+        return given if self.dead_letter else given | {"the file for rejected events": self.rejected_path}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -537,18 +527,19 @@ class RunConfig(
         if source.kind is not None and source.kind.meaning is not None:
             options = {name: options[name] for name in source.kind.meaning if name in options}
         shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
-        shown |= {name: getattr(self, name) for name in ("load", "join") if getattr(self, name)}
-        kind = self.urls["rejected"].kind if "rejected" in self.urls else None
+        shown |= {"join": self.join} if self.join else {}
+        shown |= {"model": self.saved_model} if self.saved_model else {}
+        kind = self.urls["dead_letter"].kind if "dead_letter" in self.urls else None
         says_itself = kind is not None and kind.meaning is not None  # which it is, whatever its options
-        sinks = {} if says_itself else {"--rejected": self.rejected or "by default"}
-        return {f"--{name}": value for name, value in shown.items()} | sinks
+        sinks = {} if says_itself else {"--dead-letter": self.dead_letter or "by default"}
+        return {option_of(name): value for name, value in shown.items()} | sinks
 
 
 def option_of(name: str) -> str:
-    """The option of the command line that sets a field."""
-    return (
-        "SOURCE" if name == "source" else f"--{name.removesuffix('s') if name == 'params' else name}".replace("_", "-")
-    )
+    """How the command line sets a field."""
+    if name in ("source", "params"):
+        return {"source": "SOURCE", "params": "--param"}[name]
+    return f"{'--' if name in FLAGS else '--set '}{name.replace('_', '-')}"
 
 
 # Values -----------------------------------------------------------------------------------------------------------
@@ -606,6 +597,49 @@ def _span(value: Any) -> float:
     return seconds
 
 
+def _pace(value: Any) -> Pace:
+    """Events and seconds between checkpoints, from texts such as ``5000``, ``30s`` and ``5000,30s``."""
+    parts = value if isinstance(value, tuple) else str(value).split(",")
+    events: int | None = None
+    seconds: float | None = None
+    for part in parts:
+        text = str(part).strip()
+        if part is None:
+            continue
+        if isinstance(part, float) or not text[-1:].isdigit():
+            seconds = _span(part)
+        else:
+            events = _KINDS["int"](text)
+    if seconds is not None and seconds <= 0:
+        raise ValueError(f"must be more than 0, got {value}")
+    return events, seconds
+
+
+def _refit(value: Any) -> Refit:
+    """The parts of a text such as ``trees,every=5000,window=since:7d``."""
+    if isinstance(value, tuple):
+        return Refit(*value)
+    solver, *others = str(_value(value)).split(",")
+    pairs = [other.partition("=") for other in others]
+    if wrong := [name for name, equals, text in pairs if name not in ("every", "window") or not (equals and text)]:
+        raise ValueError(f"must be SOLVER[,every=WHEN][,window=WHAT], got `{wrong[0]}` in {value}")
+    return Refit(solver, **{name: text for name, _, text in pairs})
+
+
+def read_token(path: str, option: str) -> str:
+    """The token in a file, without white space around it.
+
+    Parameters
+    ----------
+    path, option
+        The file, and how it was given.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{option} {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
 def _choice(*allowed: str) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if value not in allowed:
@@ -655,6 +689,8 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "Names": lambda value: split_names(value) if isinstance(value, str) else list(map(str, value)),
     "Kinds": _kinds,
     "TimeUnit": _choice(*TIME_UNITS),
-    "Effort": _choice(*_EFFORTS),
+    "AtEnd": _choice("stop", "wait"),
+    "Pace": _pace,
+    "Refit": _refit,
 }
 """What makes a value of each type of a field."""

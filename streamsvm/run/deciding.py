@@ -39,7 +39,7 @@ class RunDecisions(Decisions):
         if wanted.needs_probabilities and decider_of(model) is not None:
             raise SetupError(
                 "the model decides by costs already, so that its predictions are not what sets, decisions and alarms "
-                "go by: leave out its parameters cost, class_weight and abstain for --cost, --class-weight, --abstain"
+                "go by: leave out its parameters cost, class_weight and abstain for these settings"
             )
         self._wanted = wanted
         cost, weight = (_spelled(given) for given in (wanted.cost, wanted.class_weight))

@@ -95,7 +95,7 @@ class LateLearning:
         pieces: Path | None = None,
     ) -> None:
         if settings.folder is not None and learner.keeps_objects:
-            raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
+            raise SetupError("--set pending-dir is for models of this package, such as --model blend: leave it out")
         self.learner, self._on_timeout, self._pieces = learner, settings.on_timeout, pieces or Path()
         with _room():
             self.store = Store(
@@ -248,9 +248,9 @@ def _room() -> Iterator[None]:
     try:
         yield
     except TooSmall as error:
-        raise SetupError(f"--max-pending-bytes: {error}") from error
+        raise SetupError(f"--set max-pending-bytes: {error}") from error
     except ArchiveError as error:
-        raise RunError(f"{error}: give another --checkpoint directory, or --fresh to start over") from error
+        raise RunError(f"{error}: give another --checkpoint directory, or --reset to start over") from error
 
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

@@ -18,9 +18,9 @@ from streamsvm.run.names import ClassNames
 
 _PURPOSES = {
     "out": "predictions",
-    "rejected": "events set aside",
-    "joined": "joined results",
-    "requests": "requests for labels",
+    "dead_letter": "rejected events",
+    "label_output": "joined results",
+    "query_output": "requests for labels",
 }
 """What is written to each sink, by its role."""
 

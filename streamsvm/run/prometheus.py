@@ -51,7 +51,7 @@ class Collector:
         Where prometheus-client is missing.
     """
 
-    def __init__(self, collect: Callable[[Any, Any], Iterator[Any]], option: str = "--metrics-port") -> None:
+    def __init__(self, collect: Callable[[Any, Any], Iterator[Any]], option: str = "--set metrics-port") -> None:
         try:
             import prometheus_client
             from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -80,7 +80,7 @@ class Figures(Collector):
         As for a `Collector`.
     """
 
-    def __init__(self, option: str = "--metrics-port") -> None:
+    def __init__(self, option: str = "--set metrics-port") -> None:
         self._report: Report | None = None
         self._before = (working_time(), 0)
         self._rate = 0.0
@@ -191,7 +191,7 @@ class Exporter:
 
     def __init__(self, place: str, figures: Collector | None = None) -> None:
         self._figures = figures or Figures()
-        self._place = Place(place, "--metrics-port")
+        self._place = Place(place, "--set metrics-port")
         self._http = HttpServer(self._place, self._route, "metrics")
         self.port = self._http.port
 

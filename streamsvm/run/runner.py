@@ -49,8 +49,8 @@ class Runner:
         A River classifier. Those with `run_batch` get whole batches, the others one event at a time.
     source
         Where events come from.
-    out, rejected, joined, requests
-        Where predictions, events set aside, joined results, and requests for labels go; None for nowhere (they are
+    out, dead_letter, label_output, query_output
+        Where predictions, rejected events, joined events, and label queries go; None for nowhere (they are
         counted all the same).
     checkpoint
         Where to leave snapshots, and to go on from the last one.
@@ -92,9 +92,9 @@ class Runner:
         source: Source,
         *,
         out: Sink | None = None,
-        rejected: Sink | None = None,
-        joined: Sink | None = None,
-        requests: Sink | None = None,
+        dead_letter: Sink | None = None,
+        label_output: Sink | None = None,
+        query_output: Sink | None = None,
         late: LateSettings | None = None,
         wanted: Wanted | None = None,
         checkpoint: Checkpoint | None = None,
@@ -111,7 +111,7 @@ class Runner:
         self.model, self.source = model, source
         self._joined = source if isinstance(source, JoinedSource) else None
         self._parts = [source] if self._joined is None else [self._joined.events, self._joined.labels]
-        sinks = {"out": out, "rejected": rejected, "joined": joined, "requests": requests}
+        sinks = {"out": out, "dead_letter": dead_letter, "label_output": label_output, "query_output": query_output}
         self._outputs = Outputs(sinks, self._in_streams)
         self.sinks = self._outputs.sinks
         self._settings, self._wanted = late, wanted or Wanted()
@@ -132,7 +132,7 @@ class Runner:
             class_path(model),
             source.name,
             self._outputs.name_of("out"),
-            self._outputs.name_of("rejected"),
+            self._outputs.name_of("dead_letter"),
             Metrics(window),
             refits=Refits.of(model),
             learned_before=getattr(model, "n_events_learned", 0),
@@ -283,7 +283,7 @@ class Runner:
                 report.first_prediction_s = working_time() - self._started
         self._step.write(self._outputs)
         if kept.rejected:
-            self._outputs.write("rejected", self._step.rejected(kept.rejected))
+            self._outputs.write("dead_letter", self._step.rejected(kept.rejected))
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
             report.rejects.add(kept.rejected)
             self._notes.count_rejects(kept.rejected[-1].reason)
@@ -305,7 +305,7 @@ class Runner:
 
     def _look(self) -> None:
         """Note what the model has come to."""
-        self.report.rejected = self._outputs.name_of("rejected")  # it may have had to take another
+        self.report.rejected = self._outputs.name_of("dead_letter")  # it may have had to take another
         self.report.look(self.model, self.source, self._notes.texts)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class Runner:
         late = LateLearning(
             self._learner, settings, learn=self.learn, window=self._window, decisions=decisions, pieces=folder
         )
-        late.join.tells_keys = "joined" in self._outputs
+        late.join.tells_keys = "label_output" in self._outputs
         self._step = LateStep(late, decisions, reasons=wanted.reasons)
 
     def _resume(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
@@ -411,12 +411,12 @@ class Runner:
             "source": repr(self.source.identity),
             "model": class_path(self.model),
             **{f"parameter {name}": repr(value) for name, value in params.items()},
-            **{f"--{role}": repr(sink.identity) for role, sink in self.sinks.items()},
+            **{f"--{role.replace('_', '-')}": repr(sink.identity) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
-            **({"--proba": "True"} if self._proba else {}),
+            **({"--set proba": "True"} if self._proba else {}),
             **self._wanted.identity,
             **({} if self._settings is None else self._settings.identity),
-            "--window": repr(window),
+            "--set window": repr(window),
         }
 
 

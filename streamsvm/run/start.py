@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -67,7 +66,7 @@ class Run:
     Examples
     --------
     >>> from streamsvm.run import Run, RunConfig
-    >>> config = RunConfig(source="synthetic:sea?seed=1", model="cpm", max_events=1000, rejected="null:")
+    >>> config = RunConfig(source="synthetic:sea?seed=1", model="cpm", max_events=1000, dead_letter="null:")
     >>> report = Run(config).start()
     >>> report.metrics.events, report.metrics.accuracy > 0.8
     (1000, True)
@@ -140,11 +139,6 @@ class Run:
             self.runner.run()
 
 
-def page_token(config: RunConfig) -> str | None:
-    """What viewers of the page must know."""
-    return config.page_token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None
-
-
 def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer]:
     """What is served of the run while it runs."""
     if config.metrics_port is not None:
@@ -154,7 +148,7 @@ def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer
     if config.page is not None:
         from streamsvm.run.page import Page
 
-        yield stack.enter_context(contextlib.closing(Page(config.page, page_token(config))))
+        yield stack.enter_context(contextlib.closing(Page(config.page, config.token)))
 
 
 def _written(config: RunConfig, report: Report) -> list[Exception]:
@@ -190,7 +184,7 @@ def _locked(config: RunConfig) -> Iterator[None]:
 
 def model_of(config: RunConfig) -> Any:
     """The model, new or loaded, that is asked for."""
-    model = _loaded(config.load) if config.load else _new_model(config)
+    model = _loaded(config.saved_model) if config.saved_model else _new_model(config)
     if isinstance(model, Categorical):
         url = config.urls["source"]
         with refusing():
@@ -202,19 +196,19 @@ def model_of(config: RunConfig) -> Any:
 def _new_model(config: RunConfig) -> Any:
     model = config.model or DEFAULT_MODEL
     if isinstance(model, str):
-        model = build_classifier(model, config.params | ({"effort": config.effort} if config.effort else {}))
-    elif config.params or config.effort:
-        raise SetupError("model is a classifier, which has its parameters: leave out params and effort")
+        model = build_classifier(model, config.params)
+    elif config.params:
+        raise SetupError("model is a classifier, which has its parameters: leave out params")
     if not config.refit:
         return model
-    model = with_refits(model, config.refit, config.refit_every, config.refit_window)
+    model = with_refits(model, *config.refit)
     url = config.urls["source"]
     if url.kind is None and not config.time and "time" not in url.query:
         for option, settings in (("every", model.trigger), ("window", model.window)):
             if settings is not None and settings.needs_times:
                 raise SetupError(
-                    f"--refit-{option} {getattr(config, f'refit_{option}')}: goes by the times of events: name their "
-                    "column with --time NAME"
+                    f"--refit {option}={getattr(config.refit, option)}: needs the times of events: name their column "
+                    "with --time NAME"
                 )
     return model
 
@@ -225,7 +219,7 @@ def _loaded(path: str) -> Any:
     try:
         return streamsvm.load(path)
     except (OSError, ValueError) as error:
-        raise SetupError(f"--load {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise SetupError(f"--model {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 # Streams ----------------------------------------------------------------------------------------------------------
@@ -235,9 +229,8 @@ def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkp
     """The directory of checkpoints, if there is to be one."""
     if not config.checkpoint:
         return None
-    every, seconds = config.checkpoint_every, config.checkpoint_seconds
-    seconds = seconds or (None if every else 5.0)
-    return stack.enter_context(Checkpoint(config.checkpoint, every_events=every, every_s=seconds, fresh=config.fresh))
+    every, seconds = config.checkpoint_every or (None, 5.0)
+    return stack.enter_context(Checkpoint(config.checkpoint, every_events=every, every_s=seconds, fresh=config.reset))
 
 
 @contextlib.contextmanager
@@ -261,7 +254,7 @@ def _check_files(config: RunConfig) -> None:
 
 def _check_known(config: RunConfig, model: Any) -> None:
     """Refuse a file that has no feature a loaded model has learned; other streams are looked at as they come."""
-    if not (config.load and config.urls["source"].is_file):
+    if not (config.saved_model and config.urls["source"].is_file):
         return
     with _looked_into(config, model) as source:
         batch = next(iter(_events(source)), None)
@@ -280,6 +273,8 @@ def _opened_source(config: RunConfig, model: Any = None) -> Source:
         given |= {"batch_size": _SLOW_EVENTS}  # between two batches a run can be stopped, and says how far it is
     if config.label_source:
         return _opened_joined(config, given)
+    if url.kind is None or not url.kind.meaning:
+        del given["broker_timeout"]  # for brokers alone
     source: Source = _settled(open_source, url, **given)
     return source
 
@@ -312,10 +307,9 @@ def _events(source: Source) -> Source:
 
 
 def _fitting(url: Url, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The options of a stream of two, of which those of live streams are for those of their kind alone."""
-    live = {"follow"} if url.kind is None else {"until_end", "patience"}
-    own = given if options is None else options | {name: given[name] for name in live}
-    others = {"until_end", "patience", "follow"} - live
+    """The options of one of two streams: those that are for its kind, and that its URL does not give."""
+    own = given if options is None else options | {name: given[name] for name in ("at_end", "broker_timeout")}
+    others = {"broker_timeout"} if url.kind is None else set()
     if url.query.keys() & _TIMES:
         others |= _TIMES  # a stream whose times are written otherwise says so itself
     return {name: value for name, value in own.items() if name not in others and name not in url.query}
@@ -331,19 +325,19 @@ def _opened_sinks(
     # Of two streams, labels find their events in an order of its own, and what is rejected comes from both.
     unordered = {"distinct": PLACES if checkpoint is not None and config.label_source else ()}
     sinks: dict[str, Sink] = {}
-    for role in ("out", "joined", "requests", "rejected"):
+    for role in ("out", "label_output", "query_output", "dead_letter"):
         if (url := config.urls.get(role)) is not None:
             names = () if url.kind is None else url.kind.sink_options
             more = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
             more |= {} if role == "out" else {"beside": sinks.get("out"), **unordered}
             sinks[role] = stack.enter_context(_closing(_settled(open_sink, url, **kept, **more)))
-    if "rejected" not in sinks:
+    if "dead_letter" not in sinks:
         path = config.rejected_path
         check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
         opened = functools.partial(opened, overwrite=config.overwrite)
         rejected = DeferredSink(path, opened, replace=path != REJECTED, overwrite=config.overwrite)
-        sinks["rejected"] = stack.enter_context(_closing(rejected))
+        sinks["dead_letter"] = stack.enter_context(_closing(rejected))
     return sinks
 
 

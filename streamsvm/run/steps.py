@@ -117,9 +117,9 @@ class LateStep:
         """Write requests for labels, and what found its label."""
         late, joined = self.late, self._joined
         if len(late.asked):
-            outputs.write("requests", request_table(self._answers, late.learner.classes, late.asked.tolist()))
-        if len(joined) and "joined" in outputs:
-            outputs.write("joined", late.table(joined))
+            outputs.write("query_output", request_table(self._answers, late.learner.classes, late.asked.tolist()))
+        if len(joined) and "label_output" in outputs:
+            outputs.write("label_output", late.table(joined))
 
     def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
         """Rejected events and labels as records."""

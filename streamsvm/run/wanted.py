@@ -47,17 +47,17 @@ class Wanted:
         """What a checkpoint must agree in."""
         given = {name: value for name, value in asdict(self).items() if value not in (None, False, 0)}
         names = {"by_class": "coverage-by-class", "reasons": "explain"}
-        return {f"--{names.get(name, name).replace('_', '-')}": repr(value) for name, value in given.items()}
+        return {f"--set {names.get(name, name).replace('_', '-')}": repr(value) for name, value in given.items()}
 
     @property
     def named(self) -> dict[Any, str]:
         """Labels that it speaks of, and by which option."""
         found: dict[Any, str] = {}
         if isinstance(self.cost, Mapping):
-            found |= {label: "--cost" for true, costs in self.cost.items() for label in (true, *costs)}
+            found |= {label: "--set cost" for true, costs in self.cost.items() for label in (true, *costs)}
         if isinstance(self.class_weight, Mapping):
-            found |= dict.fromkeys(self.class_weight, "--class-weight")
-        return found if self.alarms is None else found | {self.alarm_class: "--alarm-class"}
+            found |= dict.fromkeys(self.class_weight, "--set class-weight")
+        return found if self.alarms is None else found | {self.alarm_class: "--set alarms"}
 
     def warn_of_unknown(self, classes: Iterable[Any]) -> None:
         """Warn of labels that it speaks of and that no event had."""
@@ -121,12 +121,12 @@ def label_of(text: str) -> Any:
 def costs_of(text: str) -> dict[Any, dict[Any, float]]:
     """A table of costs by label."""
     if text.startswith("{"):
-        return {label_of(true): _by_label(costs) for true, costs in _object("--cost", text).items()}
+        return {label_of(true): _by_label(costs) for true, costs in _object("--set cost", text).items()}
     table: dict[Any, dict[Any, float]] = {}
-    for pair, cost in _pairs("--cost", text, "TRUE:DECIDED=COST").items():
+    for pair, cost in _pairs("--set cost", text, "TRUE:DECIDED=COST").items():
         true, colon, decided = pair.partition(":")
         if not colon:
-            raise SetupError(f"--cost {text}: {pair} does not say for which decision: TRUE:DECIDED=COST")
+            raise SetupError(f"--set cost={text}: {pair} does not say for which decision: TRUE:DECIDED=COST")
         table.setdefault(label_of(true), {})[label_of(decided)] = cost
     return table
 
@@ -136,8 +136,29 @@ def weights_of(text: str) -> dict[Any, float] | str:
     if text == "balanced":
         return text
     if text.startswith("{"):
-        return dict(_by_label(_object("--class-weight", text)))
-    return {label_of(name): weight for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT").items()}
+        return dict(_by_label(_object("--set class-weight", text)))
+    return {label_of(name): weight for name, weight in _pairs("--set class-weight", text, "LABEL=WEIGHT").items()}
+
+
+def alarms_of(given: Any) -> tuple[tuple[str, float], Any]:
+    """Kind and share of alarms, and their class, from ``LABEL=SHARE``, ``LABEL=recall:SHARE`` or a mapping.
+
+    Examples
+    --------
+    >>> alarms_of("fraud=0.01"), alarms_of({1: "recall:0.9"})
+    ((('share', 0.01), 'fraud'), (('recall', 0.9), 1))
+    """
+    text = str(given)
+    if isinstance(given, str) and given.startswith("{"):
+        given = {label_of(name): value for name, value in _object("--set alarms", given).items()}
+    if not isinstance(given, Mapping):
+        name, _, value = text.rpartition("=")
+        given = {label_of(name): value} if name else {}
+    if len(given) != 1:
+        raise SetupError(f"--set alarms={text}: say for which class and how many: LABEL=SHARE, as fraud=0.01")
+    ((label, value),) = given.items()
+    kind, _, share = str(value).rpartition(":")
+    return (kind or "share", number_of(f"--set alarms={text}", share)), label
 
 
 def _object(option: str, text: str) -> dict[str, Any]:
@@ -147,7 +168,7 @@ def _object(option: str, text: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SetupError(f"{option} {shown(text)}: is no JSON object: {error}") from error
+        raise SetupError(f"{option}={shown(text)}: is no JSON object: {error}") from error
     return found
 
 
@@ -161,9 +182,9 @@ def _pairs(option: str, text: str, form: str) -> dict[str, float]:
     for part in text.split(","):
         name, sign, value = part.rpartition("=")
         if not sign:
-            raise SetupError(f"{option} {text}: {part} is not of the form {form}")
+            raise SetupError(f"{option}={text}: {part} is not of the form {form}")
         if name.strip() in found:
-            raise SetupError(f"{option} {text}: {name.strip()} is there twice")
+            raise SetupError(f"{option}={text}: {name.strip()} is there twice")
         found[name.strip()] = number_of(option, value)
     return found
 

@@ -118,7 +118,7 @@ def test_another_text_repeated_among_numbers_is_missing(
     assert np.flatnonzero(np.isnan(values)).tolist() == list(range(0, n, every))
     assert not any(batch.rejected for batch in batches)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert all(part in caplog.text for part in ("'x'", "'unknown'", "--missing", "x:category"))
+    assert all(part in caplog.text for part in ("'x'", "'unknown'", "--set", "missing=x:category"))
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
     assert "--ignore left" in said["left"]
     assert "--time at" in said["at"]
     assert "sort the rows" in said["at"]
-    assert "--types day:time --time-format %Y%m%d makes" in said["day"]
-    assert "--types hour:time --time-format %Y%m%d%H makes" in said["hour"]
+    assert "--types day:time --set time-format=%Y%m%d makes" in said["day"]
+    assert "--types hour:time --set time-format=%Y%m%d%H makes" in said["hour"]
     caplog.clear()
     known = open_source(str(path), types="left:number,at:number,day:time,hour:ignore", time_format="%Y%m%d")
     [features] = [batch.rows()[0] for batch in itertools.islice(known, 1)]
@@ -355,7 +355,7 @@ def test_the_command_line_names_the_options_once(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a.csv.gz", "wb") as file:
         file.writelines([b",count,x,y,,\n", *lines])
     arguments = ["run", tmp_path / "a.csv.gz", "--label", "y"]
-    for more in (["--model", "cpm", "--save", "model.ssvm"], ["--load", "model.ssvm"]):
+    for more in (["--model", "cpm", "--save", "model.ssvm"], ["--model", "model.ssvm"]):
         ended = completed(*arguments, *more, cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
         for said in (ended.stdout, ended.stderr):  # the report and the log

@@ -283,7 +283,7 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
     ("text", "options", "message"),
     [
         ("a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
-        ("Report,\n\na,b\n1,2\n", {"label": "b"}, r"line 3 names them: say skip_rows=2 \(--skip-rows 2\)"),
+        ("Report,\n\na,b\n1,2\n", {"label": "b"}, r"line 3 names them: say skip_rows=2 \(--set skip-rows=2\)"),
         ("# by me\na,b\n1,2\n", {"label": "b"}, r"line 2 names them: say skip_rows=1"),
         ('"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
         ("a,b\n1,2\n", {"ignore": "c"}, "no column 'c' for `ignore`"),
@@ -398,8 +398,8 @@ class TestHints:
 
     def test_gzip_of_any_name_is_unpacked(self, tmp_path: Path) -> None:
         assert rows(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
-        with pytest.raises(ConnectorError, match=r"is packed by gzip, but follow=yes is for growing files"):
-            open_source(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n")), follow=True)
+        with pytest.raises(ConnectorError, match=r"is packed by gzip, but at_end=wait is for growing files"):
+            open_source(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n")), at_end="wait")
 
     @pytest.mark.parametrize(
         ("head", "message"),
@@ -448,9 +448,8 @@ class TestHints:
         assert rows(url) == []
         assert caplog.messages == [f"{url}: is empty"]
 
-    def test_until_end(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectorError, match="until_end is for Kafka; a file that is not followed is read to its"):
-            open_source(write(tmp_path / "a.csv", "x\n1\n"), until_end=True)
+    def test_the_end_of_a_file_is_the_end(self, tmp_path: Path) -> None:
+        assert len(list(open_source(write(tmp_path / "a.csv", "x\n1\n"), at_end="stop"))) == 1
 
 
 def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path: Path) -> None:

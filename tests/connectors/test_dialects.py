@@ -134,9 +134,9 @@ def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pyt
     url = write(tmp_path / "a.csv", PLAIN.encode("latin-1"))
     batches = list(open_source(url, label="y", batch_size=4))
     assert len(events(batches)) == len(rejects(batches)) == 10
-    assert all("--encoding" in reason for _, reason, _ in rejects(batches))
-    assert caplog.text.count("--encoding") == 1
-    with pytest.raises(ConnectorError, match="--encoding"):
+    assert all("encoding=" in reason for _, reason, _ in rejects(batches))
+    assert caplog.text.count("encoding=") == 1
+    with pytest.raises(ConnectorError, match="encoding="):
         open_source(write(tmp_path / "b.csv", "größe,y\n1,a\n".encode("latin-1")), label="y")
 
 
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], name: str, tmp_pa
 def test_a_growing_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     write(path, "x,y\n1,ä\n".encode("utf-16-le"))
-    source = open_source(str(path), label="y", follow=True, encoding="utf-16-le")
+    source = open_source(str(path), label="y", at_end="wait", encoding="utf-16-le")
     batches = iter(source)
     assert [label for _, label, _ in events([next(batches)])] == ["ä"]
     with path.open("ab") as file:

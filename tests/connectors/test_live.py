@@ -25,7 +25,7 @@ def append(path: Path, text: str) -> None:
 
 
 def following(path: Path, **options: Any) -> Any:
-    return iter(open_source(str(path), follow="yes", **options))
+    return iter(open_source(str(path), at_end="wait", **options))
 
 
 def values(batch: Batch) -> list[Any]:
@@ -87,7 +87,7 @@ def test_following_resumes(tmp_path: Path) -> None:
     write(path, "x\n1\n2\n3")
     position = next(following(path)).position
     append(path, "3\n")
-    source = open_source(str(path), follow=True)
+    source = open_source(str(path), at_end="wait")
     source.seek(position)
     assert values(next(iter(source))) == [33]
     assert source.fraction is None
@@ -129,14 +129,14 @@ def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_r
     with pytest.raises(ConnectorError, match="the followed file was truncated"):
         next(batches)
     with pytest.raises(ConnectorError, match="is not the file that was read before"):
-        open_source(str(path), follow=True).seek(position)
+        open_source(str(path), at_end="wait").seek(position)
 
 
 def test_what_was_read_is_known_again_after_resuming(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     write(path, "x\n" + "1\n" * 3000)
     position = next(following(path, batch_size=2500)).position
-    source = open_source(str(path), follow=True, batch_size=2500)
+    source = open_source(str(path), at_end="wait", batch_size=2500)
     source.seek(position)
     batches = iter(source)
     assert len(next(batches)) == 500
@@ -150,7 +150,7 @@ def test_what_was_read_is_known_again_after_resuming(tmp_path: Path) -> None:
 def test_only_plain_files_can_be_followed(tmp_path: Path) -> None:
     for url in ("-", write(tmp_path / "a.csv.gz", "")):
         with pytest.raises(ConnectorError, match="growing files of plain text"):
-            open_source(url, follow="yes")
+            open_source(url, at_end="wait")
 
 
 def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:

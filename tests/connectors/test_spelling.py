@@ -34,18 +34,18 @@ def csv(cells: list[str]) -> str:
 @pytest.mark.parametrize(
     ("cells", "values", "named"),
     [
-        (["21,5", "22,75", "-3"], [21.5, 22.75, -3.0], "--decimal ,"),
-        (["1,234.56", "12.5", "7"], [1234.56, 12.5, 7.0], "--thousands ,"),
-        (["1.234,5", "950", "2.000.000"], [1234.5, 950.0, 2e6], "--thousands ."),
-        (["1 234", "12\u00a0345", "3\u202f000"], [1234.0, 12345.0, 3000.0], "--thousands space"),
+        (["21,5", "22,75", "-3"], [21.5, 22.75, -3.0], "--set decimal=,"),
+        (["1,234.56", "12.5", "7"], [1234.56, 12.5, 7.0], "--set thousands=,"),
+        (["1.234,5", "950", "2.000.000"], [1234.5, 950.0, 2e6], "--set thousands=."),
+        (["1 234", "12\u00a0345", "3\u202f000"], [1234.0, 12345.0, 3000.0], "--set thousands=space"),
         (["$12.30", "-$5", "$ 1"], [12.3, -5.0, 1.0], "--types a:number"),
-        (["12,30 €", "5,00 €", "-1 €"], [12.3, 5.0, -1.0], "--decimal ,"),
+        (["12,30 €", "5,00 €", "-1 €"], [12.3, 5.0, -1.0], "--set decimal=,"),
         (["5.1 %", "7%", "0 %"], [5.1, 7.0, 0.0], "--types a:number"),
         (["0xff", "0x10", "0x0"], [255.0, 16.0, 0.0], "--types a:number"),
         (["(12.5)", "7", "( 3.0 )"], [-12.5, 7.0, -3.0], "--types a:number"),
-        (["(1.234,50)", "0,5", "2"], [-1234.5, 0.5, 2.0], "--thousands ."),
+        (["(1.234,50)", "0,5", "2"], [-1234.5, 0.5, 2.0], "--set thousands=."),
         (["\u22120.5", "7", "3.0"], [-0.5, 7.0, 3.0], "--types a:number"),
-        (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], """--thousands "'" """),
+        (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], """--set thousands="'" """),
     ],
 )
 def test_a_column_in_one_other_spelling_is_read_as_numbers_and_said_once(tmp_path, caplog, cells, values, named):
@@ -60,8 +60,8 @@ def test_a_column_in_one_other_spelling_is_read_as_numbers_and_said_once(tmp_pat
 def test_numbers_of_two_meanings_are_reported_and_not_guessed(tmp_path, caplog):
     found, _ = column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";")
     assert found == ["1,234", "2,500"] * 8
-    assert "--decimal ," in caplog.text
-    assert "--thousands ," in caplog.text
+    assert "--set decimal=," in caplog.text
+    assert "--set thousands=," in caplog.text
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -117,7 +117,7 @@ def test_the_decimal_separator_of_other_columns_tells_which_meaning_numbers_have
 
 
 def test_declared_numbers_of_two_meanings_are_refused(tmp_path):
-    with pytest.raises(ConnectorError, match="--thousands ,"):
+    with pytest.raises(ConnectorError, match="--set thousands=,"):
         column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";", types="a:number")
 
 
@@ -134,19 +134,21 @@ def test_points_that_may_be_of_thousands_are_reported_where_others_have_commas(t
     found, _ = column(tmp_path / "a.csv", text, delimiter=";", **options)
     assert found == values * 8
     said = [record.getMessage() for record in caplog.records if "'a'" in record.getMessage()]
-    assert ["--decimal , --thousands ." in each for each in said] == ([] if options else [True])
+    assert ["--set decimal=, --set thousands=." in each for each in said] == ([] if options else [True])
 
 
 @pytest.mark.parametrize(
     ("early", "late", "option"),
-    [("12.5", "1,234.5", "--decimal . --thousands ,"), ("12,5", "1.234,5", "--decimal , --thousands .")],
+    [
+        ("12.5", "1,234.5", "--set decimal=. --set thousands=,"),
+        ("12,5", "1.234,5", "--set decimal=, --set thousands=."),
+    ],
 )
 def test_thousands_that_come_late_are_reported_with_the_option_that_reads_them(tmp_path, caplog, early, late, option):
     cells = [early] * 1100 + [late] * 40
     column(tmp_path / "a.csv", csv(cells), delimiter=";")
     assert f"{option} reads such numbers" in caplog.text
-    _, decimal, _, thousands = option.split()
-    options = {"decimal": decimal, "thousands": thousands}
+    options = dict(part.split("=", 1) for part in option.split() if "=" in part)
     found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
     assert (found, rejected) == ([12.5] * 1100 + [1234.5] * 40, [])
 
@@ -170,7 +172,7 @@ def test_few_numbers_in_another_spelling_that_come_late_are_reported_once(
     _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **types)
     assert len(rejected) == cells.count(late)
     said = [record.getMessage() for record in caplog.records if "their events are rejected" in record.getMessage()]
-    way = " ".join(f"--{name} {value}" for name, value in options.items())
+    way = " ".join(f"--set {name}={value}" for name, value in options.items())
     assert len(said) == 1
     assert f"{way} reads such numbers" in said[0]
     assert column(tmp_path / "a.csv", csv(cells), delimiter=";", **types, **options)[1] == []
@@ -178,7 +180,7 @@ def test_few_numbers_in_another_spelling_that_come_late_are_reported_once(
 
 def test_late_numbers_of_two_meanings_and_of_another_unit_are_reported_as_such(tmp_path, caplog):
     for late, said in (
-        ("1,234", "--decimal . --thousands , (as 1234) or --decimal , (as 1.234) reads such numbers"),
+        ("1,234", "--set decimal=. --set thousands=, (as 1234) or --set decimal=, (as 1.234) reads such numbers"),
         ("$12", "their unit is not that of the numbers before"),
         ("5 %", "their unit is not that of the numbers before"),
     ):
@@ -292,7 +294,7 @@ def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, 
     cells = [text if i % 20 == 0 else f"{i % 7}.5" for i in range(200)]
     column(tmp_path / "a.csv", csv(cells), delimiter=";")
     (said,) = [record.getMessage() for record in caplog.records]
-    assert f"--missing={text}" in said
+    assert f"--set missing={text}" in said
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing=text)
     assert found[0] is None
     assert len(caplog.records) == 1
@@ -301,7 +303,7 @@ def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, 
 def test_two_values_that_stand_for_missing_ones_are_both_reported(tmp_path, caplog):
     cells = [{0: "-9999", 1: "9999"}.get(i % 20, f"{i % 7},5") for i in range(200)]
     column(tmp_path / "a.csv", csv(cells), delimiter=";", decimal=",")
-    assert {record.getMessage().split("--missing=")[1].split()[0] for record in caplog.records} == {"-9999", "9999"}
+    assert {record.getMessage().split("--set missing=")[1].split()[0] for record in caplog.records} == {"-9999", "9999"}
 
 
 def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
@@ -378,7 +380,7 @@ def test_a_column_that_is_empty_at_first_is_read_in_its_spelling(tmp_path, caplo
     found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
     assert found == [None] * 1500 + [21.5, 1.0]
     assert "'x'" in rejected[0].reason
-    assert ("--decimal ," in caplog.text) == ("decimal" not in options)
+    assert ("--set decimal=," in caplog.text) == ("decimal" not in options)
 
 
 def test_a_column_that_is_empty_at_first_and_holds_texts_is_reported(tmp_path, caplog):
@@ -395,7 +397,7 @@ def test_repeated_markers_among_numbers_in_another_spelling_are_missing(tmp_path
     assert found[79:81] == [79.5, None]
     assert not rejected
     assert "'unknown'" in caplog.text
-    assert "--decimal ," in caplog.text
+    assert "--set decimal=," in caplog.text
 
 
 def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
@@ -406,7 +408,7 @@ def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
         _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
         assert len(rejected) == 20
         (said,) = [record.getMessage() for record in caplog.records]
-        assert "--missing=unknown" in said
+        assert "--set missing=unknown" in said
     found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing="unknown")
     assert found[1200] is None
     assert not rejected
@@ -418,7 +420,7 @@ def test_a_marker_among_declared_numbers_of_json_is_reported_once(tmp_path, capl
     _, rejected = values(str(tmp_path / "a.jsonl"), types="a:number")
     assert len(rejected) == 20
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "--missing=unknown" in said
+    assert "--set missing=unknown" in said
 
 
 def test_declared_numbers_in_units_need_no_word(tmp_path, caplog):
@@ -477,7 +479,7 @@ def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(cap
     rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).events.features]
     assert rows[0] == {"a": "0,5"}
     assert rows[200] == {"a": 200.5}
-    assert "--decimal ," in caplog.text
+    assert "--set decimal=," in caplog.text
     resumed = kafka(JsonValues)
     resumed.numbers.restore(json.loads(json.dumps(values.numbers.decided)))
     assert resumed.read(records[:1]).events.features == [{"a": 0.5}]
@@ -502,7 +504,7 @@ def test_numbers_that_stand_for_missing_ones_are_reported_where_numbers_are_type
         Path(url).write_text("\n".join(json.dumps({"a": a, "b": 1, "y": i % 2}) for i, a in enumerate(cells)))
     assert values(url)[0] == cells
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "--missing=-9999" in said
+    assert "--set missing=-9999" in said
     assert values(url, missing="-9999")[0] == [None if cell == -9999 else cell for cell in cells]
     assert len(caplog.records) == 1
 
@@ -511,14 +513,14 @@ def test_a_run_over_a_file_of_excel_reads_decimal_commas_and_reports_it(tmp_path
     rng = np.random.default_rng(1)
     lines = [f"{a:.3f};{b:.3f};{'yes' if a > b else 'no'}".replace(".", ",") for a, b in rng.normal(size=(400, 2))]
     (tmp_path / "a.csv").write_bytes(("\ufeffa;b;y\r\n" + "\r\n".join(lines) + "\r\n").encode())
-    arguments = ["run", "a.csv", "--label", "y", "--delimiter", ";", "--model", "cpm", "--summary", "s.json"]
-    ended = completed(*arguments, "--overwrite", cwd=tmp_path, check=True)
+    arguments = ["run", "a.csv", "--label", "y", "--set", "delimiter=;", "--model", "cpm", "--summary", "s.json"]
+    ended = completed(*arguments, "--set", "overwrite=true", cwd=tmp_path, check=True)
     summary = json.loads((tmp_path / "s.json").read_text())
     assert [notice.split("'")[1] for notice in summary["notices"]] == ["a", "b"]
     for notice in summary["notices"]:
-        assert "--decimal ," in notice
+        assert "--set decimal=," in notice
         assert ended.stdout.count(notice) == ended.stderr.count(notice) == 1
-    declared = completed(*arguments, "--overwrite", "--decimal", ",", cwd=tmp_path, check=True)
+    declared = completed(*arguments, "--set", "overwrite=true", "--set", "decimal=,", cwd=tmp_path, check=True)
     again = json.loads((tmp_path / "s.json").read_text())
     assert again["notices"] == []
     assert declared.stderr == ""
@@ -542,6 +544,6 @@ def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path, suffi
     source = f"{path}?delimiter=;" if suffix == "csv" else path
     ended = completed("run", source, "--label", "y", "--model", "cpm", "--summary", "s.json", cwd=tmp_path, check=True)
     (notice,) = json.loads((tmp_path / "s.json").read_text())["notices"]
-    assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--decimal , says so)")
+    assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--set decimal=, says so)")
     assert "(likewise 'c1', 'c2', 'c3', ...: 300 in all)" in notice
     assert ended.stdout.count("are read as numbers") == ended.stderr.count("are read as numbers") == 1

@@ -202,7 +202,7 @@ def test_the_unit_of_numbers_is_told_by_their_size(
     assert times_in(url, batch_size=7) == ([1000 * (NOON + i) for i in range(50)], [])
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1
-    assert "--time-unit" in said[0]
+    assert "time_unit" in said[0]
     assert "2023-11-14 22:21:40 UTC" in said[0]
 
 
@@ -229,7 +229,7 @@ def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path
     times = [*range(before, before + 30), NOON * 1000, before + 30]
     found, rejected = times_in(timed(tmp_path, suffix, times))
     assert len(found) == 31
-    assert ["--time-unit" in reason for reason in rejected] == [True]
+    assert ["time_unit" in reason for reason in rejected] == [True]
     assert times_in(timed(tmp_path, suffix, times), time_unit="ms") == (times, [])
 
 
@@ -241,9 +241,9 @@ def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path
 )
 def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[int], tmp_path: Path) -> None:
     url = timed(tmp_path, suffix, times)
-    with pytest.raises(ConnectorError, match="--time-unit"):
+    with pytest.raises(ConnectorError, match="time_unit"):
         open_source(url, label="y", time="t")
-    with pytest.raises(ConnectorError, match="--time-unit"):
+    with pytest.raises(ConnectorError, match="time_unit"):
         open_source(url, label="y", types="t:time")
     assert len(times_in(url, time_unit="s")[0]) == len(times)
 
@@ -331,6 +331,6 @@ def test_a_worker_tells_the_unit_of_each_number() -> None:
         0,
     ]
     for value in (1500, 20240602):
-        with pytest.raises(ValueError, match="--time-unit"):
+        with pytest.raises(ValueError, match="time_unit"):
             times.of("t", value)
     assert SingleTimes("ms").of("t", 1500) == 1500

@@ -119,10 +119,10 @@ def test_texts_that_are_numbers_are_told_once_however_many_there_are(caplog):
 
 
 SPELLED = {
-    "float(x.replace(',', '.')) (--decimal ,)": lambda i: f"{i % 70},35",
-    "float(x.replace(',', '')) (--decimal . --thousands ,)": lambda i: f"{i % 70 + 1},234.5",
-    "float(x.replace('.', '').replace(',', '.')) (--decimal , --thousands .)": lambda i: f"{i % 70 + 1}.234,5",
-    "float(''.join(x.split())) (--decimal . --thousands space)": lambda i: f"{i % 70 + 1}\u202f234",
+    "float(x.replace(',', '.')) (--set decimal=,)": lambda i: f"{i % 70},35",
+    "float(x.replace(',', '')) (--set decimal=. --set thousands=,)": lambda i: f"{i % 70 + 1},234.5",
+    "float(x.replace('.', '').replace(',', '.')) (--set decimal=, --set thousands=.)": lambda i: f"{i % 70 + 1}.234,5",
+    "float(''.join(x.split())) (--set decimal=. --set thousands=space)": lambda i: f"{i % 70 + 1}\u202f234",
     "float(x.replace('$', '')) (--types a:number)": lambda i: f"${i % 70}.25",
     "float(x.replace('%', '')) (--types a:number)": lambda i: f"-{i % 70}.5 %",
 }
@@ -143,8 +143,8 @@ def test_the_remedy_for_numbers_in_texts_works_for_their_spelling(remedy):
 
 def test_numbers_in_texts_of_two_meanings_are_told_with_both():
     (notice,) = texts(100, a=lambda i: f"{i % 9 + 1},{100 + i % 70}").notices()
-    assert "float(x.replace(',', '.')) (--decimal ,)" in notice
-    assert "float(x.replace(',', '')) (--decimal . --thousands ,)" in notice
+    assert "float(x.replace(',', '.')) (--set decimal=,)" in notice
+    assert "float(x.replace(',', '')) (--set decimal=. --set thousands=,)" in notice
 
 
 def test_many_features_of_one_kind_are_told_in_one_line(caplog):

@@ -144,13 +144,13 @@ def test_a_few_renamed_columns_of_a_stream_are_told_once(suffix, tmp_path, monke
     run = ["--label", "y", "--summary", "s.json"]
     assert cli.main(["run", f"one.{suffix}", *run, "--model", "cpm", "--save", "m.svm"]) == 0
     capsys.readouterr()
-    for more in (["--no-learn"], ["--overwrite"]):
-        assert cli.main(["run", f"two.{suffix}", *run, "--load", "m.svm", *more]) == 0
+    for command in ("predict", "run"):
+        assert cli.main([command, f"two.{suffix}", *run, "--model", "m.svm"]) == 0
         (notice,) = json.loads(Path("s.json").read_text())["notices"]
         assert notice == "8 of the 10 features that the model has learned are given: missing are a, b; new are A, B"
         out, err = capsys.readouterr()
         assert out.count(notice) == err.count(notice) == 1
-    assert cli.main(["run", f"one.{suffix}", *run, "--load", "m.svm", "--no-learn"]) == 0
+    assert cli.main(["predict", f"one.{suffix}", *run, "--model", "m.svm"]) == 0
     assert json.loads(Path("s.json").read_text())["notices"] == []
 
 
@@ -167,8 +167,9 @@ def test_sparse_rows_and_rare_fields_that_differ_are_no_mistake(tmp_path, monkey
         Path(f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in dense))
     for suffix in ("libsvm", "jsonl", "ndjson"):
         label = [] if suffix == "libsvm" else ["--label", "y"]
-        assert cli.main(["run", f"one.{suffix}", *label, "--model", "cpm", "--save", "m.svm", "--overwrite"]) == 0
-        assert cli.main(["run", f"two.{suffix}", *label, "--load", "m.svm"]) == 0
+        saved = ["--model", "cpm", "--save", "m.svm", "--set", "overwrite=true"]
+        assert cli.main(["run", f"one.{suffix}", *label, *saved]) == 0
+        assert cli.main(["run", f"two.{suffix}", *label, "--model", "m.svm"]) == 0
     assert "that the model has learned" not in "".join(capsys.readouterr())
 
 
@@ -319,23 +320,23 @@ def loaded(tmp_path, monkeypatch):
     write(tmp_path / "a.csv", "abcd")
     assert cli.main(["run", "a.csv", "--label", "y", "--model", "cpm", "--save", "m.svm", "--quiet"]) == 0
     (tmp_path / "out.csv").write_text("")
-    return ["--load", "m.svm", "--out", "out.csv"]
+    return ["--model", "m.svm", "--out", "out.csv"]
 
 
-@pytest.mark.parametrize("more", [["--no-learn"], []], ids=["predict", "learn"])
+@pytest.mark.parametrize("command", ["predict", "run"])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
-def test_a_loaded_model_that_knows_no_column_is_refused(loaded, tmp_path, capsys, suffix, more):
+def test_a_loaded_model_that_knows_no_column_is_refused(loaded, tmp_path, capsys, suffix, command):
     write(tmp_path / f"b.{suffix}", "ABCD")
     label = [] if suffix == "libsvm" else ["--label", "y"]
-    assert cli.main(["run", f"b.{suffix}", *label, *loaded, *more]) == 2
+    assert cli.main([command, f"b.{suffix}", *label, *loaded]) == 2
     assert "a, b, c, d" in capsys.readouterr().err
     assert (tmp_path / "out.csv").read_text() == ""
 
 
-@pytest.mark.parametrize("more", [["--no-learn"], []], ids=["predict", "learn"])
-def test_a_loaded_model_that_knows_few_columns_says_so(loaded, tmp_path, capsys, more):
+@pytest.mark.parametrize("command", ["predict", "run"])
+def test_a_loaded_model_that_knows_few_columns_says_so(loaded, tmp_path, capsys, command):
     write(tmp_path / "b.csv", "aBCD")
-    assert cli.main(["run", "b.csv", "--label", "y", *loaded, *more]) == 0
+    assert cli.main([command, "b.csv", "--label", "y", *loaded]) == 0
     out, err = capsys.readouterr()
     assert out.count("B, C, D") == err.count("B, C, D") == 1
 
@@ -343,7 +344,7 @@ def test_a_loaded_model_that_knows_few_columns_says_so(loaded, tmp_path, capsys,
 def test_a_loaded_model_is_not_given_features_of_others_with_late_labels(loaded, tmp_path, capsys):
     write(tmp_path / "b.csv", "ABCD")
     pd.read_csv("b.csv").assign(k=range(len(X)), t=range(len(X))).to_csv("b.csv", index=False)
-    late = ("--label-source", "b.csv", "--join", "k", "--time", "t", "--time-unit", "s")
+    late = ("--label-source", "b.csv", "--join", "k", "--time", "t", "--set", "time-unit=s")
     pd.read_csv("b.csv").drop(columns="y").to_csv("events.csv", index=False)
     assert cli.main(["run", "events.csv", "--label", "y", *late, *loaded]) == 2
     assert "a, b, c, d" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def test_a_filled_topic_of_a_million_records(broker, topic, tmp_path):
     with Run(tmp_path / "events.jsonl", *asked, cwd=folders["file"]) as run:
         assert run.wait(3600) == 0, run.log
     outs = {name: topic("out", PARTITIONS) for name in ("whole", "killed")}
-    kafka = [f"kafka://{broker}/{source}", *asked, "--until-end", "--checkpoint", "check"]
+    kafka = [f"kafka://{broker}/{source}", *asked, "--at-end", "stop", "--checkpoint", "check"]
 
     began, peak = time.monotonic(), 0
     with Run(*kafka, "--out", f"kafka://{broker}/{outs['whole']}", cwd=folders["whole"]) as run:

@@ -41,11 +41,11 @@ def streams(n: int) -> tuple[Rows, Rows]:
 
 def arguments(broker: str, source: str, labels: str, sinks: Sequence[str], *more: Any) -> list[str]:
     url = f"kafka://{broker}/{source}?batch_size=50&max_poll_records=400"
-    late = ("--label-source", f"kafka://{broker}/{labels}?batch_size=70", "--label", "y", "--wait", "6s")
+    late = ("--label-source", f"kafka://{broker}/{labels}?batch_size=70", "--label", "y", "--label-timeout", "6s")
     out, joined, dead, asked = (f"kafka://{broker}/{name}" for name in sinks)
-    results = ("--out", f"{out}?commit_interval=0.02", "--joined", joined, "--rejected", dead)
-    results += ("--label-budget", "0.2", "--requests", asked)
-    kept = ("--checkpoint", "check", "--save", "model", "--summary", "summary.json", "--until-end")
+    results = ("--out", f"{out}?commit_interval=0.02", "--label-output", joined, "--dead-letter", dead)
+    results += ("--set", "label-budget=0.2", "--query-output", asked)
+    kept = ("--checkpoint", "check", "--save", "model", "--summary", "summary.json", "--at-end", "stop")
     return [url, *late, *MODEL, *kept, *results, *map(str, more)]
 
 
@@ -103,8 +103,8 @@ def test_events_on_a_topic_and_labels_in_a_file(broker: Any, topic: Any, tmp_pat
     fill(broker, source, events)
     lines = [f"{key.decode()},{time},{json.loads(value)['y']}" for _, key, value, time in labels]
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *lines]) + "\n")
-    shared = (f"kafka://{broker}/{source}", "--label", "y", "--until-end", *MODEL)
-    ran(*shared, "--label-source", "labels.csv?time=t&key=id", "--joined", "joined.jsonl", cwd=tmp_path)
+    shared = (f"kafka://{broker}/{source}", "--label", "y", "--at-end", "stop", *MODEL)
+    ran(*shared, "--label-source", "labels.csv?time=t&key=id", "--label-output", "joined.jsonl", cwd=tmp_path)
     joined = [json.loads(line) for line in (tmp_path / "joined.jsonl").read_text().splitlines()]
     assert {row["key"] for row in joined} <= {key.decode() for _, key, _, _ in events}
     assert len(joined) == len({row["key"] for row in joined}) > 0.8 * n
@@ -123,7 +123,8 @@ def test_a_topic_that_is_idle_holds_nothing_up(broker: Any, topic: Any, tmp_path
     events, labels = ([row for row in rows if row[2] != b"{oops"] for rows in streams(60))
     fill(broker, source, [(p % 2, *row) for p, *row in events])
     asked = (f"kafka://{broker}/{source}", "--label-source", f"kafka://{broker}/{label_topic}", "--label", "y", *MODEL)
-    with Run(*asked, "--out", "out.jsonl", "--joined", "joined.jsonl", "--checkpoint", "check", cwd=tmp_path) as run:
+    asked += ("--out", "out.jsonl", "--label-output", "joined.jsonl", "--checkpoint", "check")
+    with Run(*asked, cwd=tmp_path) as run:
         wait_for_lines(tmp_path / "out.jsonl", len(events), run)
         fill(broker, label_topic, [(0, *row) for _, *row in labels])
         n = len({key for _, key, _, _ in labels} & {key for _, key, _, _ in events})

@@ -80,14 +80,14 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
         return f"kafka://{place}/{topics[which]}?client=client.toml"
 
     kept = ("--model", "cpm", "--param", "n_faces=3", "--checkpoint", "check", "--checkpoint-every", 100)
-    run = (asked("source"), "--label", "y", "--quiet", "--until-end", *kept)
-    run += ("--out", asked("out"), "--rejected", asked("dead"))
+    run = (asked("source"), "--label", "y", "--quiet", "--at-end", "stop", *kept)
+    run += ("--out", asked("out"), "--dead-letter", asked("dead"))
     allow(broker, topics, *RIGHTS)
     assert "right" not in ran(*run, cwd=tmp_path)
     assert len(read(broker, topics["out"])) == 285
     assert len(read(broker, topics["dead"])) == 15
     allow(broker, topics, *set(RIGHTS) - {"lag"})  # which ends nothing
-    said = ran(*run, "--fresh", cwd=tmp_path)
+    said = ran(*run, "--reset", cwd=tmp_path)
     assert said.count("no right to READ the group") == 1
     assert len(read(broker, topics["out"])) == 570
 

@@ -48,7 +48,7 @@ def arguments(broker: str, source: str, out: str, dead: str, *more: Any) -> list
     # Small batches and transactions make more moments to be killed at.
     url = f"kafka://{broker}/{source}?batch_size=50&max_poll_records=400"
     kept = ("--checkpoint", "check", "--save", "model", "--summary", "summary.json")
-    sinks = ("--out", f"kafka://{broker}/{out}?commit_interval=0.02", "--rejected", f"kafka://{broker}/{dead}")
+    sinks = ("--out", f"kafka://{broker}/{out}?commit_interval=0.02", "--dead-letter", f"kafka://{broker}/{dead}")
     return [url, "--label", "y", "--quiet", *MODEL, *kept, *sinks, *map(str, more)]
 
 
@@ -104,7 +104,7 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    end = ("--until-end", "--checkpoint-every")
+    end = ("--at-end", "stop", "--checkpoint-every")
     ran(*arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain)
     whole = results(plain, broker, outs[0], deads[0])
     assert len(whole["out"]) + len(whole["dead"]) == N
@@ -136,8 +136,8 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     plain.mkdir()
     broken.mkdir()
     # A refit begins every 500 events, and every 5 s of event time too; its model enters 250 events later.
-    refits = ("--refit", "cuts", "--refit-every", "500+5s", "--refit-window", 1000)
-    asked = (*refits, "--until-end", "--checkpoint-every")
+    refits = ("--refit", "cuts,every=500+5s,window=1000")
+    asked = (*refits, "--at-end", "stop", "--checkpoint-every")
     ran(*arguments(broker, source, outs[0], deads[0], *asked, n), cwd=plain)
     dice = random.Random(6)
     kills = pending = 0
@@ -164,7 +164,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
 def test_one_that_stood_still_ends_and_the_one_that_took_over_goes_on(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     rows, n = stream(3000), 0
-    asked = arguments(broker, source, out, dead, "--checkpoint-seconds", "0.3")
+    asked = arguments(broker, source, out, dead, "--checkpoint-every", "0.3s")
     asked[asked.index("--out") + 1] += "&transaction_timeout_ms=1000"
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
@@ -223,14 +223,14 @@ def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         starter.make_topics(address, *topics_of(name))
     kept = ("--checkpoint-every", 300)
     given = {name: arguments(address, *topics_of(name), *kept) for name in names}
-    given["waits"][-2:] = ["--checkpoint-seconds", "0.5"]
+    given["waits"][-2:] = ["--checkpoint-every", "0.5s"]
     fill(address, "waits-in", rows[: N // 4])
     for name in ("asked", "patient"):
         fill(address, f"{name}-in", rows)
     with contextlib.ExitStack() as stack:
         runs = {}
         for name in names:
-            more = ("--patience", "3") if name == "patient" else ()
+            more = ("--broker-timeout", "3") if name == "patient" else ()
             runs[name] = stack.enter_context(Run(*given[name], *more, cwd=folders[name]))
         for name, run in runs.items():
             wait_for(lambda name=name: marked(address, *topics_of(name)[:2]) > 500, run)
@@ -263,7 +263,7 @@ def test_sigterm_while_the_broker_is_away(outage):
     assert code in (75, 143), log  # 143 where all was committed already
     assert code == 143 or "no broker answered, and the run was to end" in log
     assert "Traceback" not in log
-    ran(*outage.given["asked"], "--until-end", cwd=outage.folders["asked"])
+    ran(*outage.given["asked"], "--at-end", "stop", cwd=outage.folders["asked"])
     kept = results(outage.folders["asked"], outage.broker.address, "asked-out", "asked-dead")
     assert len(kept["out"]) + len(kept["dead"]) == N // 2
     assert kept["summary"]["events"] == len(kept["out"])
@@ -281,7 +281,7 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
             fill(mortal.address, topics[0], rows[:n])
             (tmp_path / name).mkdir()
             # One has nothing left to do, of the other a transaction is always open.
-            asked = arguments(mortal.address, *topics, "--checkpoint-seconds", "0.1" if n == 3000 else "1000")
+            asked = arguments(mortal.address, *topics, "--checkpoint-every", "0.1s" if n == 3000 else "1000")
             runs[name] = stack.enter_context(Run(*asked, cwd=tmp_path / name))
         still = [f"still-{each}" for each in topics_of("reads")]
         wait_for(lambda: marked(mortal.address, *still[:2]) == 500, runs["reads"])
@@ -302,7 +302,7 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
         assert "Traceback" not in run.log
         topics = [f"still-{each}" for each in topics_of(name)]
         n = 500 if name == "reads" else 3000
-        ran(*arguments(mortal.address, *topics, "--until-end"), cwd=tmp_path / name)
+        ran(*arguments(mortal.address, *topics, "--at-end", "stop"), cwd=tmp_path / name)
         kept = results(tmp_path / name, mortal.address, *topics[1:])
         assert len(kept["out"]) + len(kept["dead"]) == n
 
@@ -310,7 +310,7 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
 def test_brokers_that_are_away_for_longer_than_asked(outage):
     assert outage.codes["patient"] == 75, outage.runs["patient"].log
     assert "Traceback" not in outage.runs["patient"].log
-    ran(*outage.given["patient"], "--until-end", cwd=outage.folders["patient"])
+    ran(*outage.given["patient"], "--at-end", "stop", cwd=outage.folders["patient"])
     kept = results(outage.folders["patient"], outage.broker.address, "patient-out", "patient-dead")
     assert len(kept["out"]) + len(kept["dead"]) == N // 2
 
@@ -333,7 +333,7 @@ def test_killed_before_its_first_checkpoint_it_goes_on(broker, topic, tmp_path):
     asked = arguments(broker, source, out, dead, "--checkpoint-every", "1000000")
     with Run(*asked, cwd=tmp_path) as run:
         wait_for(lambda: marked(broker, source, out) == 500, run)
-    ran(*asked, "--until-end", cwd=tmp_path)
+    ran(*asked, "--at-end", "stop", cwd=tmp_path)
     kept = results(tmp_path, broker, out, dead)
     assert len(kept["out"]) + len(kept["dead"]) == 500
     assert kept["summary"]["events"] == len(kept["out"])
@@ -344,9 +344,9 @@ def test_secrets_are_in_nothing_that_is_kept(broker, topic, tmp_path):
     fill(broker, source, stream(100))
     asked = [
         f"{text}{'&' if '?' in text else '?'}sasl_plain_password=hunter2" if text.startswith("kafka://") else text
-        for text in arguments(broker, source, out, dead, "--until-end")
+        for text in arguments(broker, source, out, dead, "--at-end", "stop")
     ]
-    asked[asked.index("--rejected") + 1] += "&commit_interval=0.02"
+    asked[asked.index("--dead-letter") + 1] += "&commit_interval=0.02"
     kept = [ran(*asked, cwd=tmp_path).encode(), (tmp_path / "summary.json").read_bytes()]
     with zipfile.ZipFile(tmp_path / "check" / "checkpoint.npz") as archive:
         kept += [archive.read(name) for name in archive.namelist()]
@@ -358,7 +358,7 @@ def test_tls_and_a_password(broker, topic, secured, tmp_path):
     fill(broker, source, stream(300))
     asked = [
         f"{text}{'&' if '?' in text else '?'}client=client.toml" if text.startswith("kafka://") else text
-        for text in arguments(secured, source, out, dead, "--until-end")
+        for text in arguments(secured, source, out, dead, "--at-end", "stop")
     ]
     said = ran(*asked, cwd=tmp_path)
     kept = results(tmp_path, broker, out, dead)
@@ -393,8 +393,8 @@ def test_values_in_avro_and_csv(broker, topic, tmp_path):
         else:
             values = [json.dumps(row).encode() for row in values]
         fill(broker, source, [(p, k, value, t) for (p, k, _, t), value in zip(rows, values, strict=True)])
-        sinks = ("--out", f"kafka://{broker}/{out}", "--rejected", "null:")
-        ran(f"kafka://{broker}/{source}{options}", "--until-end", "--label", "y", *MODEL, *sinks, cwd=tmp_path)
+        sinks = ("--out", f"kafka://{broker}/{out}", "--dead-letter", "null:")
+        ran(f"kafka://{broker}/{source}{options}", "--at-end", "stop", "--label", "y", *MODEL, *sinks, cwd=tmp_path)
         outs.append([(record.key, json.loads(record.value)) for record in read(broker, out)])
     assert len(outs[0]) == 400
     assert outs[0] == outs[1] == outs[2]
@@ -403,7 +403,7 @@ def test_values_in_avro_and_csv(broker, topic, tmp_path):
 def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(500))
-    asked = arguments(broker, source, out, dead, "--until-end")
+    asked = arguments(broker, source, out, dead, "--at-end", "stop")
     ran(*asked, cwd=tmp_path)
     whole = results(tmp_path, broker, out, dead)
     (tmp_path / "check" / "checkpoint.npz").unlink()
@@ -414,18 +414,18 @@ def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
     again.pop("process"), whole.pop("process")
     assert again == whole
     asked[asked.index("--out") + 1] = asked[asked.index("--out") + 1].replace("trust", "check")
-    ran(*asked, "--fresh", cwd=tmp_path)
+    ran(*asked, "--reset", cwd=tmp_path)
     assert len(read(broker, out)) == 2 * len(whole["out"])
 
 
 def test_events_to_a_file_and_a_file_to_a_topic(broker, topic, run, tmp_path):
     source, out = topic("events"), topic("out")
     fill(broker, source, stream(300))
-    done = run(f"kafka://{broker}/{source}", "--until-end", "--label", "y", *MODEL, "--out", "out.jsonl")
+    done = run(f"kafka://{broker}/{source}", "--at-end", "stop", "--label", "y", *MODEL, "--out", "out.jsonl")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert set(lines[0]) == {"partition", "offset", "key", "prediction", "score", "label"}
-    done = run("out.jsonl", "--label", "label", "--key", "key", *MODEL, "--out", f"kafka://{broker}/{out}")
+    done = run("out.jsonl", "--label", "label", "--set", "key=key", *MODEL, "--out", f"kafka://{broker}/{out}")
     assert done.returncode == 0, done.stderr
     assert len(read(broker, out)) == len(lines)
     done = run("out.jsonl", "--label", "label", *MODEL, "--out", f"kafka://{broker}/{out}", "--checkpoint", "c")
@@ -437,7 +437,7 @@ def test_labels_that_change_their_type(broker, topic, run, tmp_path):
     source = topic("events", 1)
     values = [b'{"x":1,"y":"1"}', b'{"x":1,"y":1}', b'{"x":1,"y":{"a":1}}', b'{"x":1,"y":true}', b'{"x":1,"y":null}']
     fill(broker, source, [(0, None, value, i) for i, value in enumerate(values * 3)])
-    asked = ("--until-end", "--label", "y", *MODEL, "--rejected", "dead.jsonl", "--summary", "s.json")
+    asked = ("--at-end", "stop", "--label", "y", *MODEL, "--dead-letter", "dead.jsonl", "--summary", "s.json")
     done = run(f"kafka://{broker}/{source}", *asked)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "s.json").read_text())
@@ -487,7 +487,7 @@ def test_what_does_not_fit_is_said_at_once(broker, tmp_path, url, message):
 
 def test_brokers_that_are_away_at_the_start_are_no_wrong_setting(tmp_path):
     pytest.importorskip("kafka")
-    said = ran("kafka://127.0.0.1:1/t", "--patience", "0.5", *MODEL, cwd=tmp_path, code=75)
+    said = ran("kafka://127.0.0.1:1/t", "--broker-timeout", "0.5", *MODEL, cwd=tmp_path, code=75)
     assert "no broker answered within 0.5 s" in said
 
 
@@ -496,9 +496,8 @@ def test_prometheus_and_the_log_line(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(2000))
     (port,) = starter.free_ports(1)
-    asked = arguments(
-        broker, source, out, dead, "--metrics-port", port, "--log-every", "0.2", "--checkpoint-seconds", 0.5
-    )
+    more = ("--set", f"metrics-port={port}", "--set", "log-every=0.2", "--checkpoint-every", "0.5s")
+    asked = arguments(broker, source, out, dead, *more)
     asked.remove("--quiet")
     with Run(*asked, cwd=tmp_path) as run:
         wait_for(lambda: marked(broker, source, out) == 2000 and "lag 0, checkpoint" in run.log, run)

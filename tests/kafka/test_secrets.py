@@ -53,8 +53,9 @@ def told(port: int, *paths: str) -> Iterator[tuple[str, bytes]]:
 def test_a_password_is_nowhere(listener: str, broker: str, topic: Make, tmp_path: Path) -> None:
     source, out, dead, page, metrics = topic("events"), topic("out"), topic("dead", 1), free_port(), free_port()
     fill(broker, source, stream(600))
-    sinks = ("--out", url(listener, out), "--rejected", url(listener, dead), "--checkpoint", "check", "--save", "model")
-    kept = ("--summary", "summary.json", "--page", page, "--metrics-port", metrics, "--plot", "plot.svg")
+    sinks = ("--out", url(listener, out), "--dead-letter", url(listener, dead))
+    sinks += ("--checkpoint", "check", "--save", "model")
+    kept = ("--summary", "summary.json", "--page", page, "--set", f"metrics-port={metrics}", "--plot", "plot.svg")
     seen: dict[str, bytes] = {}
     with Run(url(listener, source), "--label", "y", "--model", "cpm", *sinks, *kept, cwd=tmp_path) as run:
         wait_for(lambda: b"streamsvm_" in dict(told(metrics, "/metrics")).get("/metrics", b""), "metrics")
@@ -85,7 +86,7 @@ def test_no_error_repeats_a_password(bad: Any, role: str, listener: str, tmp_pat
     (tmp_path / "in.csv").write_text("x,y\n1,2\n")
     given = bad(listener, "events")
     source, more = (given, []) if role == "source" else ("in.csv", ["--out", given])
-    with Run(source, "--label", "y", "--quiet", "--patience", "2s", *more, cwd=tmp_path) as run:
+    with Run(source, "--label", "y", "--quiet", "--broker-timeout", "2s", *more, cwd=tmp_path) as run:
         assert run.wait() not in (0, None), run.log
         assert "streamsvm: error: " in run.log
         assert WRONG not in run.log

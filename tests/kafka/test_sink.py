@@ -122,7 +122,7 @@ def test_a_mark_without_a_checkpoint_stops_the_run(broker, topic, source):
         sink.write(table(1, range(3)))
         sink.flush()
     with pytest.raises(
-        ConnectorError, match=r"offset 3 of partition 1, but there is no checkpoint.*mark=trust.*--fresh"
+        ConnectorError, match=r"offset 3 of partition 1, but there is no checkpoint.*mark=trust.*--reset"
     ):
         open_sink(f"kafka://{broker}/{name}", source=source)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}?mark=trust", source=source)) as sink:

@@ -177,8 +177,8 @@ class Worker:
 def arguments(address: str, source: str, out: str, rejected: str, group: str) -> list[str]:
     """What workers are started with."""
     url = f"kafka://{address}/"
-    given = [url + source, "--field", FIELD, "--group", group, "--label", LABEL, "--model", "cpm", "--quiet"]
-    return [*given, "--out", url + out, "--rejected", url + rejected, "--checkpoint", "state"]
+    given = [url + source, "--field", FIELD, "--consumer-group", group, "--label", LABEL, "--model", "cpm", "--quiet"]
+    return [*given, "--out", url + out, "--dead-letter", url + rejected, "--checkpoint", "state"]
 
 
 def predicted(address: str, *topics: str) -> int:

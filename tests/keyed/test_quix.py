@@ -68,7 +68,7 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
     [port] = starter.free_ports(1)
     workers = [
         hurried_worker(tmp_path / "one", *given),
-        hurried_worker(tmp_path / "two", *given, f"--metrics-port={port}"),
+        hurried_worker(tmp_path / "two", *given, f"--set=metrics-port={port}"),
     ]
     try:
         fill(broker, topics[0], records[:3000])
@@ -96,7 +96,7 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
 
 def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(broker, topics, tmp_path):
     records = list(customers(1200, 100, PARTITIONS))
-    given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-seconds", "5"], Expected(records)
+    given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-every", "5s"], Expected(records)
 
     def answered():  # ends of partitions would count what was taken back
         return len(read(broker, topics[1]))
@@ -120,7 +120,7 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
 
 def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
     records = list(customers(2000, 50, PARTITIONS))
-    given = [*arguments(broker, *topics, "hanging"), "--until-end"]
+    given = [*arguments(broker, *topics, "hanging"), "--at-end", "stop"]
     fill(broker, topics[0], records[:1000])
     (tmp_path / "dies").mkdir()
     assert run(*given, cwd=tmp_path / "dies", prepare=dying).returncode == 9
@@ -136,7 +136,7 @@ def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp
     records = list(customers(500, 20, PARTITIONS))
     elsewhere = [(i % PARTITIONS, b"%d" % i, value, t) for i, (_, _, value, t) in enumerate(records)]
     fill(broker, topics[0], elsewhere)
-    given = [*arguments(broker, *topics, "other"), "--until-end"]
+    given = [*arguments(broker, *topics, "other"), "--at-end", "stop"]
     done = run(*given)
     assert done.returncode == 2
     assert "its key in Kafka is '" in done.stderr
@@ -174,7 +174,7 @@ def test_labels_that_come_later_find_their_events_of_whatever_size(broker, topic
     events.append((0, b"wide", b"\xff" * 300_000, 1000 * 403))  # four times as long when it is set aside
     fill(broker, topics[0], events)
     fill(broker, labels, late)
-    more = ["--label-source", f"kafka://{broker}/{labels}", "--join", "order", "--until-end"]
+    more = ["--label-source", f"kafka://{broker}/{labels}", "--join", "order", "--at-end", "stop"]
     done = run(*arguments(broker, *topics, "late"), *more, timeout=100)
     assert done.returncode == 0, done.stderr
     written = [json.loads(record.value) for record in read(broker, topics[1])]
@@ -200,7 +200,7 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
         for name, t in sorted(minutes, key=lambda pair: pair[1])
     ]
     fill(broker, topics[0], rows)
-    given = [*arguments(broker, *topics, "idle"), "--forget-after", "60m", "--checkpoint-every", "10", "--until-end"]
+    given = [*arguments(broker, *topics, "idle"), "--key-ttl", "60m", "--checkpoint-every", "10", "--at-end", "stop"]
     done = run(*given, timeout=100)
     assert done.returncode == 0, done.stderr
     written = [(r, json.loads(r.value)) for r in read(broker, topics[1])]
@@ -252,7 +252,7 @@ def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_
     names = [topic(name, partitions=2) for name in ("events", "predictions", "aside")]
     records = list(customers(480, 24, 2))
     records = records[:120] + spread(records[120:280], 3) + spread(records[280:], 6)
-    given = [*arguments(broker, *names, "moves"), "--until-end"]
+    given = [*arguments(broker, *names, "moves"), "--at-end", "stop"]
 
     def take(some, folder, **options):
         fill(broker, names[0], some)
@@ -275,7 +275,7 @@ def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_
 def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topics, tmp_path, run):
     records = list(customers(300, 20, PARTITIONS))
     fill(broker, topics[0], records[:200])
-    given = [*arguments(broker, *topics, "one-model"), "--until-end"]
+    given = [*arguments(broker, *topics, "one-model"), "--at-end", "stop"]
     done = run(*given, timeout=100)
     assert done.returncode == 0, done.stderr
     fill(broker, topics[0], records[200:])
@@ -347,7 +347,7 @@ def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused(alone, mo
     worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), parent=parent)
     worker.app, worker._sizes = None, {"events": 2}
     monkeypatch.setattr("streamsvm.keyed.worker.first_records", first)
-    with pytest.raises(ConnectorError, match=r"--parent: the model has learned none of the 2 features .*but f0"):
+    with pytest.raises(ConnectorError, match=r"--prior-model: the model has learned none of the 2 features .*but f0"):
         worker._check_first_events()
     parent.learn_one({"other": 1.0}, "a")
     worker._check_first_events()
@@ -387,7 +387,7 @@ def test_workers_go_through_tls_with_a_password(secured, broker, topics, tmp_pat
     """Events, predictions, changelog and what is asked of the brokers; a wrong password is told."""
     records = list(customers(600, 20, PARTITIONS))
     fill(broker, topics[0], records)
-    url, *given = [*arguments(secured, *topics, "secured"), "--until-end"]
+    url, *given = [*arguments(secured, *topics, "secured"), "--at-end", "stop"]
     done = run(f"{url}?client=client.toml", *given, timeout=100)
     assert done.returncode == 0, done.stderr
     assert faults(Expected(records), broker, *topics[1:], "secured") == []
@@ -453,19 +453,19 @@ def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
 
 
 REFUSED = {
-    "--field customer --group g --label y --join order": "--join needs --label-source",
-    "--field customer --group g --label y --label-source kafka://127.0.0.1:1/l": "--label-source needs --join NAME",
-    "--field customer --group g --label y --parent no.svm": "--parent no.svm: ",
-    "--field customer --group g --label y --checkpoint-seconds 60": "--checkpoint-seconds 60: at most 10",
-    "--field customer --label y": "--group NAME is missing",
-    "--field customer --group g": "--label NAME is missing",
-    "--group g --label y": "--field FIELD is missing",
-    "--field customer --group g --label y --refit trees": "unrecognized arguments: --refit",
-    "--field customer --group g --label y --save m.svm": "unrecognized arguments: --save",
-    "--field y --group g --label y": "--label y: is --field too",
-    "--field customer --group g --label y --out a.csv": "--out a.csv: must be a Kafka topic",
-    "--field customer --group g --label y --out kafka://other:1/p": "other brokers than SOURCE has",
-    "--field customer --group g --label y --model river.naive_bayes.GaussianNB": "per-key: ",
+    "--field customer --consumer-group g --label y --join order": "--join needs --label-source",
+    "--field customer --consumer-group g --label y --label-source kafka://127.0.0.1:1/l": "needs --join NAME",
+    "--field customer --consumer-group g --label y --prior-model no.svm": "--prior-model no.svm: ",
+    "--field customer --consumer-group g --label y --checkpoint-every 60s": "--checkpoint-every 60s: at most 10",
+    "--field customer --label y": "--consumer-group NAME is missing",
+    "--field customer --consumer-group g": "--label NAME is missing",
+    "--consumer-group g --label y": "--field FIELD is missing",
+    "--field customer --consumer-group g --label y --refit trees": "--refit is now",
+    "--field customer --consumer-group g --label y --save m.svm": "--save is now",
+    "--field y --consumer-group g --label y": "--label y: is --field too",
+    "--field customer --consumer-group g --label y --out a.csv": "--out a.csv: must be a Kafka topic",
+    "--field customer --consumer-group g --label y --out kafka://other:1/p": "other brokers than SOURCE has",
+    "--field customer --consumer-group g --label y --model river.naive_bayes.GaussianNB": "per-key: ",
 }
 
 
@@ -477,15 +477,15 @@ def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, ru
 
 
 def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(run):
-    given = ["--field", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
     with socket.create_server(("0.0.0.0", 0)) as taken:
-        done = run("kafka://127.0.0.1:1/events", *given, "--metrics-port", taken.getsockname()[1])
+        done = run("kafka://127.0.0.1:1/events", *given, "--set", f"metrics-port={taken.getsockname()[1]}")
     assert done.returncode == 2
     assert "cannot listen there" in done.stderr
 
 
 def test_brokers_that_are_not_there_may_be_there_later(run):
-    given = ["--field", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
     done = run("kafka://127.0.0.1:1/events", *given, prepare=hurried)
     assert done.returncode == 75
     assert "no broker answers" in done.stderr

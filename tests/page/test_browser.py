@@ -45,7 +45,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
 @pytest.fixture(scope="module")
 def run(stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     stream.grow(2_000)
-    options = ("--follow", "--label", "y", "--types", "calm:number", "--model", "bsgd", "--checkpoint", "state")
+    options = ("--at-end", "wait", "--label", "y", "--types", "calm:number", "--model", "bsgd", "--checkpoint", "state")
     with Running(stream._path, *options, "--out", "out.csv", cwd=tmp_path_factory.mktemp("run")) as running:
         wait_for(lambda: running.state().get("judged", 0) > 1_900, "events")
         yield running

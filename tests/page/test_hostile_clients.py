@@ -212,7 +212,7 @@ class TestMetricsPort:
 
     @pytest.mark.parametrize("place", ["x", "99999", ":80", "-1"])
     def test_places_that_are_none(self, place: str) -> None:
-        with pytest.raises(SetupError, match=f"--metrics-port {place}: must be a port, or ADDRESS:PORT"):
+        with pytest.raises(SetupError, match=f"--set metrics-port {place}: must be a port, or ADDRESS:PORT"):
             Exporter(place)
 
 
@@ -234,7 +234,19 @@ def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tm
     stream = write_stream(tmp_path / "in.csv", 500)
     page, metrics, log = free_port(), free_port(), tmp_path / "log"
     kept = ("--checkpoint", "state", "--checkpoint-every", "100", "--out", "out.csv")
-    asked = ("run", "in.csv", "--label", "y", "--follow", *kept, "--page", page, "--metrics-port", metrics)
+    asked = (
+        "run",
+        "in.csv",
+        "--label",
+        "y",
+        "--at-end",
+        "wait",
+        *kept,
+        "--page",
+        page,
+        "--set",
+        f"metrics-port={metrics}",
+    )
 
     def answers(port: int) -> bool:
         assert run.poll() is None, log.read_text()

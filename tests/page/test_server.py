@@ -163,7 +163,7 @@ def test_figures_need_the_token_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("token", ["short", "with a blank in it", "späte Müh", ""])
 def test_tokens_that_are_none(token: str) -> None:
-    with pytest.raises(SetupError, match="--page-token: must have"), serving(token):
+    with pytest.raises(SetupError, match="token of the page must have"), serving(token):
         pass
 
 

@@ -142,10 +142,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 KAFKA = "kafka://127.0.0.1:1/nobody-answers"
 
 
-@pytest.mark.parametrize("option", ["--page", "--metrics-port"])
+@pytest.mark.parametrize("option", ["--page=", "--set=metrics-port="])
 def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm: Streamsvm, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = streamsvm("run", KAFKA, "--label", "y", option, taken.getsockname()[1])
+        done = streamsvm("run", KAFKA, "--label", "y", f"{option}{taken.getsockname()[1]}")
     assert done.returncode == 2
     assert "cannot listen there" in done.stderr
 
@@ -156,11 +156,16 @@ def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm: Str
         (("watch", "nowhere"), "watch nowhere: is no directory of checkpoints"),
         (("watch", ".", "--page", "0.0.0.0:0"), "--page 0.0.0.0:0: beyond this machine"),
         (("run", "--page", "x"), "--page x: must be a port"),
-        (("run", "--page-token", "abcdefgh"), "--page-token needs --page"),
-        (("run", KAFKA, "--page", "0", "--page-token", "short"), "--page-token: must have at least 8"),
+        (("run", "--set", "page-token-file=token"), "page-token-file needs --page"),
+        (("run", KAFKA, "--page", "0", "--set", "page-token-file=token"), "token of the page must have at least 8"),
+        (("watch", ".", "--page", "0", "--page-token-file", "none"), "--page-token-file none: cannot be read"),
+        (("run", "--page-token", "short"), "STREAMSVM_PAGE_TOKEN or page-token-file"),
     ],
 )
-def test_settings_that_do_not_fit(streamsvm: Streamsvm, arguments: tuple[str, ...], message: str) -> None:
+def test_settings_that_do_not_fit(
+    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "token").write_text("short\n")
     done = streamsvm(*arguments)
     assert done.returncode == 2
     assert message in done.stderr

@@ -46,7 +46,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 3000, broken=True)
-    options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--window", 500)
+    options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--set", "window=500")
     reading = ("--label", "y", "--types", "a:number")
     result = streamsvm("run", "in.csv", *reading, *CPM, "--param", "n_faces=3", *options)
     assert result.returncode == 0, result.stderr
@@ -117,7 +117,7 @@ def test_what_was_left_out_stays_so_after_a_resumption(in_process: Any, tmp_path
 def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Path) -> None:
     write_identifiers(tmp_path / "in.csv", 1500)
     in_process("in.csv", "--label", "y", *CPM, "--save", "one.svm")
-    out, err = in_process("in.csv", "--label", "y", "--load", "one.svm", "--save", "two.svm", "--types", "id:category")
+    out, err = in_process("in.csv", "--label", "y", "--model", "one.svm", "--save", "two.svm", "--types", "id:category")
     assert "'id'" not in out + err
     assert len(package.load("two.svm")._space) > 1500
 
@@ -154,8 +154,10 @@ def test_times_of_other_formats_are_left_out_and_their_formats_named(
     left_out = streamsvm(*run)
     assert "feature 'when' is left out: its values are times; --types when:time makes features" in left_out.stderr
     for more in (("--types", "when:time"), ("--time", "when")):
-        assert f"{' or '.join(f'--time-format {way}' for way in ways)} reads others" in streamsvm(*run, *more).stderr
-        read = streamsvm(*run, *more, "--time-format", form)
+        assert (
+            f"{' or '.join(f'--set time-format={way}' for way in ways)} reads others" in streamsvm(*run, *more).stderr
+        )
+        read = streamsvm(*run, *more, "--set", f"time-format={form}")
         assert read.returncode == 0, read.stderr
         assert "set aside" not in read.stdout
 
@@ -164,7 +166,7 @@ def test_times_of_other_formats_are_left_out_and_their_formats_named(
 def test_a_header_of_another_encoding_is_told(streamsvm: Streamsvm, tmp_path: Path, delimiter: str) -> None:
     (tmp_path / "in.csv").write_bytes("größe;käufer\n1;ja\n2;nein\n".encode("cp1252"))
     said = error(streamsvm("run", f"in.csv?delimiter={delimiter}", "--label", "käufer"))
-    assert "the header is not valid utf-8: say encoding= (--encoding)" in said
+    assert "the header is not valid utf-8: say encoding=" in said
 
 
 def test_a_label_that_looks_like_an_identifier_is_told(in_process: Any, tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
 
 def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 3000)
-    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--log-every", "0.01")
+    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--set", "log-every=0.01")
     assert " events, " in result.stderr
     assert "accuracy 0." in result.stderr
     result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--quiet")
@@ -223,12 +225,12 @@ def test_predicting_with_a_saved_model(streamsvm: Streamsvm, tmp_path: Path) -> 
     write_stream(tmp_path / "in.csv", 2000)
     assert streamsvm("run", "in.csv", "--label", "y", "--save", "m").returncode == 0
     before = (tmp_path / "m").read_bytes()
-    result = streamsvm("run", "in.csv", "--label", "y", "--load", "m", "--no-learn", "--out", "out.jsonl")
+    result = streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--out", "out.jsonl")
     assert result.returncode == 0, result.stderr
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(lines) == 2000
     assert None not in [line["prediction"] for line in lines]
-    assert streamsvm("run", "in.csv", "--label", "y", "--load", "m", "--save", "m").returncode == 0
+    assert streamsvm("run", "in.csv", "--label", "y", "--model", "m", "--save", "m").returncode == 0
     assert (tmp_path / "m").read_bytes() != before
 
 
@@ -236,7 +238,7 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 500)
     write_stream(tmp_path / "again.csv", 500)
     (tmp_path / "c.toml").write_text(
-        'source = "in.csv"\nlabel = "y"\nmax-events = 300\nquiet = true\nlearn = true\nignore = ["b", "c"]\n'
+        'source = "in.csv"\nlabel = "y"\nmax-events = 300\nquiet = true\nignore = ["b", "c"]\n'
         'summary = "s.json"\n[types]\nsite = "ignore"\n[model]\nname = "river.ensemble.ADWINBaggingClassifier"\n'
         'n_models = 3\nseed = 1\n[model.model]\nname = "river.naive_bayes.GaussianNB"\n'
     )
@@ -289,26 +291,31 @@ REFUSED = [
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
-    (["--follow", "--until-end"], [], "--follow waits for more of a file, --until-end .*: not both"),
-    (["--until-end"], [], r"in\.csv: until_end is for Kafka; a file that is not followed is read to its end"),
-    (["--delimiter", ";;"], [], "`delimiter` must be one character or tab, got ';;'"),
-    (["--no-learn"], [], "--no-learn only predicts: say with --load what"),
-    (["--load", "m"], [], "--load m: No such file or directory"),
-    (["--load", "in.csv"], [], r"--load in\.csv: in\.csv is not a whole streamsvm file"),
-    (["--load", "m", "--model", "cpm"], [], "leave out --model and --param"),
-    (["--fresh"], [], "--fresh needs --checkpoint DIR"),
+    (["--set", "delimiter=;;"], [], "`delimiter` must be one character or tab, got ';;'"),
+    (["--no-learn"], [], "--no-learn is now the command `streamsvm predict`"),
+    (["--broker-timeout", "3"], [], "--broker-timeout is for Kafka"),
+    (["--model", "m"], [], "unknown model 'm'; .*there is no saved model of this name"),
+    (["--model", "in.csv"], [], r"--model in\.csv: in\.csv is not a whole streamsvm file"),
+    (["--model", "./m"], [], r"--model \./m: No such file or directory"),
+    (["--model", "./m", "--param", "n_faces=3"], [], "is a saved model with its parameters: leave out --param"),
+    (["--wait", "3d"], [], "--wait is now --label-timeout"),
+    (["--window", "10"], [], "--window is now --set window=VALUE"),
+    (["--set", "fresh=true"], [], "`fresh` is now --reset"),
+    (["--set", "window"], [], "--set window: must read NAME=VALUE"),
+    (["--set", "proba=yes"], [], "must be true or false"),
+    (["--reset"], [], "--reset needs --checkpoint DIR"),
     (["--checkpoint-every", "9"], [], "--checkpoint-every needs --checkpoint DIR"),
     (["--save", "no/m"], [], "--save no/m: there is no directory no"),
     (["--plot", "p.xyz"], [], r"--plot p\.xyz: the name must end in one of \.png, \.svg, \.pdf"),
     (["--out", "in.csv"], [], r"SOURCE and --out are the same file in\.csv"),
-    (["--out", "o.csv", "--rejected", "./o.csv"], [], "--out and --rejected are the same file"),
+    (["--out", "o.csv", "--dead-letter", "./o.csv"], [], "--out and --dead-letter are the same file"),
     (["--out", "out.xyz"], [], "out.xyz"),
     (["--out", "in.csv.rejected.jsonl"], ["./in.csv.rejected.jsonl"], "SOURCE and --out are the same file"),
     (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and the file for rejected events are the same file"),
     (["--out", "-"], ["rejected.jsonl"], "SOURCE and the file for rejected events are the same file"),
-    (["--rejected", "no/r.jsonl"], [], r"no/r\.jsonl: cannot be written: No such file or directory"),
-    (["--rejected", "r.foo"], [], r"r\.foo: the suffix names no known format"),
-    (["--rejected", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
+    (["--dead-letter", "no/r.jsonl"], [], r"no/r\.jsonl: cannot be written: No such file or directory"),
+    (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix names no known format"),
+    (["--dead-letter", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
     (["--save", "/dev/null"], [], "--save /dev/null: is not a regular file"),
     (["--out", ""], [], "argument --out: must not be empty"),
     (["--save", ""], [], "argument --save: must not be empty"),
@@ -384,7 +391,7 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
     for _ in range(2):  # the second time all was taken before
         result = streamsvm(*run)
         assert result.returncode == 3
-        assert "more than half of all events were set aside, 1,001 of 2,001" in result.stderr
+        assert "more than half of all events were rejected, 1,001 of 2,001" in result.stderr
         assert "Traceback" not in result.stderr
         run = (*run, "--summary", "s.json")
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 2500 + "1,2,3\n" * 4000)
@@ -404,7 +411,7 @@ def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path
     assert summary["ended"] == "error"
     assert summary["events"] > 0
     assert (tmp_path / "p.png").exists()
-    again = streamsvm("run", "in.csv", "--label", "y", "--load", "m", "--no-learn", "--quiet")
+    again = streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--quiet")
     assert again.returncode == 0, again.stderr
 
 
@@ -416,7 +423,7 @@ def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path
     assert (tmp_path / "m").exists()
     for name in ("s.json", "p.png"):
         (tmp_path / name).write_text("of an earlier run")
-    result = streamsvm(*asked, "--summary", "s.json", "--plot", "p.png", "--overwrite", most_bytes=1000)
+    result = streamsvm(*asked, "--summary", "s.json", "--plot", "p.png", "--set", "overwrite=true", most_bytes=1000)
     assert result.returncode == 1
     for name, option in (("s.json", "summary"), ("p.png", "plot")):
         assert f"{option}: {name}: cannot be written: File too large" in result.stderr
@@ -431,11 +438,11 @@ def test_a_run_refused_leaves_everything_as_it_was(streamsvm: Streamsvm, tmp_pat
     assert streamsvm("run", "in.csv", *kept).returncode == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for refused in (
-        ("b.csv", *kept, "--fresh"),
+        ("b.csv", *kept, "--reset"),
         ("b.csv", "--out", "o.csv", "--label", "nothing"),
-        ("in.csv", *kept, "--fresh", "--rejected", "no/r.jsonl"),
-        ("in.csv", *kept, "--window", 7),
-        ("in.csv", "--label", "y", "--out", "new.csv", "--rejected", "r.foo"),
+        ("in.csv", *kept, "--reset", "--dead-letter", "no/r.jsonl"),
+        ("in.csv", *kept, "--set", "window=7"),
+        ("in.csv", "--label", "y", "--out", "new.csv", "--dead-letter", "r.foo"),
     ):
         error(streamsvm("run", *refused))
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -567,12 +574,17 @@ def test_help_and_version(streamsvm: Streamsvm) -> None:
     assert streamsvm("--version").stdout.startswith("streamsvm ")
     assert "run" in streamsvm().stdout
     text = streamsvm("run", "--help").stdout
-    for group in ("stream:", "model:", "results:", "checkpoint:", "reports:"):
+    assert text.index("examples:") < text.index("common options:") < text.index("--label NAME")
+    assert "--refit" not in text
+    text = streamsvm("run", "--help-all").stdout
+    for group in ("common options:", "stream:", "model:", "results:", "checkpoint:", "reports:"):
         assert f"\n{group}\n" in text
+    assert "--set NAME=VALUE:\n  key=NAME" in text
+    assert len(set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", text, re.MULTILINE))) <= 30
 
 
 def test_help_without_docstrings_names_the_options() -> None:
-    asked = [sys.executable, "-OO", "-m", "streamsvm", "run", "--help"]
+    asked = [sys.executable, "-OO", "-m", "streamsvm", "run", "--help-all"]
     done = subprocess.run(asked, env=environment(), capture_output=True, text=True, timeout=60, check=True)
     assert "\nstream:\n" in done.stdout
     assert "--label" in done.stdout
@@ -585,7 +597,7 @@ def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals)
     results = ("--out", "o.csv", "--checkpoint", "ck", "--summary", "s.json", "--save", "m")
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 100)
-    arguments = command("run", "in.csv", "--follow", "--label", "y", *results)
+    arguments = command("run", "in.csv", "--at-end", "wait", "--label", "y", *results)
     process = subprocess.Popen(arguments, cwd=tmp_path, env=environment(), **pipes)
     out = tmp_path / "o.csv"
     deadline = time.monotonic() + 60
@@ -623,4 +635,4 @@ def test_a_second_signal_kills(tmp_path: Path) -> None:
 
 
 def test_an_unknown_option_names_the_nearest(streamsvm: Streamsvm) -> None:
-    assert "--effort" in error(streamsvm("run", "--efort", "low"))
+    assert "--dead-letter" in error(streamsvm("run", "--dead-leter", "x"))

@@ -23,35 +23,43 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ({"wait": "90s"}, {"wait": 90.0}),
+        ({"label_timeout": "90s"}, {"label_timeout": 90.0}),
         ({"types": 'a:category,"b,c":ignore'}, {"types": {"a": "category", "b,c": "ignore"}}),
         ({"ignore": "a,b"}, {"ignore": ["a", "b"]}),
         ({"params": ["n_faces=3"]}, {"params": {"n_faces": 3}}),
         ({"max_events": "3"}, {"max_events": 3}),
         ({"page": 8080, "label": 3, "out": Path("o.csv")}, {"page": "8080", "label": "3", "out": "o.csv"}),
-        ({"alarms": "recall:0.9", "alarm_class": "1"}, {"alarms": ("recall", 0.9), "alarm_class": 1}),
+        ({"alarms": "1=recall:0.9"}, {"alarms": {1: "recall:0.9"}}),
+        ({"checkpoint_every": "500,10s"}, {"checkpoint_every": (500, 10.0)}),
+        ({"refit": "trees,every=500"}, {"refit": ("trees", "500", None)}),
         ({"cost": "a:b=2"}, {"cost": {"a": {"b": 2.0}}}),
     ],
 )
 def test_a_text_means_what_a_value_means(text: dict[str, Any], value: dict[str, Any]) -> None:
     one, other = RunConfig(**text), RunConfig(**value)
-    assert (one.wanted, one.wait, one.types, one.ignore) == (other.wanted, other.wait, other.types, other.ignore)
+    assert (one.wanted, one.label_timeout, one.types, one.ignore) == (
+        other.wanted,
+        other.label_timeout,
+        other.types,
+        other.ignore,
+    )
+    assert (one.checkpoint_every, one.refit) == (other.checkpoint_every, other.refit)
     assert (one.params, one.max_events) == (other.params, other.max_events)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 0}, "argument --window: must be at least 1, got 0"),
+        ({"window": 0}, "argument --set window: must be at least 1, got 0"),
         ({"max_events": 1.5}, "argument --max-events: invalid whole number value: 1.5"),
         ({"quiet": "yes"}, "argument --quiet: must be true or false, got 'yes'"),
-        ({"effort": "most"}, r"argument --effort: invalid choice: 'most' \(choose from low, normal, high\)"),
+        ({"at_end": "go"}, r"argument --at-end: invalid choice: 'go' \(choose from stop, wait\)"),
         ({"out": ""}, "argument --out: must not be empty"),
         ({"page": True}, "argument --page: must be a text, got True"),
         ({"label": ["y"]}, r"argument --label: must be a text, got \['y'\]"),
-        ({"fresh": True}, "--fresh needs --checkpoint DIR"),
-        ({"wait": 3.0}, "--wait needs --label-source: say where labels come from"),
-        ({"model": GaussianNB(), "params": {"x": 1}}, "leave out params and effort"),
+        ({"reset": True}, "--reset needs --checkpoint DIR"),
+        ({"label_timeout": 3.0}, "--label-timeout needs --label-source: say where labels come from"),
+        ({"model": GaussianNB(), "params": {"x": 1}}, "leave out params"),
         ({"source": None}, "no SOURCE is given, which these settings are for"),
     ],
 )

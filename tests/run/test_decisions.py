@@ -17,14 +17,9 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
     write_stream(tmp_path / "in.csv", 600)
     asked = ["run", "in.csv", "--label", "y", "--model", "cpm", "--checkpoint", "ck", "--checkpoint-every", "50"]
     asked += [
-        "--cost",
-        "UP:DOWN=3",
-        "--abstain",
-        "0.3",
-        "--alarms",
-        "0.1",
-        "--alarm-class",
-        "UP",
+        *("--set", "cost=UP:DOWN=3"),
+        *("--set", "abstain=0.3"),
+        *("--set", "alarms=UP=0.1"),
         "--summary",
         "s.json",
     ]
@@ -57,7 +52,7 @@ def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(
 ) -> None:
     write_stream(tmp_path / "in.csv", 200)
     asked = ("run", "in.csv", "--label", "y", "--param", "effort=low", "--param", param, "--save", "m")
-    done = streamsvm(*asked, "--explain", "1", "--out", "o.jsonl")
+    done = streamsvm(*asked, "--set", "explain=1", "--out", "o.jsonl")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert all(len(row["reasons"]) == 1 for row in rows[100:] if row["prediction"] is not None)
@@ -78,8 +73,19 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *(f"k{i},{t},{y[i]}" for t, i in labels)]) + "\n")
     asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
-    asked += ("--model", "cpm", "--proba", "--out", "o.jsonl", "--joined", "joined.jsonl", "--summary", "s.json")
-    asked += ("--alarms", f"{kind}:0.6", "--alarm-class", "UP", "--class-weight", "balanced", "--abstain", "0.8")
+    asked += (
+        "--model",
+        "cpm",
+        "--set",
+        "proba=true",
+        "--out",
+        "o.jsonl",
+        "--label-output",
+        "joined.jsonl",
+        "--summary",
+        "s.json",
+    )
+    asked += ("--set", f"alarms=UP={kind}:0.6", "--set", "class-weight=balanced", "--set", "abstain=0.8")
     done = streamsvm(*asked)
     assert done.returncode == 0, done.stderr
     rows, joined = (
@@ -123,7 +129,7 @@ def test_labels_that_are_no_texts_are_named_by_what_spells_them(
     rows = [{"a": a, "y": rare if a + b > 1.5 else other} for a, b in rng.normal(size=(600, 2)).tolist()]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     asked = ("run", "in.jsonl", "--label", "y", "--model", "cpm", "--quiet", "--out", "out.jsonl")
-    more = ("--alarms", "recall:0.9", "--alarm-class", name, "--cost", f"{named}=20", "--class-weight", f"{name}=2")
+    more = ("--set", f"alarms={name}=recall:0.9", "--set", f"cost={named}=20", "--set", f"class-weight={name}=2")
     done = streamsvm(*asked, *more)
     assert (done.returncode, done.stderr) == (0, "")
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -140,7 +146,7 @@ def test_labels_of_any_text_have_costs_and_weights(streamsvm: Any, tmp_path: Any
     cost, weight = '{"10:30=x": {"a,b": 5}}', '{"a,b": 3}'
     (tmp_path / "set.toml").write_text('cost = {"10:30=x" = {"a,b" = 5}}\nclass-weight = {"a,b" = 3}\n')
     for out, more in (
-        ("one.jsonl", ("--cost", cost, "--class-weight", weight)),
+        ("one.jsonl", ("--set", f"cost={cost}", "--set", f"class-weight={weight}")),
         ("other.jsonl", ("--config", "set.toml")),
     ):
         done = streamsvm(*asked, out, *more)
@@ -152,29 +158,27 @@ def test_labels_of_any_text_have_costs_and_weights(streamsvm: Any, tmp_path: Any
 def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> None:
     write_stream(tmp_path / "in.csv", 100)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--quiet")
-    done = streamsvm(*asked, "--cost", "UP:DOWM=3", "--alarms", "0.1", "--alarm-class", "DOWN")
+    done = streamsvm(*asked, "--set", "cost=UP:DOWM=3", "--set", "alarms=DOWN=0.1")
     assert done.returncode == 0
-    assert "--cost speaks of 'DOWM', which was the label of no event" in done.stderr
+    assert "--set cost speaks of 'DOWM', which was the label of no event" in done.stderr
     assert done.stderr.count("speaks of") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--cost", "UP=3"), "TRUE:DECIDED=COST"),
-        (("--cost", "UP:DOWN=much"), "much is no number"),
-        (("--class-weight", "UP"), "LABEL=WEIGHT"),
-        (("--alarms", "0.1"), "--alarm-class"),
-        (("--alarms", "luck:0.1", "--alarm-class", "UP"), "say SHARE, recall:SHARE or precision:SHARE"),
-        (("--alarms", "1.5", "--alarm-class", "UP"), "--alarms 1.5: say SHARE"),
-        (("--abstain", "-1"), "at least 0"),
-        (("--cost", "UP:DOWN=3,UP:DOWN=4"), "UP:DOWN is there twice"),
-        (("--class-weight", "UP=3,UP=4"), "UP is there twice"),
-        (("--cost", '{"UP": 3}'), "table by label"),
-        (("--cost", "{UP"), "is no JSON object"),
-        (("--param", "abstain=0.1", "--coverage", "0.9"), "the model decides by costs already"),
-        (("--no-learn", "--alarms", "recall:0.9", "--alarm-class", "UP"), "--no-learn takes no labels"),
-        (("--no-learn", "--class-weight", "balanced"), "--no-learn takes no labels"),
+        (("--set", "cost=UP=3"), "TRUE:DECIDED=COST"),
+        (("--set", "cost=UP:DOWN=much"), "much is no number"),
+        (("--set", "class-weight=UP"), "LABEL=WEIGHT"),
+        (("--set", "alarms=0.1"), "say for which class"),
+        (("--set", "alarms=UP=luck:0.1"), "say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE"),
+        (("--set", "alarms=UP=1.5"), "--set alarms=UP=1.5: say LABEL=SHARE"),
+        (("--set", "abstain=-1"), "at least 0"),
+        (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN is there twice"),
+        (("--set", "class-weight=UP=3,UP=4"), "UP is there twice"),
+        (("--set", 'cost={"UP": 3}'), "table by label"),
+        (("--set", "cost={UP"), "is no JSON object"),
+        (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model decides by costs already"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, options: Any, message: str) -> None:
@@ -184,11 +188,21 @@ def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, opt
     assert message in done.stderr
 
 
+@pytest.mark.parametrize("setting", ["alarms=UP=recall:0.9", "class-weight=balanced"])
+def test_what_follows_labels_is_not_for_a_model_that_does_not_learn(
+    streamsvm: Any, tmp_path: Any, setting: str
+) -> None:
+    write_stream(tmp_path / "in.csv", 10)
+    done = streamsvm("predict", "in.csv", "--model", "m", "--set", setting)
+    assert done.returncode == 2
+    assert "predict takes no labels" in done.stderr
+
+
 def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
     write_stream(tmp_path / "in.csv", 200, broken=True)
     asked = ("run", "in.csv", "--label", "y", "--model", "bsgd")
     assert streamsvm(*asked, "--out", "plain.jsonl", "--save", "plain").returncode == 0
-    done = streamsvm(*asked, "--out", "o.jsonl", "--save", "told", "--explain", "2")
+    done = streamsvm(*asked, "--out", "o.jsonl", "--save", "told", "--set", "explain=2")
     assert done.returncode == 0, done.stderr
     rows, plain = (
         [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("o.jsonl", "plain.jsonl")
@@ -201,7 +215,7 @@ def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: An
     leading = [row["reasons"][0]["feature"] for row in rows[60:] if row["reasons"]]
     assert max("abc", key=leading.count) in "ab"
     assert set(rows[-1]["reasons"][0]) == {"feature", "value", "adds"}
-    assert "--explain needs --out" in streamsvm(*asked, "--explain", "2").stderr
+    assert "--set explain needs --out" in streamsvm(*asked, "--set", "explain=2").stderr
 
 
 def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
@@ -212,10 +226,20 @@ def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
     asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
-    asked = (*asked, "--types", "a:number", "--model", "bsgd", "--coverage", "0.9", "--class-weight", "balanced")
-    asked = (*asked, "--alarms", "recall:0.8", "--alarm-class", "UP")
-    for name, more in (("plain", ()), ("told", ("--explain", "1"))):
-        files = ("--out", f"{name}.jsonl", "--joined", f"{name}-joined.jsonl", "--save", name)
+    asked = (
+        *asked,
+        "--types",
+        "a:number",
+        "--model",
+        "bsgd",
+        "--set",
+        "coverage=0.9",
+        "--set",
+        "class-weight=balanced",
+    )
+    asked = (*asked, "--set", "alarms=UP=recall:0.8")
+    for name, more in (("plain", ()), ("told", ("--set", "explain=1"))):
+        files = ("--out", f"{name}.jsonl", "--label-output", f"{name}-joined.jsonl", "--save", name)
         done = streamsvm(*asked, *files, *more)
         assert done.returncode == 0, done.stderr
     for suffix in ("", "-joined.jsonl", ".jsonl.rejected.jsonl"):

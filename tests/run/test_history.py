@@ -259,7 +259,7 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path: Path) -> None:
 
 
 # What has the least to compile.
-WITH_SETS = ("--model", "river.naive_bayes.GaussianNB", "--ignore", "site", "--coverage", "0.9")
+WITH_SETS = ("--model", "river.naive_bayes.GaussianNB", "--ignore", "site", "--set", "coverage=0.9")
 
 
 @pytest.mark.slow

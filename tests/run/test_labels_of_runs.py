@@ -18,8 +18,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def summary(*arguments: str) -> dict[str, Any]:
-    assert cli.main(["run", *arguments, "--summary", "s.json"]) == 0
+def summary(*arguments: str, command: str = "run") -> dict[str, Any]:
+    assert cli.main([command, *arguments, "--summary", "s.json"]) == 0
     found: dict[str, Any] = json.loads(Path("s.json").read_text())
     return found
 
@@ -46,7 +46,7 @@ def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: s
     (said,) = found["notices"]
     assert "'none'" in said
     assert capsys.readouterr().err.count(said) == 1
-    found = summary(f"in.{suffix}", "--label", "y", "--model", "cpm", "--missing=?")
+    found = summary(f"in.{suffix}", "--label", "y", "--model", "cpm", "--set=missing=?")
     assert (found["judged"], found["notices"]) == (59, [])
 
 
@@ -65,18 +65,18 @@ def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
     for name, labels in (("a.csv", learned.split()), ("b.csv", given.split())):
         Path(name).write_text("x,y\n" + "".join(f"{i % 4},{labels[i % len(labels)]}\n" for i in range(400)))
     assert summary("a.csv", "--label", "y", "--model", "cpm", "--save", "m.svm")["notices"] == []
-    run = ["b.csv", "--label", "y", "--load", "m.svm", "--no-learn"]
+    run = ["b.csv", "--label", "y", "--model", "m.svm"]
     capsys.readouterr()
-    notices = summary(*run)["notices"]
+    notices = summary(*run, command="predict")["notices"]
     n = len({*given.split()} - {*learned.split()})
     assert len(notices) == min(n, 2 if n < 3 else 1)
     assert notices[0].startswith(said)
     out, err = capsys.readouterr()
     assert all(out.count(notice) == err.count(notice) == 1 for notice in notices)
-    assert summary(*run, "--checkpoint", "ck", "--max-events", "150")["notices"]
-    assert summary(*run, "--checkpoint", "ck")["notices"] == notices
+    assert summary(*run, "--checkpoint", "ck", "--max-events", "150", command="predict")["notices"]
+    assert summary(*run, "--checkpoint", "ck", command="predict")["notices"] == notices
     Path("unlabelled.csv").write_text("x,y\n" + "1,\n" * 50)
-    assert summary("unlabelled.csv", *run[1:])["notices"] == []
+    assert summary("unlabelled.csv", *run[1:], command="predict")["notices"] == []
 
 
 def test_labels_that_are_measured_are_told_however_late_they_vary(capsys: Any) -> None:
@@ -95,7 +95,7 @@ def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int],
     labels += [f"{of_label(i)},{i + 5},{'ud'[i % 2]}" for i in range(n)]
     Path("e.csv").write_text("\n".join(events) + "\n")
     Path("l.csv").write_text("\n".join(labels) + "\n")
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--time-unit", "s"]
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--set", "time-unit=s"]
     return ["e.csv", *late, "--label", "y", "--model", "cpm"]
 
 
@@ -131,11 +131,15 @@ H = 3600
 @pytest.mark.parametrize(
     ("of_event", "of_label", "parts"),
     [
-        (lambda i: 10 * i, lambda i: 10 * i + 300 + 2 * H, ("2:05:00 after", "2:00:00 apart, as time zones", "--wait")),
+        (
+            lambda i: 10 * i,
+            lambda i: 10 * i + 300 + 2 * H,
+            ("2:05:00 after", "2:00:00 apart, as time zones", "--label-timeout"),
+        ),
         (lambda i: 10 * i, lambda i: 10 * i + 30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
         (lambda i: 10 * i, lambda i: 10 * i + 27_000, ("7:30:00 after", "7:30:00 apart")),
-        (lambda i: 10 * i, lambda i: 10 * i + 11_745, ("3:15:45 after", "time zone, --time-unit")),
-        (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "--time-unit")),
+        (lambda i: 10 * i, lambda i: 10 * i + 11_745, ("3:15:45 after", "time zone, time_unit")),
+        (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "time_unit=")),
     ],
     ids=["zone ahead", "zone behind", "half hours", "late", "unit"],
 )
@@ -148,14 +152,14 @@ def test_times_that_keep_labels_from_their_events_are_told(
         rows = [f"{i},{base + of(i):.0f},{i % 2 if name == 'e.csv' else 'ud'[i % 2]}" for i in range(n)]
         Path(name).write_text("\n".join([columns, *rows]) + "\n")
     late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
-    unit = [] if of_event(0) == 0 else ["--time-unit", "s"]
-    [notice] = summary("e.csv", *late, *unit, "--wait", "1h")["notices"]
+    unit = [] if of_event(0) == 0 else ["--set", "time-unit=s"]
+    [notice] = summary("e.csv", *late, *unit, "--label-timeout", "1h")["notices"]
     assert all(part in notice for part in parts), notice
     assert f"0 of {n:,} labels have come in time" in notice
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
     assert err.count("labels have come in time") == 1
-    found = summary("e.csv", *late, *unit, "--overwrite")["notices"]  # they wait for as long as it takes
+    found = summary("e.csv", *late, *unit, "--set", "overwrite=true")["notices"]  # they wait for as long as it takes
     assert [text.startswith("labels are 1:59:30 before") for text in found] == ([True] if "before" in parts[0] else [])
 
 
@@ -175,8 +179,8 @@ def test_labels_that_are_dated_by_the_day_are_told() -> None:
     Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{t},{i % 2}\n" for i, t in rows))
     Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t // 86400 * 86400},{'ud'[i % 2]}\n" for i, t in rows))
     late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
-    for more in ([], ["--wait", "1h"]):
-        (notice,) = summary("e.csv", *late, *more, "--overwrite")["notices"]
+    for more in ([], ["--label-timeout", "1h"]):
+        (notice,) = summary("e.csv", *late, *more, "--set", "overwrite=true")["notices"]
         assert "but the times of labels are whole days: give them with their hour" in notice
 
 
@@ -184,7 +188,7 @@ def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
     Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
     labels = sorted((1_700_000_000 + i + (60 if i % 2 == 0 else 9000), i) for i in range(2000))
     Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t},{'ud'[i % 2]}\n" for t, i in labels))
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--wait", "1h"]
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label-timeout", "1h"]
     assert summary("e.csv", *late, "--label", "y", "--model", "cpm")["notices"] == []
 
 
@@ -214,7 +218,7 @@ def test_a_class_with_the_name_of_its_column_is_one() -> None:
 def test_events_of_a_class_too_many_are_rejected_and_counted() -> None:
     rows = [f"{i},{i % 5},{'abc'[i % 3] if i % 10 else f'id-{i}'}" for i in range(300)]
     Path("all.csv").write_text("\n".join(["k,x,y", *rows]) + "\n")
-    found = summary("all.csv", "--label", "y", "--model", "cpm", "--param", "max_classes=4", "--rejected", "bad.csv")
+    found = summary("all.csv", "--label", "y", "--model", "cpm", "--param", "max_classes=4", "--dead-letter", "bad.csv")
     assert found["rejected"] == 29
     assert "`max_classes` allows 4: 'id-10'" in Path("bad.csv").read_text()
 
@@ -227,12 +231,12 @@ def test_late_labels_of_a_class_too_many_are_rejected_and_counted() -> None:
     wanted = (
         "--param",
         "max_classes=3",
-        "--rejected",
+        "--dead-letter",
         "bad.csv",
         "--out",
         "o.jsonl",
-        "--coverage",
-        "0.9",
+        "--set",
+        "coverage=0.9",
         "--save",
         "m",
     )

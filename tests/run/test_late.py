@@ -49,7 +49,9 @@ def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path: P
     for name, table in (("events", rows), ("labels", labels)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, table)) + "\n")
     own = ("events.jsonl", "--label-source", "labels.jsonl", "--join", "id", "--time", "t", "--label", "y", "--quiet")
-    done = streamsvm("run", *own, "--model", "cpm", "--wait", "1s", "--on-timeout", "false", "--save", "model")
+    done = streamsvm(
+        "run", *own, "--model", "cpm", "--label-timeout", "1s", "--timeout-label", "false", "--save", "model"
+    )
     assert done.returncode == 0
     assert sorted(CPMClassifier.load(tmp_path / "model").classes_) == [False, True]
 
@@ -66,7 +68,7 @@ def test_the_wait_is_the_same_whatever_times_are_written_in(unit: str, tmp_path:
     labels = [f"k{i},{written(60 * i + 0.5 + (1800 if i < 20 else 2 * 3600))},{i % 2}" for i in range(40)]
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a", *rows]) + "\n")
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
-    done = streamsvm("run", *JOIN, "--model", "cpm", "--wait", "1h", "--joined", "joined.csv")
+    done = streamsvm("run", *JOIN, "--model", "cpm", "--label-timeout", "1h", "--label-output", "joined.csv")
     assert done.returncode == 0
     statuses = [row["how"] for row in table(tmp_path / "joined.csv")]
     assert (statuses.count("in time"), statuses.count("late")) == (20, 20)
@@ -83,8 +85,8 @@ def table(path: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     "options",
     [
-        ("cpm", "--alarms", "recall:0.7", "--alarm-class", "up", "--class-weight", "balanced", "--abstain", 0.9),
-        ("blend", "--alarms", "precision:0.7", "--alarm-class", "up", "--coverage", 0.8),
+        ("cpm", "--set", "alarms=up=recall:0.7", "--set", "class-weight=balanced", "--set", "abstain=0.9"),
+        ("blend", "--set", "alarms=up=precision:0.7", "--set", "coverage=0.8"),
     ],
     ids=["cpm", "blend"],
 )
@@ -93,7 +95,7 @@ def test_labels_without_delay_give_what_labels_in_events_give(
 ) -> None:
     write(tmp_path, site=True)
     most = ("--max-events", 1500, "--model", *options)
-    whole = ("both.csv", "--key", "id", "--time", "t", "--label", "y", "--quiet", "--summary", "whole.json")
+    whole = ("both.csv", "--set", "key=id", "--time", "t", "--label", "y", "--quiet", "--summary", "whole.json")
     assert streamsvm("run", *whole, *most, "--out", "whole.csv", "--save", "whole").returncode == 0
     done = streamsvm("run", *JOIN, *most, "--out", "late.csv", "--save", "late", "--summary", "late.json")
     assert done.returncode == 0, done.stderr
@@ -128,7 +130,7 @@ def test_each_event_finds_its_label_once(tmp_path: Path, streamsvm: Streamsvm) -
     with (tmp_path / "labels.csv").open("a") as file:
         file.write("k3,50000,up\nnobody,50000,up\n,50000,up\nk4,50000,\n")
     done = streamsvm(
-        *("run", *JOIN, "--model", "cpm", "--wait", "5s", "--joined", "joined.csv", "--out", "out.csv"),
+        *("run", *JOIN, "--model", "cpm", "--label-timeout", "5s", "--label-output", "joined.csv", "--out", "out.csv"),
         *("--summary", "late.json"),
     )
     assert done.returncode == 0, done.stderr
@@ -157,7 +159,18 @@ def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path: Path, streams
     write(tmp_path, delays=np.full(N, 500))
     labels = [line for line in (tmp_path / "labels.csv").read_text().splitlines() if not line.endswith("down")]
     (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
-    options = ("--model", "cpm", "--wait", "1s", "--on-timeout", "down", "--joined", "joined.csv", "--save", "model")
+    options = (
+        "--model",
+        "cpm",
+        "--label-timeout",
+        "1s",
+        "--timeout-label",
+        "down",
+        "--label-output",
+        "joined.csv",
+        "--save",
+        "model",
+    )
     done = streamsvm("run", *JOIN, *options)
     assert done.returncode == 0, done.stderr
     _, y = events()
@@ -177,23 +190,76 @@ def results(folder: Path) -> dict[str, Any]:
 
 def arguments(folder: Path, every: int) -> list[Any]:
     joined = (f"{folder}/events.csv?batch_size=50", "--label-source", f"{folder}/labels.csv?batch_size=70", *JOIN[3:])
-    waits = ("--wait", "3s", "--on-timeout", "down", "--model", "cpm", "--relearn-corrections", "--max-pending", 200)
+    waits = (
+        "--label-timeout",
+        "3s",
+        "--timeout-label",
+        "down",
+        "--model",
+        "cpm",
+        "--set",
+        "relearn-corrections=true",
+        "--set",
+        "max-pending=200",
+    )
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
-    alarms = ("--alarms", "precision:0.7", "--alarm-class", "up", "--class-weight", "balanced")
-    return ["run", *joined, *waits, *kept, *alarms, "--out", "out.csv", "--joined", "joined.csv"]
+    alarms = ("--set", "alarms=up=precision:0.7", "--set", "class-weight=balanced")
+    return ["run", *joined, *waits, *kept, *alarms, "--out", "out.csv", "--label-output", "joined.csv"]
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        ("--model", "bsgd", "--relearn-corrections", "--max-pending", 300, "--on-timeout", "down", "--wait", "3s"),
-        ("--model", "cpm", "--max-pending-bytes", 30_000, "--label-budget", 0.3, "--requests", "asked.csv"),
-        ("--model", "bsgd", "--wait", "3s", "--coverage", 0.8, "--coverage-by-class", "--proba"),
         (
-            *("--model", "cpm", "--alarms", "recall:0.7", "--alarm-class", "up", "--class-weight", "balanced"),
-            *("--abstain", 0.9, "--coverage", 0.8, "--wait", "3s", "--on-timeout", "down", "--max-pending", 300),
+            "--model",
+            "bsgd",
+            "--set",
+            "relearn-corrections=true",
+            "--set",
+            "max-pending=300",
+            "--timeout-label",
+            "down",
+            "--label-timeout",
+            "3s",
         ),
-        ("--model", "cpm", "--alarms", 0.1, "--alarm-class", "up", "--cost", "up:down=3"),
+        (
+            "--model",
+            "cpm",
+            "--set",
+            "max-pending-bytes=30_000",
+            "--set",
+            "label-budget=0.3",
+            "--query-output",
+            "asked.csv",
+        ),
+        (
+            "--model",
+            "bsgd",
+            "--label-timeout",
+            "3s",
+            "--set",
+            "coverage=0.8",
+            "--set",
+            "coverage-by-class=true",
+            "--set",
+            "proba=true",
+        ),
+        (
+            *("--model", "cpm", "--set", "alarms=up=recall:0.7", "--set", "class-weight=balanced"),
+            *(
+                "--set",
+                "abstain=0.9",
+                "--set",
+                "coverage=0.8",
+                "--label-timeout",
+                "3s",
+                "--timeout-label",
+                "down",
+                "--set",
+                "max-pending=300",
+            ),
+        ),
+        ("--model", "cpm", "--set", "alarms=up=0.1", "--set", "cost=up:down=3"),
     ],
     ids=["relearned", "asked", "sets", "followed", "decisions"],
 )
@@ -207,15 +273,15 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
         events, labels = (f"{tmp_path}/{name}?batch_size={size}" for name, size in sources)
         folder = tmp_path / str(sizes[0])
         folder.mkdir()
-        kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--joined", "joined.csv")
-        kept += ("--max-events", 1700, "--rejected", "rejected.csv")
+        kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--label-output", "joined.csv")
+        kept += ("--max-events", 1700, "--dead-letter", "rejected.csv")
         completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
         left.append(results(folder) | {"rejected": (folder / "rejected.csv").read_bytes()})
         left[-1]["summary"].pop("changes")  # of samples, which are taken where a batch of a file ends
     one, other = left
     assert {name for name in one if one[name] != other[name]} == set()
     assert one["rejected"].count(b"\n") > 100
-    assert (one["summary"]["late"]["dropped"] > 0) == ("--max-pending-bytes" in more)
+    assert (one["summary"]["late"]["dropped"] > 0) == ("max-pending-bytes" in str(more))
 
 
 def damage(path: Path, odd: list[str]) -> None:
@@ -271,7 +337,7 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     run = ("run", *JOIN, "--model", "cpm")
     kept = (*run, "--checkpoint", "check", "--checkpoint-every", n)
-    disk = (*run, "--pending-dir", "disk")
+    disk = (*run, "--set", "pending-dir=disk")
     for full, said in ((disk, "disk: events that wait"), (kept, "checkpoint: check/waiting:")):
         done = completed(*full, cwd=tmp_path, most_bytes=100_000)
         assert (done.returncode, f"{said} cannot be written" in done.stderr) == (1, True), done.stderr
@@ -284,12 +350,12 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
 def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path: Path, streamsvm: Streamsvm) -> None:
     write(tmp_path, delays=np.full(N, 1000), site=True)
     (tmp_path / "waiting").mkdir()
-    asking = ("--model", "cpm", "--label-budget", "0.1", "--pending-dir", "waiting", "--summary", "late.json")
-    whole = streamsvm("run", *JOIN, *asking, "--out", "whole.csv", "--requests", "asked.csv")
+    asking = ("--model", "cpm", "--set", "label-budget=0.1", "--set", "pending-dir=waiting", "--summary", "late.json")
+    whole = streamsvm("run", *JOIN, *asking, "--out", "whole.csv", "--query-output", "asked.csv")
     assert whole.returncode == 0, whole.stderr
     for most in (("--max-events", 1701), ()):
         cut = (f"{JOIN[0]}?batch_size=90", *JOIN[1:], *asking, *most, "--checkpoint", "check")
-        assert streamsvm("run", *cut, "--out", "cut.csv", "--requests", "again.csv").returncode == 0
+        assert streamsvm("run", *cut, "--out", "cut.csv", "--query-output", "again.csv").returncode == 0
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "asked.csv").read_bytes()
     asked, out = table(tmp_path / "asked.csv"), {row["key"]: row for row in table(tmp_path / "whole.csv")}
     assert (
@@ -307,7 +373,7 @@ def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path:
     ("arguments", "reason"),
     [
         (("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", "t"), "needs --label NAME"),
-        (("events.csv", "--wait", "3d", "--label", "y"), "--wait needs --label-source"),
+        (("events.csv", "--label-timeout", "3d", "--label", "y"), "--label-timeout needs --label-source"),
         (("events.csv", "--label-source", "labels.csv", "--label", "y", "--time", "t"), "has no keys"),
         (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "id"), "has no times"),
         (("events.csv", "--label-source", "events.csv", "--label", "y", "--join", "id", "--time", "t"), "same stream"),
@@ -316,17 +382,26 @@ def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path:
             "no column 'z'",
         ),
         (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "b", "--time", "t"), "no column 'b'"),
-        ((*JOIN, "--on-timeout", "down"), "needs --wait"),
-        ((*JOIN, "--label-budget", "0.1"), "go together"),
-        ((*JOIN, "--requests", "asked.csv"), "go together"),
-        ((*JOIN, "--pending-dir", "nowhere"), "is no directory"),
-        ((*JOIN, "--pending-dir", ".", "--model", "river.naive_bayes.GaussianNB"), "models of this package"),
+        ((*JOIN, "--timeout-label", "down"), "needs --label-timeout"),
+        ((*JOIN, "--set", "label-budget=0.1"), "label-budget needs --query-output"),
+        ((*JOIN, "--set", "pending-dir=nowhere"), "is no directory"),
+        ((*JOIN, "--set", "pending-dir=.", "--model", "river.naive_bayes.GaussianNB"), "models of this package"),
         (
-            (*JOIN, "--wait", "1s", "--on-timeout", "up", "--label-budget", "0.1", "--requests", "asked.csv"),
+            (
+                *JOIN,
+                "--label-timeout",
+                "1s",
+                "--timeout-label",
+                "up",
+                "--set",
+                "label-budget=0.1",
+                "--query-output",
+                "asked.csv",
+            ),
             "leave one of them out",
         ),
-        ((*JOIN, "--label-budget", "1.5", "--requests", "asked.csv"), "at most 1"),
-        ((*JOIN, "--key", "a"), "--key a"),
+        ((*JOIN, "--set", "label-budget=1.5", "--query-output", "asked.csv"), "at most 1"),
+        ((*JOIN, "--set", "key=a"), "--set key=a"),
         (("synthetic:sea", *JOIN[1:]), "has labels of its own"),
     ],
 )

@@ -56,7 +56,19 @@ def write(path: str, y: Any) -> None:
 
 def notices(*arguments: str) -> list[str]:
     """What a run over `in.csv` says of the order of its rows in its summary, and how often."""
-    run = ["run", "in.csv", "--label", "y", "--model", "cpm", "--summary", "s.json", "--overwrite", *arguments]
+    run = [
+        "run",
+        "in.csv",
+        "--label",
+        "y",
+        "--model",
+        "cpm",
+        "--summary",
+        "s.json",
+        "--set",
+        "overwrite=true",
+        *arguments,
+    ]
     assert cli.main(run) == 0
     return [notice for notice in json.loads(Path("s.json").read_text())["notices"] if "sorted" in notice]
 
@@ -94,7 +106,7 @@ def test_only_what_is_learned_counts() -> None:
     write("in.csv", OTHERS["shuffled"])
     assert cli.main(["run", "in.csv", "--label", "y", "--model", "cpm", "--quiet", "--save", "m.svm"]) == 0
     write("in.csv", SORTED["three classes"])
-    run = ["run", "in.csv", "--label", "y", "--load", "m.svm", "--no-learn", "--summary", "s.json", "--quiet"]
+    run = ["predict", "in.csv", "--label", "y", "--model", "m.svm", "--summary", "s.json", "--quiet"]
     assert cli.main(run) == 0
     assert json.loads(Path("s.json").read_text())["notices"] == []
 

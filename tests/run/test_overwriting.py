@@ -21,14 +21,14 @@ REPLACED = [
     ("--out", "f.csv.gz"),
     ("--out", "f.jsonl"),
     ("--out", "f.parquet"),
-    ("--rejected", "f.csv"),
+    ("--dead-letter", "f.csv"),
     ("--save", "f.svm"),
     ("--summary", "f.json"),
     ("--plot", "f.png"),
     ("--plot", "f.svg"),
     ("--plot", "f.pdf"),
 ]
-LATE = ("--label-source", "labels.csv", "--join", "k", "--time", "t", "--time-unit", "s")
+LATE = ("--label-source", "labels.csv", "--join", "k", "--time", "t", "--set", "time-unit=s")
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +63,9 @@ def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option: str, na
     write_foreign(path)
     before = content(path)
     assert run(option, name) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert "--set", "overwrite=true" in capsys.readouterr().err
     assert content(path) == before
-    assert run(option, name, "--overwrite") == 0
+    assert run(option, name, "--set", "overwrite=true") == 0
     assert content(path) != before
     assert run(option, name) == 0  # what a run has written it replaces
 
@@ -84,13 +84,13 @@ def test_a_checkpoint_is_not_replaced_by_a_model() -> None:
     assert run("--checkpoint", "ck") == 0
 
 
-@pytest.mark.parametrize("option", ["--joined", "--requests"])
+@pytest.mark.parametrize("option", ["--label-output", "--query-output"])
 def test_results_of_late_labels_do_not_replace_foreign_files(option: str) -> None:
-    more = (*LATE, "--label-budget", "0.9", *(() if option == "--requests" else ("--requests", "r.csv")))
+    more = (*LATE, "--set", "label-budget=0.9", *(() if option == "--query-output" else ("--query-output", "r.csv")))
     write_foreign(Path("f.csv"))
     assert run(*more, option, "f.csv", source="events.csv") == 2
     assert Path("f.csv").read_text() == DATA
-    for overwrite in (["--overwrite"], []):
+    for overwrite in (["--set", "overwrite=true"], []):
         assert run(*more, option, "f.csv", *overwrite, source="events.csv") == 0
 
 
@@ -108,7 +108,7 @@ def test_a_foreign_file_in_the_place_of_rejected_events_stays() -> None:
 def test_a_directory_of_checkpoints_keeps_the_files_of_others() -> None:
     Path("ck/waiting").mkdir(parents=True)
     Path("ck/waiting/notes.txt").write_text("of somebody else")
-    for more in ([], ["--fresh"]):
+    for more in ([], ["--reset"]):
         assert run("--checkpoint", "ck", "--out", "o.csv", *more) == 0
     assert Path("ck/waiting/notes.txt").exists()
 

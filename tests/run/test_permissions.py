@@ -10,7 +10,13 @@ import pytest
 
 from streamsvm import CPMClassifier, cli
 
-OUTPUTS = {"--out": "out.jsonl", "--rejected": "bad.jsonl", "--save": "model", "--summary": "s.json", "--plot": "p.svg"}
+OUTPUTS = {
+    "--out": "out.jsonl",
+    "--dead-letter": "bad.jsonl",
+    "--save": "model",
+    "--summary": "s.json",
+    "--plot": "p.svg",
+}
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ READING = ("--label", "y", "--types", "a:number")
 @contextmanager
 def following(folder: Path, *arguments: Any) -> Iterator[Command]:
     """A run that waits for more, once it has predicted all that is there; stopped at the end."""
-    arguments = ("run", "in.csv", "--follow", *READING, *CPM, "--quiet", *arguments)
+    arguments = ("run", "in.csv", "--at-end", "wait", *READING, *CPM, "--quiet", *arguments)
     with Command(*arguments, cwd=folder) as process:
         yield process
         process.terminate()
@@ -62,7 +62,7 @@ def test_files_are_compared_and_not_their_names(streamsvm: Streamsvm, tmp_path: 
         source.write_text("window = 10\n")
         before = source.read_bytes()
     elif other == "a loaded model":
-        asked, options = "synthetic:demo", [*options, "--load", "in.csv"]
+        asked, options = "synthetic:demo", [*options, "--model", "in.csv"]
     message = error(streamsvm("run", asked, "--label", "y", *options, stdin=source))
     assert message.endswith("and --out are the same file twin.csv")
     assert source.read_bytes() == before
@@ -77,7 +77,7 @@ def test_parts_are_not_read_from_a_directory_that_is_replaced(streamsvm: Streams
 
 def test_nowhere_may_be_named_twice(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 10)
-    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "null:", "--rejected", "null:")
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "null:", "--dead-letter", "null:")
     assert result.returncode == 0, result.stderr
 
 
@@ -88,12 +88,12 @@ def test_nowhere_may_be_named_twice(streamsvm: Streamsvm, tmp_path: Path) -> Non
 def test_results_are_written_by_one_run_at_a_time(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 300)
     (tmp_path / "link.csv").symlink_to("o.csv")
-    names = {"--out": "o.csv", "--save": "m", "--summary": "s.json", "--plot": "p.png", "--rejected": "r.jsonl"}
+    names = {"--out": "o.csv", "--save": "m", "--summary": "s.json", "--plot": "p.png", "--dead-letter": "r.jsonl"}
     first = [part for option in names.items() for part in option]
     with following(tmp_path, *first):
         until(lambda: (tmp_path / "o.csv").exists() and (tmp_path / "o.csv").read_bytes().count(b"\n") == 301)
         written = (tmp_path / "o.csv").read_bytes()
-        for option, name in [*names.items(), ("--out", "link.csv"), ("--rejected", "o.csv"), ("--summary", "./m")]:
+        for option, name in [*names.items(), ("--out", "link.csv"), ("--dead-letter", "o.csv"), ("--summary", "./m")]:
             message = error(streamsvm("run", "in.csv", "--label", "y", option, name))
             assert message == f"another run writes {option} {name}: wait for it, or give another name"
         assert (tmp_path / "o.csv").read_bytes() == written
@@ -141,8 +141,8 @@ def full_disk() -> None:
         (("--out", "o.csv.gz"), "predictions: o.csv.gz: cannot be written: File too large"),
         (("--out", "o.parquet"), "predictions: o.parquet/part-000000.parquet: cannot be written: File too large"),
         (
-            ("--types", "a:number", "--rejected", "r.jsonl"),
-            "events set aside: r.jsonl: cannot be written: File too large",
+            ("--types", "a:number", "--dead-letter", "r.jsonl"),
+            "rejected events: r.jsonl: cannot be written: File too large",
         ),
         (("--checkpoint", "ck"), "checkpoint: ck/checkpoint.npz: cannot be written: File too large"),
         (("--save", "m"), "the model could not be saved as m: File too large"),
@@ -154,18 +154,16 @@ def full_disk() -> None:
 def test_a_full_disk_says_which_file_of_which_purpose(
     streamsvm: Streamsvm, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    write_stream(tmp_path / "in.csv", 20_000 if ".gz" in options[1] else 6000, broken="--rejected" in options)
+    write_stream(tmp_path / "in.csv", 20_000 if ".gz" in options[1] else 6000, broken="--dead-letter" in options)
     # A label of a few thousand letters makes the summary large.
-    label = "--key" if "--summary" in options else "--label"
     if "--summary" in options:
         (tmp_path / "in.csv").write_text("x,y\n" + f"1,{'a' * 5000}\n2,b\n" * 10)
-        label = "--label"
     model = ("--model", "bsgd", "--param", "budget=20") if {"--save", "--checkpoint", "--plot"} & {*options} else CPM
-    result = streamsvm("run", "in.csv", label, "y", *model, *options, "--quiet", most_bytes=SMALL)
+    result = streamsvm("run", "in.csv", "--label", "y", *model, *options, "--quiet", most_bytes=SMALL)
     assert result.returncode == 1
     *notices, last = result.stderr.splitlines()
     assert last == f"streamsvm: error: {message}"
-    assert all("--missing=oops" in line for line in notices)
+    assert all("--set missing=oops" in line for line in notices)
     assert not list(tmp_path.glob(".*"))
 
 

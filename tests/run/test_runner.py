@@ -110,7 +110,7 @@ class Fragile(Classifier):
 
 def test_each_event_is_predicted_before_it_is_learned() -> None:
     out, rejected = Collected(), Collected()
-    report = run(CPMClassifier(), Numbers(), out=out, rejected=rejected)
+    report = run(CPMClassifier(), Numbers(), out=out, dead_letter=rejected)
     assert report.ended == "end of stream"
     assert (report.metrics.taken, report.metrics.events, report.metrics.rejected) == (997, 997, 3)
     assert report.metrics.accuracy > 0.9
@@ -169,7 +169,7 @@ def test_a_third_class_for_a_model_of_two() -> None:
 
 def test_events_a_foreign_model_cannot_take_are_set_aside() -> None:
     rejected = Collected()
-    report = run(Fragile(lambda x: x["x"] > 1.5), Numbers(), rejected=rejected)
+    report = run(Fragile(lambda x: x["x"] > 1.5), Numbers(), dead_letter=rejected)
     aside = [row for row in rejected.rows if row["reason"] == "KeyError: 'humidity'"]
     assert len(aside) == report.metrics.rejected - 3 > 10
     assert report.metrics.taken == report.metrics.events + len(aside)
@@ -185,7 +185,7 @@ def test_infinities_are_set_aside_for_our_own_model() -> None:
     source = Numbers()
     source.x[[100, 700]] = np.inf
     out, rejected = Collected(), Collected()
-    report = run(CPMClassifier(), source, out=out, rejected=rejected)
+    report = run(CPMClassifier(), source, out=out, dead_letter=rejected)
     assert report.metrics.rejected == 5
     assert {row["line"] for row in rejected.rows} == {17, 100, 500, 501, 700}
     assert report.metrics.events == len(out.rows) == 995
@@ -196,7 +196,7 @@ def test_labels_that_are_no_labels_are_set_aside() -> None:
         source = Numbers(300)
         source.labels[50] = ["a", "list"]
         rejected = Collected()
-        report = run(model, source, rejected=rejected)
+        report = run(model, source, dead_letter=rejected)
         assert report.metrics.rejected == 2
         assert rejected.rows[1]["reason"] == "the label is a list, not one value"
 
@@ -348,7 +348,7 @@ def life(folder: Path, fuse: Fuse, every: int, max_events: int | None = None) ->
             CPMClassifier(n_faces=3),
             source,
             out=out,
-            rejected=rejected,
+            dead_letter=rejected,
             checkpoint=checkpoint,
             save=folder / "model",
             max_events=max_events,
@@ -436,13 +436,13 @@ class Elsewhere(Numbers):
         ({"source": Elsewhere()}, "source was 'numbers', now 'elsewhere'"),
         ({"out": Collected()}, "--out was not given, now 'memory'"),
         ({"identity": {"--label": "y"}}, "--label was not given, now 'y'"),
-        ({"window": 5}, "--window was 1000, now 5"),
+        ({"window": 5}, "--set window was 1000, now 5"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
     kept(tmp_path)
     before = (tmp_path / "checkpoint.npz").read_bytes()
-    with pytest.raises(SetupError, match=rf"is of another run: {named}\. Give the same settings.*--fresh"):
+    with pytest.raises(SetupError, match=rf"is of another run: {named}\. Give the same settings.*--reset"):
         kept(tmp_path, **changed)
     assert (tmp_path / "checkpoint.npz").read_bytes() == before
     assert kept(tmp_path, fresh=True, **changed).resumed is None
@@ -459,7 +459,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     kept(tmp_path)
     path = tmp_path / "checkpoint.npz"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(SetupError, match=r"checkpoint\.npz is not a whole.*--fresh to start over"):
+    with pytest.raises(SetupError, match=r"checkpoint\.npz is not a whole.*--reset to start over"):
         kept(tmp_path)
     CPMClassifier().save(path, overwrite=True)
     with pytest.raises(SetupError, match="is not a checkpoint but holds a CPMClassifier"):
@@ -489,7 +489,7 @@ def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None
         kept(tmp_path)
     del header["sinks"]
     write_archive(tmp_path / "checkpoint.npz", header, arrays)
-    with pytest.raises(SetupError, match=r"checkpoint\.npz lacks sinks; .*--fresh to start over"):
+    with pytest.raises(SetupError, match=r"checkpoint\.npz lacks sinks; .*--reset to start over"):
         kept(tmp_path)
 
 

@@ -163,12 +163,14 @@ def test_sets_stay_with_a_model_that_is_saved(tmp_path: Path) -> None:
 def test_sets_from_the_command_line(streamsvm: Any, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 300)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--out", "o.csv")
-    done = streamsvm(*asked, "--coverage", "0.9", "--coverage-by-class", "--plot", "p.png", "--summary", "s.json")
+    done = streamsvm(
+        *asked, "--set", "coverage=0.9", "--set", "coverage-by-class=true", "--plot", "p.png", "--summary", "s.json"
+    )
     assert done.returncode == 0, done.stderr
     assert '"[""UP"",""DOWN""]"' in (tmp_path / "o.csv").read_text() or '"[""UP""]"' in (tmp_path / "o.csv").read_text()
     assert 0.5 < json.loads((tmp_path / "s.json").read_text())["probabilities"]["coverage"] <= 1.0
-    assert "between 0 and 1" in streamsvm(*asked, "--coverage", "90").stderr
-    assert "--coverage-by-class needs --coverage" in streamsvm(*asked, "--coverage-by-class").stderr
+    assert "between 0 and 1" in streamsvm(*asked, "--set", "coverage=90").stderr
+    assert "--set coverage-by-class needs --set coverage" in streamsvm(*asked, "--set", "coverage-by-class=true").stderr
 
 
 def test_a_model_of_river_that_knows_no_probabilities_has_none(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ NOT_SAID = "nothing can be learned, as it is not said what to predict: name the 
         (("--label", "y"), f"{NOT_NAMED}which these settings are for"),
         (("in.csv",), f"in.csv: {NOT_SAID}"),
         (("in.csv?batch_size=3",), f"in.csv: {NOT_SAID}"),
-        (("in.csv", "--format", "jsonl"), f"in.csv: {NOT_SAID}"),
+        (("in.csv", "--set", "format=jsonl"), f"in.csv: {NOT_SAID}"),
         (("-",), f"standard input: {NOT_SAID}"),
     ],
 )
@@ -61,7 +61,7 @@ def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsv
     for arguments in (("in.libsvm",), ("in.csv?label=y",)):
         result = streamsvm("run", *arguments, *CPM, "--save", "m")
         assert result.returncode == 0, result.stderr
-    assert streamsvm("run", "in.csv", "--load", "m", "--no-learn").returncode == 0
+    assert streamsvm("predict", "in.csv", "--model", "m").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsv
         pytest.param(("--param", f"n_faces={'9' * 100_000}"), id="very many digits"),
         pytest.param(("--param", f"n_faces={'[' * 100_000}"), id="very many brackets"),
         pytest.param(("--config", "deep.toml"), id="TOML nested deeply"),
-        pytest.param(("--class-weight", "{" * 100_000), id="JSON nested deeply"),
+        pytest.param(("--set", "class-weight={" * 100_000), id="JSON nested deeply"),
     ],
 )
 def test_settings_that_no_parser_can_read_are_refused_in_a_line(
@@ -86,7 +86,10 @@ def test_settings_that_no_parser_can_read_are_refused_in_a_line(
 @pytest.mark.parametrize("url", ["kafka://me:hunter2@broker:9/t", "kafka:me:hunter2@broker:9/t"])
 def test_errors_do_not_repeat_passwords(streamsvm: Streamsvm, tmp_path: Path, url: str) -> None:
     write_stream(tmp_path / "in.csv", 5)
-    for arguments in (("in.csv", "--label", "y", *CPM, "--out", url, "--rejected", url), (url, "--label", "y", *CPM)):
+    for arguments in (
+        ("in.csv", "--label", "y", *CPM, "--out", url, "--dead-letter", url),
+        (url, "--label", "y", *CPM),
+    ):
         result = streamsvm("run", *arguments)
         assert result.returncode != 0
         assert "hunter2" not in result.stderr
@@ -94,11 +97,11 @@ def test_errors_do_not_repeat_passwords(streamsvm: Streamsvm, tmp_path: Path, ur
 
 def test_effort_and_members(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
-    (tmp_path / "c.toml").write_text('source = "in.csv"\nlabel = "y"\neffort = "low"\n[model]\nmembers = ["linear"]\n')
+    (tmp_path / "c.toml").write_text('source = "in.csv"\nlabel = "y"\n[model]\neffort = "low"\nmembers = ["linear"]\n')
     asked = {
         ("--config", "c.toml"): ("low", ("linear",)),
-        ("--config", "c.toml", "--effort", "high", "--param", "budget=10"): ("high", ("linear",)),
-        ("in.csv", "--label", "y", "--effort", "low"): ("low", None),
+        ("--config", "c.toml", "--param", "effort=high", "--param", "budget=10"): ("high", ("linear",)),
+        ("in.csv", "--label", "y", "--param", "effort=low"): ("low", None),
         ("in.csv", "--label", "y", "--param", 'members=["linear", "standard"]'): ("normal", ("linear", "standard")),
     }
     for arguments, (effort, members) in asked.items():
@@ -107,9 +110,9 @@ def test_effort_and_members(streamsvm: Streamsvm, tmp_path: Path) -> None:
         model = StreamSVMClassifier.load(tmp_path / "m")
         assert (model.effort, model.members) == (effort, members)
     refused = {
-        ("--effort", "low", *CPM): "cpm has no parameter `effort`",
-        ("--effort", "most"): "argument --effort: invalid choice: 'most'",
-        ("--effort", "low", "--load", "m"): "leave out --model and --param (and --effort)",
+        ("--param", "effort=low", *CPM): "cpm has no parameter `effort`",
+        ("--param", "effort=most"): "effort",
+        ("--param", "effort=low", "--model", "m"): "leave out --param and --refit",
         ("--param", 'members=["none"]'): "members",
     }
     for more, message in refused.items():
@@ -199,7 +202,7 @@ def test_probabilities_resume_to_the_byte(tmp_path: Path, kind: str) -> None:
 
 def test_all_probabilities_from_the_command_line(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 300)
-    asked = ("run", "in.csv", "--label", "y", "--types", "site:ignore", *GAUSSIAN, "--proba")
+    asked = ("run", "in.csv", "--label", "y", "--types", "site:ignore", *GAUSSIAN, "--set", "proba=true")
     for sink in ("o.csv", "o.jsonl"):
         result = streamsvm(*asked, "--out", sink)
         assert result.returncode == 0, result.stderr
@@ -208,11 +211,11 @@ def test_all_probabilities_from_the_command_line(streamsvm: Streamsvm, tmp_path:
     assert cells == [row["proba"] for row in objects]
     last = objects[-1]
     assert last["score"] == last["proba"][last["prediction"]] == max(last["proba"].values())
-    assert "--proba needs --out" in error(streamsvm(*asked))
+    assert "--set proba needs --out" in error(streamsvm(*asked))
 
 
 def test_a_checkpoint_without_probabilities_is_of_another_run(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 300)
     asked = ("run", "in.csv", "--label", "y", *CPM, "--out", "o.csv", "--checkpoint", "ck")
     assert streamsvm(*asked).returncode == 0
-    assert "--proba was not given, now True" in error(streamsvm(*asked, "--proba"))
+    assert "--set proba was not given, now True" in error(streamsvm(*asked, "--set", "proba=true"))

@@ -83,11 +83,13 @@ class Server:
     def __init__(self, shown: Shown, place: str, token: str | None, metrics: Callable[[], bytes]) -> None:
         self._place = Place(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
-            raise SetupError("--page-token: must have at least 8 letters, digits or signs of ASCII, and no blanks")
+            raise SetupError(
+                "the token of the page must have at least 8 letters, digits or signs of ASCII, and no blanks"
+            )
         if not self._place.local and not token:
             raise SetupError(
                 f"--page {place}: beyond this machine whoever sees the page must know a token: set "
-                "STREAMSVM_PAGE_TOKEN in the environment, or --page-token"
+                "STREAMSVM_PAGE_TOKEN in the environment, or page-token-file"
             )
         self.shown, self.metrics, self._token = shown, metrics, None if token is None else token.encode()
         self._http = HttpServer(self._place, self._route, "page")

@@ -1,0 +1,110 @@
+"""Settings as texts: from a TOML file, and from NAME=VALUE on the command line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.run.errors import SetupError
+from streamsvm.run.renamed import new_name
+
+if TYPE_CHECKING:
+    from streamsvm.run.config import RunConfig
+
+_TABLES = ("cost", "class_weight", "alarms")  # whose keys are labels, which may be any texts
+_REPEATED = ("ignore", "types", "missing")  # whose lists and tables hold names, which may be any texts
+_APART = ("config", "params")
+
+
+def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
+    """The entries of a file by the fields that they set, as texts; `model` as a table.
+
+    Parameters
+    ----------
+    path
+        The file.
+    config
+        The class with the fields.
+    """
+    try:
+        with open(path, "rb") as file:
+            entries = tomllib.load(file)
+    except OSError as error:
+        raise SetupError(f"--config {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # also for very many digits, or brackets
+        raise SetupError(f"--config {path}: {error}") from error
+    found: dict[str, Any] = {"model": _model(entries.pop("model", {}), path)}
+    kinds = {name: kind for name, kind in config.kinds().items() if name not in _APART}
+    for key, value in entries.items():
+        name = _field(f"--config {path}", key, kinds)
+        found[name] = _entry(path, name, value, kinds[name])
+    return found
+
+
+def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, Any]:
+    """The fields that texts like ``window=500`` set.
+
+    Parameters
+    ----------
+    texts
+        One setting each. Texts of lists of names add up, of other settings the last one counts.
+    config
+        The class with the fields.
+    """
+    kinds = {name: kind for name, kind in config.kinds().items() if name not in _APART}
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise SetupError(f"--set {text}: must read NAME=VALUE")
+        name = _field(f"--set {text}", key.strip(), kinds)
+        if kinds[name] == "bool":
+            if value not in ("true", "false"):
+                raise SetupError(f"--set {text}: must be true or false")
+            found[name] = value == "true"
+        elif name in _REPEATED:
+            found[name] = [*found.get(name, []), value]
+        else:
+            found[name] = value
+    return found
+
+
+def _field(where: str, key: str, kinds: dict[str, str]) -> str:
+    """The field that a key sets."""
+    name = key.replace("-", "_")
+    if "_" in key or name not in kinds:
+        if (new := new_name(key)) is not None:
+            raise SetupError(f"{where}: `{key}` is now {new}")
+        allowed = ", ".join(sorted(each.replace("_", "-") for each in kinds))
+        raise SetupError(f"{where}: unknown key `{key}`; allowed are {allowed}")
+    return name
+
+
+def _model(model: Any, path: str) -> dict[str, Any]:
+    """A model's name and parameters; its name alone may be given as a text."""
+    table = {"name": model} if isinstance(model, str) else model
+    if not isinstance(table, dict):
+        raise SetupError(f"--config {path}: `model` must be a text or one table, got {model!r}")
+    if not isinstance(table.get("name", ""), str):
+        raise SetupError(f"--config {path}: the `name` of the model must be a text, got {table['name']!r}")
+    return table
+
+
+def _entry(path: str, name: str, value: Any, kind: str) -> Any:
+    """The value of an entry as a text, or as its field takes it."""
+    key = name.replace("_", "-")
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise SetupError(f"--config {path}: `{key}` must be true or false, got {value!r}")
+        return value
+    if isinstance(value, bool):
+        raise SetupError(f"--config {path}: `{key}` must be a text or a number, got {str(value).lower()}")
+    if name == "source" and not (isinstance(value, str) and value):
+        raise SetupError(f"--config {path}: `source` must be a text, got {value!r}")
+    if name in _REPEATED and isinstance(value, dict | list):
+        return value or ([""] if name == "missing" else None)  # none but the empty text is missing
+    if isinstance(value, dict) and name in _TABLES:
+        return json.dumps(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
