@@ -283,7 +283,7 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
     ("text", "options", "message"),
     [
         ("a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
-        ("Report,\n\na,b\n1,2\n", {"label": "b"}, r"line 3 names them: say skip_rows=2 \(--set skip-rows=2\)"),
+        ("Report,\n\na,b\n1,2\n", {"label": "b"}, r"line 3 names them: say skip_rows=2"),
         ("# by me\na,b\n1,2\n", {"label": "b"}, r"line 2 names them: say skip_rows=1"),
         ('"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
         ("a,b\n1,2\n", {"ignore": "c"}, "no column 'c' for `ignore`"),
