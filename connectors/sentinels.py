@@ -59,7 +59,7 @@ def warn_of_sentinels(name: str, values: Sequence[float], notices: Notices, cell
     for text, share in sentinels(values, cells).items():
         form = (
             f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "
-            f"learned as a number: --missing={text} declares it (with other markers, if there are: --missing replaces "
+            f"learned as a number: --set missing={text} declares it (with other markers, if there are: it replaces "
             "the default ones)"
         )
         notices.say(Notice.of(form, name, share=100.0 * share))
