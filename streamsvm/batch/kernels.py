@@ -1,6 +1,3 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
-# mypy: disable-error-code="attr-defined,call-arg,no-untyped-call,untyped-decorator"
-
 """Products with the rows of sparse matrices, and the choice of rows for a Hessian."""
 
 from __future__ import annotations

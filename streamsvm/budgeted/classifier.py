@@ -432,13 +432,11 @@ class BSGDClassifier(base.OnlineClassifier):
         Raises
         ------
         ValueError
-            Where there are more support vectors than the budget, too many columns, another kernel, gamma or metric
+            Where there are more support vectors than the budget, too many columns, another gamma or metric
             than this learner's, or the ways of scaling do not go together.
         """
         n, d = model.vectors.shape
         c = len(model.classes)
-        if model.kernel != "gaussian":
-            raise ValueError(f"the model's kernel is {model.kernel}, this learner's gaussian")
         if n > self.budget:
             raise ValueError(f"the model has {n} support vectors, the budget is {self.budget}")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):

@@ -169,7 +169,6 @@ class KernelExpansion(SavedModel):
     """
 
     _arrays: ClassVar[tuple[str, ...]] = ("vectors", "coefs", "biases", "relevance")
-    kernel: ClassVar[str] = "gaussian"
     classes: list[Any]
     vectors: NDArray[np.float64]
     coefs: NDArray[np.float64]

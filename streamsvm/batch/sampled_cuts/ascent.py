@@ -1,6 +1,3 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
-# mypy: disable-error-code="attr-defined,call-arg,no-untyped-call,untyped-decorator"
-
 """Ascent on the dual of the whole problem, with all kernel values in memory.
 
 Each row has a weight for each label. A step moves weight from one label to another at two rows: the row with the

@@ -1,6 +1,3 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
-# mypy: disable-error-code="attr-defined,call-arg,no-untyped-call,untyped-decorator"
-
 """Sums of Gaussian kernel values by cut, and the quadratic program over the cuts.
 
 Scores have the layout (cuts, outputs, rows): inner loops run along the rows and vectorise without a reduction, and the

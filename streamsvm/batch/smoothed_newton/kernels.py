@@ -1,6 +1,3 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
-# mypy: disable-error-code="attr-defined,call-arg,no-untyped-call,untyped-decorator"
-
 """The smoothed hinge at given margins, and coordinate descent for a Newton step with l1 penalty.
 
 The margin of row i is u = 1 - y (z + bias) with z = x . w, and the hinge max(0, u) is smoothed to
