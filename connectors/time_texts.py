@@ -33,6 +33,7 @@ def milliseconds_of(moment: datetime) -> int:
 
 
 def is_missing_time(value: Any, missing: frozenset[str]) -> bool:
+    """Whether a value is None, NaN or a text that stands for a missing value."""
     return value is None or value != value or (isinstance(value, str) and is_missing(value, missing))
 
 
