@@ -30,7 +30,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.budgeted import expansion
 from streamsvm.budgeted import kernels as budgeted
 from streamsvm.core.access import address_of
-from streamsvm.core.jit import call, kernel
+from streamsvm.core.jit import call_pointer, kernel
 from streamsvm.features import scaler as rows
 
 NAME = "multi-merge"
@@ -67,7 +67,7 @@ def run_timed(state, values, columns, indptr, labels):
         budgeted.step(state, m, labels[i], 1.0)
         if state.n_vectors > state.budget:
             before = _cycles()
-            call(state.maintain, (address_of(state),))
+            call_pointer(state.maintain, (address_of(state),))
             merging += _cycles() - before
         rows.observe(state.rows, values, columns, indptr[i], indptr[i + 1], False)
     return _cycles() - start, merging

@@ -114,7 +114,7 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     """
     names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
-    entries = [entry for module in modules for entry in module.ENTRIES.values()]
+    entries = [entry for module in modules for entry in module.ENTRY_POINTS.values()]
     prepare(entries, jobs)
     for entry in entries:
         if not entry.is_compiled:  # the process that was to do so could not keep it

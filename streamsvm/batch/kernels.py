@@ -7,7 +7,7 @@ import numpy as np
 from streamsvm.core.jit import allocating, kernel
 
 # Unsigned indices spare numba's handling of negative ones.
-u = np.uint64
+uint = np.uint64
 
 
 @allocating
@@ -19,18 +19,18 @@ def scores_sparse(data, indices, indptr, weights, out):
         for row in range(n):
             total = 0.0
             for p in range(indptr[row], indptr[row + 1]):
-                total += data[u(p)] * w[u(indices[u(p)])]
-            z[u(row)] = total
+                total += data[uint(p)] * w[uint(indices[uint(p)])]
+            z[uint(row)] = total
         return
     sums = np.empty(k)
     for row in range(n):
         sums[:] = 0.0
         for p in range(indptr[row], indptr[row + 1]):
-            value, j = data[u(p)], u(indices[u(p)])
+            value, j = data[uint(p)], uint(indices[uint(p)])
             for m in range(k):
-                sums[u(m)] += value * weights[j, u(m)]
+                sums[uint(m)] += value * weights[j, uint(m)]
         for m in range(k):
-            out[u(m), u(row)] = sums[u(m)]
+            out[uint(m), uint(row)] = sums[uint(m)]
 
 
 @allocating
@@ -40,19 +40,19 @@ def adjoint_sparse(data, indices, indptr, r, out):
     if k == 1:
         single, target = r[0], out[:, 0]
         for row in range(n):
-            factor = single[u(row)]
+            factor = single[uint(row)]
             if factor != 0.0:
                 for p in range(indptr[row], indptr[row + 1]):
-                    target[u(indices[u(p)])] += factor * data[u(p)]
+                    target[uint(indices[uint(p)])] += factor * data[uint(p)]
         return
     factors = np.empty(k)
     for row in range(n):
         for m in range(k):
-            factors[u(m)] = r[u(m), u(row)]
+            factors[uint(m)] = r[uint(m), uint(row)]
         for p in range(indptr[row], indptr[row + 1]):
-            value, j = data[u(p)], u(indices[u(p)])
+            value, j = data[uint(p)], uint(indices[uint(p)])
             for m in range(k):
-                out[j, u(m)] += value * factors[u(m)]
+                out[j, uint(m)] += value * factors[uint(m)]
 
 
 @allocating
@@ -62,25 +62,25 @@ def gram_sparse(data, indices, indptr, rows, weights, place, out):
     Column j of the rows is row and column place[j] of `out`, ascending in j, or left out where that is negative; the
     last row of `out` is that of a constant column.
     """
-    last = u(len(out) - 1)
+    last = uint(len(out) - 1)
     longest = 0
     for k in range(len(rows)):
         longest = max(longest, indptr[rows[k] + 1] - indptr[rows[k]])
     columns, values = np.empty(longest, np.int64), np.empty(longest)
     for k in range(len(rows)):
-        row = rows[u(k)]
+        row = rows[uint(k)]
         count = 0
         for p in range(indptr[row], indptr[row + 1]):
-            j = place[u(indices[u(p)])]
+            j = place[uint(indices[uint(p)])]
             if j >= 0:
-                columns[u(count)], values[u(count)] = j, data[u(p)]
+                columns[uint(count)], values[uint(count)] = j, data[uint(p)]
                 count += 1
         for a in range(count):
-            scaled, i = weights[u(k)] * values[u(a)], u(columns[u(a)])
+            scaled, i = weights[uint(k)] * values[uint(a)], uint(columns[uint(a)])
             for b in range(a + 1):
-                out[i, u(columns[u(b)])] += scaled * values[u(b)]
+                out[i, uint(columns[uint(b)])] += scaled * values[uint(b)]
             out[last, i] += scaled
-        out[last, last] += weights[u(k)]
+        out[last, last] += weights[uint(k)]
 
 
 @kernel
@@ -89,15 +89,15 @@ def peaks_dense(X, out):
     for row in range(X.shape[0]):
         x = X[row]
         for j in range(X.shape[1]):
-            out[u(j)] = max(out[u(j)], abs(x[u(j)]))
+            out[uint(j)] = max(out[uint(j)], abs(x[uint(j)]))
 
 
 @kernel
 def peaks_sparse(data, indices, out):
     """out[j] = the largest magnitude in column j."""
     for p in range(len(data)):
-        j = u(indices[u(p)])
-        out[j] = max(out[j], abs(data[u(p)]))
+        j = uint(indices[uint(p)])
+        out[j] = max(out[j], abs(data[uint(p)]))
 
 
 @kernel
@@ -110,7 +110,7 @@ def choose(h, c, cutoff, share, start, rows, weights):
     count = 0
     running = start
     for k in range(len(h)):
-        i = u(k)
+        i = uint(k)
         if h[i] > cutoff * c[i]:
             p = min(1.0, share * h[i])
             running += p

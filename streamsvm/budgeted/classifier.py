@@ -11,18 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.adjusting import Setting
-from streamsvm.budgeted import expansion, kernels, maintenance
-from streamsvm.budgeted import sparse_coefs as seats
-from streamsvm.budgeted.sparse_coefs import SEATS
+from streamsvm.budgeted import expansion, kernels, maintenance, sparse_coefs
+from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
 from streamsvm.core import losses, merging
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
 from streamsvm.features.space import FeatureSpace, Floats, Ints
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base, calibration
-from streamsvm.online.archive import within
+from streamsvm.online.archive import check_bounds
 from streamsvm.online.scaling import SCALINGS, new_rows, unscaled, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 
@@ -257,9 +256,9 @@ class BSGDClassifier(base.OnlineClassifier):
             "weight_rows": n_columns + 1,
             "metric": n_columns if self.metric == "learned" else 0,
             "classes": n_classes,
-            "seats": min(n_classes, SEATS),
-            "listed_seats": SEATS if n_classes > SEATS else 0,
-            "listed_slots": slots if n_classes > SEATS else 0,
+            "sparse_coefs": min(n_classes, MAX_SPARSE_COEFS),
+            "listed_coefs": MAX_SPARSE_COEFS if n_classes > MAX_SPARSE_COEFS else 0,
+            "listed_slots": slots if n_classes > MAX_SPARSE_COEFS else 0,
             "slots": slots,
             "words": -(-n_columns // 64),
             "heads": len(heads),
@@ -272,16 +271,16 @@ class BSGDClassifier(base.OnlineClassifier):
             sizes,
             parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
         )
-        state.lend(table=merging.table())
-        state.maintain = maintenance.ENTRIES["maintain"].compile().address
+        state.bind(table=merging.table())
+        state.maintain = maintenance.ENTRY_POINTS["maintain"].compile().address
         state.heads.weight[:] = 1.0 / len(heads)
         state.gamma_now = 1.0 if self.gamma is None else self.gamma
         state.gamma = self.gamma or 0.0
         self._set_params(state)
         return state
 
-    def _entries(self) -> list[Entry]:
-        return [*super()._entries(), maintenance.ENTRIES["maintain"]]
+    def _entries(self) -> list[EntryPoint]:
+        return [*super()._entries(), maintenance.ENTRY_POINTS["maintain"]]
 
     @property
     def _mutable_attributes(self) -> set[str]:
@@ -290,7 +289,7 @@ class BSGDClassifier(base.OnlineClassifier):
 
     def _fit_settings(self, state: State) -> None:
         state.budget = self.budget
-        maintain = maintenance.ENTRIES["maintain"].compile()
+        maintain = maintenance.ENTRY_POINTS["maintain"].compile()
         while state.n_vectors > self.budget:
             maintain.ctypes(state.address)
 
@@ -316,7 +315,7 @@ class BSGDClassifier(base.OnlineClassifier):
 
     def _check_restored(self, state: State) -> None:
         if not self.average:
-            within("heads", state.heads.view(np.ndarray)["mean_v"], 0.0, 0.0)
+            check_bounds("heads", state.heads.view(np.ndarray)["mean_v"], 0.0, 0.0)
 
     def _refresh(self, state: State) -> None:
         n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)
@@ -324,7 +323,7 @@ class BSGDClassifier(base.OnlineClassifier):
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
-        if state.seated.size and not (state.seated < max(int(state.n_classes), 1)).all():
+        if state.coef_classes.size and not (state.coef_classes < max(int(state.n_classes), 1)).all():
             raise ArchiveError("support vectors have coefficients of classes that were not learned")
         mark_touched(state)
         expansion.measure_all(state)
@@ -490,7 +489,7 @@ class BSGDClassifier(base.OnlineClassifier):
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
         state.vectors[:], state.coefs[:], state.averaged[:] = 0.0, 0.0, 0.0
         state.vectors[:d, :n] = vectors.T
-        _seat(state, coefs)
+        _put_sparse_coefs(state, coefs)
         state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
         heads = state.heads
         heads.scale[:], heads.mean_v[:], heads.mean_u[:], heads.steps[:] = 1.0, 0.0, 1.0, self.horizon
@@ -529,12 +528,12 @@ def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
     """The coefficients (`coefs` or `averaged`) of all classes for some vectors or all, shape (heads, classes, n)."""
     held, c = state.split(name), int(state.n_classes)
     chosen = np.arange(int(state.n_vectors)) if slots is None else slots
-    if not seats.is_seated(state):
+    if not sparse_coefs.is_sparse(state):
         return held[:, :c, chosen].astype(float)
     out = np.zeros((len(held), c, len(chosen)))
     for i, b in enumerate(chosen.tolist()):
         taken = state.taken[b]
-        out[:, state.seated[:taken, b], i] = held[:, :taken, b]
+        out[:, state.coef_classes[:taken, b], i] = held[:, :taken, b]
     return out
 
 
@@ -593,14 +592,14 @@ def spoken_for(state: State, slots: Ints, weights: Floats) -> list[int]:
     return list(map(int, found))
 
 
-def _seat(state: State, coefs: Floats) -> None:
-    """Take coefficients of all classes, shape (classes, vectors), for every head: the largest, if seats are fewer."""
+def _put_sparse_coefs(state: State, coefs: Floats) -> None:
+    """Take coefficients of all classes, shape (classes, vectors), for every head; the largest, if not all fit."""
     c, n = coefs.shape
-    seated, k = seats.is_seated(state), min(c, seats.n_seats(state))
-    if seated:
+    sparse, k = sparse_coefs.is_sparse(state), min(c, sparse_coefs.n_sparse_coefs(state))
+    if sparse:
         largest = np.argsort(-np.abs(coefs), axis=0, kind="stable")[:k]
         coefs = np.take_along_axis(coefs, largest, axis=0)
-        state.seated[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
+        state.coef_classes[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
     state.split("coefs")[:, :k, :n] = coefs
     if state.averaged.size:
         state.split("averaged")[:, :k, :n] = coefs

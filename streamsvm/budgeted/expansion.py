@@ -16,7 +16,13 @@ import math
 
 import numpy as np
 
-from streamsvm.budgeted.sparse_coefs import SEATS, begin_seats, is_seated, n_seats, sum_seats
+from streamsvm.budgeted.sparse_coefs import (
+    MAX_SPARSE_COEFS,
+    begin_sparse_coefs,
+    is_sparse,
+    n_sparse_coefs,
+    sum_sparse_coefs,
+)
 from streamsvm.core.access import state_at
 from streamsvm.core.bits import lowest_bit
 from streamsvm.core.jit import inlined, kernel, view
@@ -32,10 +38,10 @@ from streamsvm.core.simd import (
     put_lanes,
     sum_of,
     times_plus,
-    u,
+    uint,
 )
-from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, i64, records, u64
-from streamsvm.features.scaler import MOST_EVENTS, ROWS, in_hand
+from streamsvm.core.state import Array, Number, Schema, Substate, address, f32, i64, records, u64
+from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.calibration import CALIBRATION
 
 INFINITE = np.float32(np.inf)
@@ -60,19 +66,19 @@ MOST_MERGES = 11
 _SHARE, _COUNT, _COEF, _BIAS = (0.0, 1.0), (0.0, MOST_EVENTS), (-MOST_COEF, MOST_COEF), (-1e300, 1e300)
 _VALUE = (-LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
 
-BSGD = Declaration(
+BSGD = Schema(
     "bsgd",
     {
-        "rows": Part(ROWS, "rows on their way, and scaling"),
-        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
-        "n_classes": Number("classes known", i64, saved=True, within=_COUNT),
-        "n_vectors": Number("support vectors", i64, saved=True, within=_COUNT),
-        "n_relearned": Number("steps of the metric since norms were summed", i64, saved=True, within=_COUNT),
-        "n_due": Number("events that could have moved the metric", i64, saved=True, within=_COUNT),
+        "rows": Substate(SCALER, "rows on their way, and scaling"),
+        "calibration": Substate(CALIBRATION, "what probabilities are worth where labels are noisy"),
+        "n_classes": Number("classes known", i64, saved=True, bounds=_COUNT),
+        "n_vectors": Number("support vectors", i64, saved=True, bounds=_COUNT),
+        "n_relearned": Number("steps of the metric since norms were summed", i64, saved=True, bounds=_COUNT),
+        "n_due": Number("events that could have moved the metric", i64, saved=True, bounds=_COUNT),
         "unrest": Number(
-            "the decayed mean square of what moves the relevances", start=1.0, saved=True, within=(0.0, 1e9)
+            "the decayed mean square of what moves the relevances", start=1.0, saved=True, bounds=(0.0, 1e9)
         ),
-        "n_known": Number("columns that were learned with a value other than zero", i64, saved=True, within=_COUNT),
+        "n_known": Number("columns that were learned with a value other than zero", i64, saved=True, bounds=_COUNT),
         "budget": Number("the most support vectors", i64),
         "n_heads": Number("heads", i64),
         "l2": Number("strength of the penalty"),
@@ -82,53 +88,57 @@ BSGD = Declaration(
         "bias": Number("whether scores have a constant"),
         "absorb": Number("the kernel value with the nearest vector above which that takes an event in"),
         "metric_rate": Number("the step of the learned metric, 0 where it is fixed"),
-        "gamma": Number("what it is held at, 0 where it follows the data", saved=True, within=(0.0, 1e300)),
+        "gamma": Number("what it is held at, 0 where it follows the data", saved=True, bounds=(0.0, 1e300)),
         "gamma_factor": Number("see gamma"),
         "merges": Number("how many vectors are merged into one", i64),
         "search": Number("how the best point between two vectors is found", i64),
         "maintain": address("how the budget is kept: see `maintenance`"),
-        "gamma_now": Number("gamma", saved=True, within=(0.0, 1e300)),
-        "sum_of_squares": Number("the sum of square norms it follows", saved=True, within=(0.0, 1e300)),
-        "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, within=_VALUE),
-        "coefs": Array(("heads*seats", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
-        "averaged": Array(("mean_heads*seats", "slots"), "U of their average", f32, saved=True, within=_COEF),
-        "seated": Array(("listed_seats", "slots"), "the class in each, see `seats`", i64, saved=True, within=_COUNT),
-        "taken": Array(("listed_slots",), "how many seats are taken", i64, saved=True, within=(0.0, SEATS)),
-        "seat_sizes": Array(("seats",), "how much a vector says about the class in each seat"),
-        "seat_of": Array(("classes",), "where classes sit at a vector looked up, -1 for nowhere", i64, start=-1),
+        "gamma_now": Number("gamma", saved=True, bounds=(0.0, 1e300)),
+        "sum_of_squares": Number("the sum of square norms it follows", saved=True, bounds=(0.0, 1e300)),
+        "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, bounds=_VALUE),
+        "coefs": Array(("heads*sparse_coefs", "slots"), "V of the coefficients", f32, saved=True, bounds=_COEF),
+        "averaged": Array(("mean_heads*sparse_coefs", "slots"), "U of their average", f32, saved=True, bounds=_COEF),
+        "coef_classes": Array(
+            ("listed_coefs", "slots"), "the class in each, see `sparse_coefs`", i64, saved=True, bounds=_COUNT
+        ),
+        "taken": Array(
+            ("listed_slots",), "how many coefficients a vector has", i64, saved=True, bounds=(0.0, MAX_SPARSE_COEFS)
+        ),
+        "coef_sizes": Array(("sparse_coefs",), "how much a vector says about each of the classes with a coefficient"),
+        "coef_of": Array(("classes",), "where classes sit at a vector looked up, -1 for nowhere", i64, start=-1),
         "norms": Array(("slots",), "the vectors' weighted square norms", f32, saved=True),
         "squares": Array(("heads", "slots"), "the square norms of their coefficients by each head", f32),
         "touched": Array(("slots", "words"), "which columns each vector has a value in, a bit each", u64),
-        "biases": Array(("heads*classes",), "constants of the scores", saved=True, within=_BIAS),
-        "mean_biases": Array(("heads*classes",), "their averages", saved=True, within=_BIAS),
+        "biases": Array(("heads*classes",), "constants of the scores", saved=True, bounds=_BIAS),
+        "mean_biases": Array(("heads*classes",), "their averages", saved=True, bounds=_BIAS),
         "heads": records(
             ("heads",),
             "the heads",
             loss=Number("the id of its loss", i64),
             rate=Number("the constant step, 0 for 1 / (l2 t)"),
-            scale=Number("the scalar a", start=1.0, saved=True, within=(SMALLEST, 1.0)),
-            steps=Number("steps made", saved=True, within=_COUNT),
-            mean_v=Number("averaged: mean_v V + mean_u U", saved=True, within=(0.0, MOST_CANCELLED * 1.001)),
-            mean_u=Number("see mean_v", start=1.0, saved=True, within=(SMALLEST, 1.0)),
+            scale=Number("the scalar a", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
+            steps=Number("steps made", saved=True, bounds=_COUNT),
+            mean_v=Number("averaged: mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)),
+            mean_u=Number("see mean_v", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
             eta=Number("the step of the event in hand", saved=True),
-            accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
-            weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
+            accuracy=Number("the decayed accuracy", saved=True, bounds=_SHARE),
+            weight=Number("the expert weight: its share of the vote", saved=True, bounds=_SHARE),
             share=Number("what products of its coefficients count for where vectors are compared"),
         ),
         "classes": records(
             ("classes",),
             "the classes",
-            weight=Number("the class weight", start=1.0, saved=True, within=(0.0, 1e300)),
-            learned=Number("events learned", saved=True, within=_COUNT),
+            weight=Number("the class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
+            learned=Number("events learned", saved=True, bounds=_COUNT),
         ),
         "relevance": Array(
-            ("metric",), "exp(theta)", start=1.0, saved=True, within=(0.0, math.exp(MOST_THETA) * 1.001)
+            ("metric",), "exp(theta)", start=1.0, saved=True, bounds=(0.0, math.exp(MOST_THETA) * 1.001)
         ),
-        "theta": Array(("metric",), "the logarithm of the relevance", saved=True, within=(LEAST_THETA, MOST_THETA)),
+        "theta": Array(("metric",), "the logarithm of the relevance", saved=True, bounds=(LEAST_THETA, MOST_THETA)),
         "gradient": Array(
-            ("metric",), "its decayed gradient", saved=True, within=(-LARGEST_GRADIENT, LARGEST_GRADIENT)
+            ("metric",), "its decayed gradient", saved=True, bounds=(-LARGEST_GRADIENT, LARGEST_GRADIENT)
         ),
-        "square": Array(("metric",), "the gradient's decayed square", saved=True, within=(0.0, LARGEST_GRADIENT**2)),
+        "square": Array(("metric",), "the gradient's decayed square", saved=True, bounds=(0.0, LARGEST_GRADIENT**2)),
         "scores": Array(("heads*classes",), "of the event in hand"),
         "mean_scores": Array(("heads*classes",), "the same by the average"),
         "update": Array(("heads*classes",), "of the scores, that a step makes"),
@@ -138,7 +148,7 @@ BSGD = Declaration(
         "pairs": Array(("weight_rows",), "the event's values in float32; for index 0 its square norm", f32),
         "weighted": Array(("weight_rows",), "the same times relevance; for index 0 the weighted square norm", f32),
         "chosen": Array(("merged",), "the vectors to be merged, the first the smallest", i64),
-        "table": Array(("grid", "grid"), "where merging loses least: see `merging`", f32, lent=True),
+        "table": Array(("grid", "grid"), "where merging loses least: see `merging`", f32, external=True),
     },
 )
 
@@ -169,28 +179,28 @@ def is_weighing(state):
 @inlined
 def dot(coefs, c, row, n):
     """sum over n slots of coefs[c, b] * row[b]."""
-    sums, c = lanes(ZERO), u(c)
+    sums, c = lanes(ZERO), uint(c)
     for b in range(0, n, LANES):
-        sums = times_plus(lanes_at(coefs, (c, u(b))), lanes_at(row, u(b)), sums)
+        sums = times_plus(lanes_at(coefs, (c, uint(b))), lanes_at(row, uint(b)), sums)
     return float(sum_of(sums))
 
 
 @inlined
 def sum_heads(coefs, c, rows, row, n, out, capacity):
     """out[c] of each head = sum over n slots of its coefs[c, b] * row[b]; of three, the row is gone through once."""
-    c, heads = u(c), coefs.shape[0] // rows
+    c, heads = uint(c), coefs.shape[0] // rows
     if heads != 3:
         for h in range(heads):
-            out[u(h * capacity) + c] = dot(coefs, u(h * rows) + c, row, n)
+            out[uint(h * capacity) + c] = dot(coefs, uint(h * rows) + c, row, n)
         return
     first, second, third = lanes(ZERO), lanes(ZERO), lanes(ZERO)
     for b in range(0, n, LANES):
-        values = lanes_at(row, u(b))
-        first = times_plus(lanes_at(coefs, (c, u(b))), values, first)
-        second = times_plus(lanes_at(coefs, (u(rows) + c, u(b))), values, second)
-        third = times_plus(lanes_at(coefs, (u(2 * rows) + c, u(b))), values, third)
-    out[c], out[u(capacity) + c] = float(sum_of(first)), float(sum_of(second))
-    out[u(2 * capacity) + c] = float(sum_of(third))
+        values = lanes_at(row, uint(b))
+        first = times_plus(lanes_at(coefs, (c, uint(b))), values, first)
+        second = times_plus(lanes_at(coefs, (uint(rows) + c, uint(b))), values, second)
+        third = times_plus(lanes_at(coefs, (uint(2 * rows) + c, uint(b))), values, third)
+    out[c], out[uint(capacity) + c] = float(sum_of(first)), float(sum_of(second))
+    out[uint(2 * capacity) + c] = float(sum_of(third))
 
 
 @inlined
@@ -200,7 +210,7 @@ def dots(vectors, b, rows, values, start, end, sums):
     One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
     """
     for i in range(start, end):
-        sums = times_plus(values[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
+        sums = times_plus(values[uint(i)], lanes_at(vectors, (uint(rows[uint(i)] - 1), uint(b))), sums)
     return sums
 
 
@@ -208,10 +218,10 @@ def dots(vectors, b, rows, values, start, end, sums):
 def largest(row, n, sign):
     """The largest of n values times a sign, 1 or -1; what comes after them up to `padded(n)` is overwritten."""
     for b in range(n, padded(n)):
-        row[u(b)] = -sign * INFINITE
+        row[uint(b)] = -sign * INFINITE
     tops = lanes(-INFINITE)
     for b in range(0, n, LANES):
-        tops = larger(sign * lanes_at(row, u(b)), tops)
+        tops = larger(sign * lanes_at(row, uint(b)), tops)
     return largest_of(tops)
 
 
@@ -219,7 +229,7 @@ def largest(row, n, sign):
 def first_of(row, n, value):
     """Where the first of n values is that equals a value, 0 if there is none."""
     for b in range(0, n, LANES):
-        at = first_equal(lanes_at(row, u(b)), value)
+        at = first_equal(lanes_at(row, uint(b)), value)
         if at < LANES:
             return b + at
     return 0
@@ -241,21 +251,21 @@ def take_event(state, m):
     Columns not known yet weigh nothing, as if they had not been met: what is met first in the event to be learned next
     must not change the prediction of it.
     """
-    rows, scaled = in_hand(state.rows)
+    rows, scaled = current_row(state.rows)
     pairs, weighted, relevance, known = state.pairs, state.weighted, state.relevance, state.n_known
     square, norm = ZERO, ZERO
     if is_weighing(state):
         for i in range(1, m):
-            x = f32(scaled[u(i)])
-            w = x * f32(relevance[u(rows[u(i)] - 1)]) if rows[u(i)] <= known else ZERO
-            pairs[u(i)], weighted[u(i)] = x, w
+            x = f32(scaled[uint(i)])
+            w = x * f32(relevance[uint(rows[uint(i)] - 1)]) if rows[uint(i)] <= known else ZERO
+            pairs[uint(i)], weighted[uint(i)] = x, w
             square += x * x
             norm += w * x
     else:
         for i in range(1, m):
-            x = f32(scaled[u(i)])
-            w = x if rows[u(i)] <= known else ZERO
-            pairs[u(i)], weighted[u(i)] = x, w
+            x = f32(scaled[uint(i)])
+            w = x if rows[uint(i)] <= known else ZERO
+            pairs[uint(i)], weighted[uint(i)] = x, w
             square += x * x
             norm += w * x
     pairs[0], weighted[0] = square, norm
@@ -265,16 +275,16 @@ def take_event(state, m):
 def distances(state, m, out):
     """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
-    rows, _ = in_hand(state.rows)
+    rows, _ = current_row(state.rows)
     norm, at_once, start = weighted[0], pairs_at_once(m, state.n_vectors), 1
     while m - start > at_once:
         for b in range(0, state.n_vectors, LANES):
-            sums = lanes(ZERO) if start == 1 else lanes_at(out, u(b))
-            put_lanes(dots(vectors, b, rows, weighted, start, start + at_once, sums), out, u(b))
+            sums = lanes(ZERO) if start == 1 else lanes_at(out, uint(b))
+            put_lanes(dots(vectors, b, rows, weighted, start, start + at_once, sums), out, uint(b))
         start += at_once
     for b in range(0, state.n_vectors, LANES):
-        sums = dots(vectors, b, rows, weighted, start, m, lanes(ZERO) if start == 1 else lanes_at(out, u(b)))
-        put_lanes(gamma * larger((norm + lanes_at(norms, u(b))) - TWO * sums, lanes(ZERO)), out, u(b))
+        sums = dots(vectors, b, rows, weighted, start, m, lanes(ZERO) if start == 1 else lanes_at(out, uint(b)))
+        put_lanes(gamma * larger((norm + lanes_at(norms, uint(b))) - TWO * sums, lanes(ZERO)), out, uint(b))
 
 
 @inlined
@@ -290,7 +300,7 @@ def kernel_row(state, m):
     take_event(state, m)
     distances(state, m, row)
     for b in range(padded(state.n_vectors)):
-        row[u(b)] = exp32(-row[u(b)])
+        row[uint(b)] = exp32(-row[uint(b)])
 
 
 @inlined
@@ -306,10 +316,10 @@ def score_heads(state, row, averaging):
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     scores, means = state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
-    if is_seated(state):
-        evaluate_seats(state, row, averaging)
+    if is_sparse(state):
+        evaluate_sparse(state, row, averaging)
         return
-    rows = n_seats(state)
+    rows = n_sparse_coefs(state)
     for i in range(first, n):
         sum_heads(coefs, i, rows, row, slots, scores, capacity)
         if averaging:
@@ -328,19 +338,19 @@ def score_heads(state, row, averaging):
 
 
 @kernel
-def evaluate_seats(state, row, averaging):
-    """The same where there are more classes than seats."""
+def evaluate_sparse(state, row, averaging):
+    """Scores with sparse coefficients."""
     capacity, n, scores, means = state.classes.size, state.n_classes, state.scores, state.mean_scores
-    sum_seats(state, row, state.coefs, scores)
+    sum_sparse_coefs(state, row, state.coefs, scores)
     if averaging:
-        sum_seats(state, row, state.averaged, means)
+        sum_sparse_coefs(state, row, state.averaged, means)
     for h in range(state.n_heads):
         head = state.heads[h]
         for c in range(h * capacity, h * capacity + n):
-            s = scores[u(c)]
-            scores[u(c)] = head.scale * s + state.biases[u(c)]
+            s = scores[uint(c)]
+            scores[uint(c)] = head.scale * s + state.biases[uint(c)]
             if averaging:
-                means[u(c)] = head.mean_v * s + head.mean_u * means[u(c)] + state.mean_biases[u(c)]
+                means[uint(c)] = head.mean_v * s + head.mean_u * means[uint(c)] + state.mean_biases[uint(c)]
 
 
 @view
@@ -361,21 +371,21 @@ def best_of_head(state, scores, h):
 @kernel
 def write_vector(state, slot, m):
     """Put the event taken into an empty slot."""
-    rows, _ = in_hand(state.rows)
+    rows, _ = current_row(state.rows)
     vectors, pairs, touched, relevance = state.vectors, state.pairs, state.touched, state.relevance
-    weighing, slot, norm = is_weighing(state), u(slot), ZERO
+    weighing, slot, norm = is_weighing(state), uint(slot), ZERO
     for w in range(touched.shape[1]):
-        bits = touched[slot, u(w)]
-        while bits != u(0):
-            vectors[u(64 * w) + lowest_bit(bits), slot] = ZERO
-            bits &= bits - u(1)
-        touched[slot, u(w)] = u(0)
+        bits = touched[slot, uint(w)]
+        while bits != uint(0):
+            vectors[uint(64 * w) + lowest_bit(bits), slot] = ZERO
+            bits &= bits - uint(1)
+        touched[slot, uint(w)] = uint(0)
     for i in range(1, m):
-        if pairs[u(i)] != ZERO:
-            j = u(rows[u(i)] - 1)
-            x = pairs[u(i)]
+        if pairs[uint(i)] != ZERO:
+            j = uint(rows[uint(i)] - 1)
+            x = pairs[uint(i)]
             vectors[j, slot] = x
-            touched[slot, j >> u(6)] |= u(1) << (j & u(63))
+            touched[slot, j >> uint(6)] |= uint(1) << (j & uint(63))
             norm += x * f32(relevance[j]) * x if weighing else x * x
     state.norms[slot] = norm
 
@@ -384,14 +394,14 @@ def write_vector(state, slot, m):
 def vector_norm(state, slot):
     """The weighted square norm of a vector."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    weighing, slot, norm = is_weighing(state), u(slot), ZERO
+    weighing, slot, norm = is_weighing(state), uint(slot), ZERO
     for w in range(touched.shape[1]):
-        bits = touched[slot, u(w)]
-        while bits != u(0):
-            j = u(64 * w) + lowest_bit(bits)
+        bits = touched[slot, uint(w)]
+        while bits != uint(0):
+            j = uint(64 * w) + lowest_bit(bits)
             v = vectors[j, slot]
             norm += v * f32(relevance[j]) * v if weighing else v * v
-            bits &= bits - u(1)
+            bits &= bits - uint(1)
     return norm
 
 
@@ -400,19 +410,19 @@ def take_vector(state, slot):
     """Take a vector as pairs, as `take_event` takes an event; returns how far they go."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
     pairs, weighted, rows = state.pairs, state.weighted, state.rows.own_rows
-    weighing, slot = is_weighing(state), u(slot)
+    weighing, slot = is_weighing(state), uint(slot)
     state.rows.in_order = 0
     m, norm = 1, ZERO
     for w in range(touched.shape[1]):
-        bits = touched[slot, u(w)]
-        while bits != u(0):
-            j = u(64 * w) + lowest_bit(bits)
+        bits = touched[slot, uint(w)]
+        while bits != uint(0):
+            j = uint(64 * w) + lowest_bit(bits)
             v = vectors[j, slot]
             s = v * f32(relevance[j]) if weighing else v
-            rows[u(m)], pairs[u(m)], weighted[u(m)] = np.int64(j) + 1, v, s
+            rows[uint(m)], pairs[uint(m)], weighted[uint(m)] = np.int64(j) + 1, v, s
             norm += s * v
             m += 1
-            bits &= bits - u(1)
+            bits &= bits - uint(1)
     weighted[0] = norm
     return m
 
@@ -421,14 +431,14 @@ def take_vector(state, slot):
 def log_kernel_between(state, a, b):
     """The logarithm of the kernel value of two vectors."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    weighing, a, b, total = is_weighing(state), u(a), u(b), 0.0
+    weighing, a, b, total = is_weighing(state), uint(a), uint(b), 0.0
     for w in range(touched.shape[1]):
-        bits = touched[a, u(w)] | touched[b, u(w)]
-        while bits != u(0):
-            j = u(64 * w) + lowest_bit(bits)
+        bits = touched[a, uint(w)] | touched[b, uint(w)]
+        while bits != uint(0):
+            j = uint(64 * w) + lowest_bit(bits)
             d = vectors[j, a] - vectors[j, b]
             total += relevance[j] * d * d if weighing else d * d
-            bits &= bits - u(1)
+            bits &= bits - uint(1)
     return -state.gamma_now * total
 
 
@@ -436,7 +446,7 @@ def log_kernel_between(state, a, b):
 def open_classes(state, n):
     """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
     capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
-    before, rows = state.n_classes, n_seats(state)
+    before, rows = state.n_classes, n_sparse_coefs(state)
     for h in range(state.n_heads):
         at, first = h * capacity, h * rows
         for c in range(at + before, at + n):
@@ -449,7 +459,7 @@ def open_classes(state, n):
                     averaged[first, b] = -averaged[first + 1, b]
             state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
     if before <= rows < n:
-        begin_seats(state)
+        begin_sparse_coefs(state)
     state.n_classes = max(before, n)
     if before == 2 and n > 2:
         measure_all(state)
@@ -458,20 +468,20 @@ def open_classes(state, n):
 @inlined
 def coef_range(state, h):
     """The rows of a head's coefficients, where every class has one."""
-    at = h * n_seats(state)
+    at = h * n_sparse_coefs(state)
     return range(at + first_class(state), at + state.n_classes)
 
 
 @kernel
 def measure(state, slot):
     """Sum the squares of a vector's coefficients anew: they have changed."""
-    coefs, squares, rows, slot = state.coefs, state.squares, n_seats(state), u(slot)
-    first, n = (0, state.taken[slot]) if is_seated(state) else (first_class(state), state.n_classes)
+    coefs, squares, rows, slot = state.coefs, state.squares, n_sparse_coefs(state), uint(slot)
+    first, n = (0, state.taken[slot]) if is_sparse(state) else (first_class(state), state.n_classes)
     for h in range(state.n_heads):
         total = ZERO
         for c in range(h * rows + first, h * rows + n):
-            total += coefs[u(c), slot] * coefs[u(c), slot]
-        squares[u(h), slot] = total
+            total += coefs[uint(c), slot] * coefs[uint(c), slot]
+        squares[uint(h), slot] = total
 
 
 @kernel

@@ -25,19 +25,19 @@ from streamsvm.budgeted.expansion import (
     write_vector,
 )
 from streamsvm.budgeted.metric import is_due, relearn_metric
-from streamsvm.budgeted.sparse_coefs import find_seat, is_seated, n_seats
+from streamsvm.budgeted.sparse_coefs import find_sparse_coef, is_sparse, n_sparse_coefs
 from streamsvm.core.access import address_of, state_at
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import call, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.core.math import ONE, ZERO, exp_below
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import u
+from streamsvm.core.simd import uint
 from streamsvm.core.state import f32
-from streamsvm.features.scaler import follow, in_hand
+from streamsvm.features.scaler import current_row, follow
 from streamsvm.online import driver
 from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
-from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
+from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 
 __all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 
@@ -49,7 +49,7 @@ VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
 # those events alone that a loss of the others acts on.
 LEAST_WEIGHT = 0.9
 
-block_at = state_at(BLOCK)
+block_at = state_at(MINIBATCH)
 
 
 @inlined
@@ -141,11 +141,11 @@ def step(state, m, label, weight):
         weight *= (state.rows.seen + 1.0) / (n * own.learned)
     if state.gamma == 0.0:
         follow_norms(state, state.pairs[0])
-    rows, _ = in_hand(state.rows)
+    rows, _ = current_row(state.rows)
     last = m - 1
-    while last > 0 and state.pairs[u(last)] == ZERO:
+    while last > 0 and state.pairs[uint(last)] == ZERO:
         last -= 1
-    state.n_known = max(state.n_known, rows[u(last)] if last > 0 else 0)
+    state.n_known = max(state.n_known, rows[uint(last)] if last > 0 else 0)
     if n < 2 or weight == 0.0:
         return
     if state.n_heads > 1:
@@ -170,7 +170,7 @@ def learn(state, m, label, weight):
     """Learn the event in hand, which has been evaluated."""
     step(state, m, label, weight)
     if state.n_vectors > state.budget:
-        call(state.maintain, (address_of(state),))
+        call_pointer(state.maintain, (address_of(state),))
 
 
 @inlined
@@ -208,10 +208,10 @@ def shrink(state, h):
     head.steps += 1.0
     head.scale *= 1.0 - head.eta * state.l2
     if head.scale < SMALLEST:
-        rows, coefs, scale = n_seats(state), state.coefs, f32(head.scale)
+        rows, coefs, scale = n_sparse_coefs(state), state.coefs, f32(head.scale)
         for c in range(h * rows, (h + 1) * rows):
             for b in range(coefs.shape[1]):
-                coefs[u(c), u(b)] *= scale
+                coefs[uint(c), uint(b)] *= scale
         head.mean_v /= head.scale
         head.scale = 1.0
         measure_all(state)
@@ -234,13 +234,13 @@ def find_slot(state, m):
 def add_update(state, slot, weight):
     """Add each head's step times its update to the coefficients of a slot, and to the biases."""
     capacity, n, update = state.classes.size, state.n_classes, state.update
-    coefs, averaged, biases, seated = state.coefs, state.averaged, state.biases, is_seated(state)
+    coefs, averaged, biases, sparse = state.coefs, state.averaged, state.biases, is_sparse(state)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         change = weight * head.eta
         for c in range(at + first_class(state), at + n):
             if update[c] != 0.0:
-                row = h * n_seats(state) + (find_seat(state, slot, c - at) if seated else c - at)
+                row = h * n_sparse_coefs(state) + (find_sparse_coef(state, slot, c - at) if sparse else c - at)
                 delta = change * update[c] / head.scale
                 delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
                 coefs[row, slot] += f32(delta)
@@ -271,11 +271,11 @@ def average(state):
 @kernel
 def settle_average(state, h):
     """Write the average of a head into U alone."""
-    head, rows, coefs, averaged = state.heads[h], n_seats(state), state.coefs, state.averaged
+    head, rows, coefs, averaged = state.heads[h], n_sparse_coefs(state), state.coefs, state.averaged
     p, q = f32(head.mean_v), f32(head.mean_u)
     for c in range(h * rows, (h + 1) * rows):
         for b in range(coefs.shape[1]):
-            averaged[u(c), u(b)] = p * coefs[u(c), u(b)] + q * averaged[u(c), u(b)]
+            averaged[uint(c), uint(b)] = p * coefs[uint(c), uint(b)] + q * averaged[uint(c), uint(b)]
     head.mean_v, head.mean_u = 0.0, 1.0
 
 
@@ -306,14 +306,14 @@ def run_event(address):
         learn(state, m, label, rows.weight)
 
 
-def run_member(address, block_address, i, at_hand):
+def run_member(address, block_address, i, cached):
     """Score the rows of a block as its i-th member, and learn those with a label."""
     state, block = bsgd_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
     for k in range(block.n_rows):
         row = block.rows[k]
-        m = hand_over(block, k, member.way, rows)
-        if at_hand == 0:
+        m = load_cached_row(block, k, member.way, rows)
+        if cached == 0:
             evaluate(state, m, False)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:
@@ -321,8 +321,8 @@ def run_member(address, block_address, i, at_hand):
             learn(state, m, row.label, row.weight)
 
 
-ENTRIES = {
-    "run_event": Entry(run_event, (INTEGER,)),
-    "run_member": Entry(run_member, (INTEGER,) * 4),
+ENTRY_POINTS = {
+    "run_event": EntryPoint(run_event, (INTEGER,)),
+    "run_member": EntryPoint(run_member, (INTEGER,) * 4),
 }
-CODE = {"drive": driver.ENTRIES["drive"], "step": ENTRIES["run_event"]}
+CODE = {"drive": driver.ENTRY_POINTS["drive"], "step": ENTRY_POINTS["run_event"]}

@@ -21,20 +21,20 @@ from streamsvm.budgeted.expansion import (
     take_vector,
 )
 from streamsvm.budgeted.sparse_coefs import (
-    empty_seat,
-    empty_seats,
+    clear_sparse_coef,
+    clear_sparse_coefs,
     head_weight,
-    is_seated,
-    join_seats,
-    product_of_seats,
-    products_of_seats,
+    is_sparse,
+    join_sparse_coefs,
+    sparse_product,
+    sparse_products,
 )
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ONE, ZERO
 from streamsvm.core.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, u
+from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, uint
 from streamsvm.core.state import f32
 
 # How the best point between two vectors is found.
@@ -72,8 +72,8 @@ def find_smallest(state):
     for b in range(0, padded(state.n_vectors), LANES):
         sums = lanes(ZERO)
         for h in range(state.n_heads):
-            sums = times_plus(f32(heads[h].share), lanes_at(squares, (u(h), u(b))), sums)
-        put_lanes(sums, sizes, u(b))
+            sums = times_plus(f32(heads[h].share), lanes_at(squares, (uint(h), uint(b))), sums)
+        put_lanes(sums, sizes, uint(b))
     return smallest_of(sizes, state.n_vectors)
 
 
@@ -81,18 +81,18 @@ def find_smallest(state):
 def products_with(state, i, out):
     """out[b] = the product of the coefficients of vectors i and b, summed over heads and classes."""
     coefs = state.coefs
-    if is_seated(state):
-        products_of_seats(state, i, out)
+    if is_sparse(state):
+        sparse_products(state, i, out)
         return
     for b in range(0, padded(state.n_vectors), LANES):
         sums = lanes(ZERO)
         for h in range(state.n_heads):
             share = f32(state.heads[h].share)
             for c in coef_range(state, h):
-                v = share * coefs[u(c), u(i)]
+                v = share * coefs[uint(c), uint(i)]
                 if v != ZERO:
-                    sums = times_plus(v, lanes_at(coefs, (u(c), u(b))), sums)
-        put_lanes(sums, out, u(b))
+                    sums = times_plus(v, lanes_at(coefs, (uint(c), uint(b))), sums)
+        put_lanes(sums, out, uint(b))
 
 
 @kernel
@@ -122,15 +122,15 @@ def find_costs(state, i, costs):
     inf for i itself, and where the angle between coefficients is not below 90°. Sizes are those `find_smallest` left.
     """
     slots, sizes, products, far = padded(state.n_vectors), state.work[0], state.work[1], state.work[2]
-    size = sizes[u(i)]
+    size = sizes[uint(i)]
     share = ONE / size if size > ZERO else ZERO
     distances(state, take_vector(state, i), far)
     products_with(state, i, products)
     for b in range(slots):
-        product = products[u(b)] * share
-        cost = near_loss(sizes[u(b)] * share, product, far[u(b)])
-        costs[u(b)] = cost if product > ZERO else INFINITE
-    costs[u(i)] = INFINITE
+        product = products[uint(b)] * share
+        cost = near_loss(sizes[uint(b)] * share, product, far[uint(b)])
+        costs[uint(b)] = cost if product > ZERO else INFINITE
+    costs[uint(i)] = INFINITE
 
 
 @kernel
@@ -156,12 +156,12 @@ def settle_costs(state, i, costs):
 def product(state, a, b):
     """The product of the coefficients of two vectors, summed over heads and classes."""
     coefs, total = state.coefs, 0.0
-    if is_seated(state):
-        return product_of_seats(state, a, b)
+    if is_sparse(state):
+        return sparse_product(state, a, b)
     for h in range(state.n_heads):
         share = 1.0 if is_plain(state) else state.heads[h].share
         for c in coef_range(state, h):
-            total += share * coefs[u(c), u(a)] * coefs[u(c), u(b)]
+            total += share * coefs[uint(c), uint(a)] * coefs[uint(c), uint(b)]
     return total
 
 
@@ -198,16 +198,16 @@ def merge_pair(state, a, b, log_kappa):
 def join(state, a, b, of_a, keep_a, keep_b):
     """Vector a becomes of_a times a plus the rest of b, its coefficients keep_a times its own plus keep_b times b's."""
     vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, is_weighing(state)
-    share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), u(a), u(b), ZERO
+    share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), uint(a), uint(b), ZERO
     for w in range(touched.shape[1]):
-        bits = touched[to, u(w)] | touched[other, u(w)]
-        touched[to, u(w)] = bits
-        while bits != u(0):
-            j = u(64 * w) + lowest_bit(bits)
+        bits = touched[to, uint(w)] | touched[other, uint(w)]
+        touched[to, uint(w)] = bits
+        while bits != uint(0):
+            j = uint(64 * w) + lowest_bit(bits)
             v = share * vectors[j, to] + rest * vectors[j, other]
             norm += v * f32(relevance[j]) * v if weighing else v * v
             vectors[j, to] = v
-            bits &= bits - u(1)
+            bits &= bits - uint(1)
     state.norms[to] = norm
     join_coefs(state, a, b, f32(keep_a), f32(keep_b))
     measure(state, a)
@@ -216,8 +216,8 @@ def join(state, a, b, of_a, keep_a, keep_b):
 @kernel
 def join_coefs(state, a, b, keep_a, keep_b):
     """Coefficients of a = keep_a times those of a + keep_b times those of b, for all heads and classes."""
-    if is_seated(state):
-        join_seats(state, a, b, keep_a, keep_b)
+    if is_sparse(state):
+        join_sparse_coefs(state, a, b, keep_a, keep_b)
         return
     join_rows(state, state.coefs, a, b, keep_a, keep_b)
     if state.averaged.size > 0:
@@ -229,7 +229,7 @@ def join_rows(state, coefs, a, b, keep_a, keep_b):
     """The same of an array of coefficients in which every class has a row."""
     for h in range(state.n_heads):
         for c in coef_range(state, h):
-            coefs[u(c), u(a)] = keep_a * coefs[u(c), u(a)] + keep_b * coefs[u(c), u(b)]
+            coefs[uint(c), uint(a)] = keep_a * coefs[uint(c), uint(a)] + keep_b * coefs[uint(c), uint(b)]
 
 
 # Removal ----------------------------------------------------------------------------------------------------------
@@ -264,28 +264,28 @@ def remove(state, slot):
 @kernel
 def put_in_place(state, a, b):
     """Put vector a in the place of b."""
-    vectors, touched, squares, start, to = state.vectors, state.touched, state.squares, u(a), u(b)
+    vectors, touched, squares, start, to = state.vectors, state.touched, state.squares, uint(a), uint(b)
     for w in range(touched.shape[1]):
-        bits = touched[start, u(w)] | touched[to, u(w)]
-        touched[to, u(w)] = touched[start, u(w)]
-        while bits != u(0):
-            j = u(64 * w) + lowest_bit(bits)
+        bits = touched[start, uint(w)] | touched[to, uint(w)]
+        touched[to, uint(w)] = touched[start, uint(w)]
+        while bits != uint(0):
+            j = uint(64 * w) + lowest_bit(bits)
             vectors[j, to] = vectors[j, start]
-            bits &= bits - u(1)
+            bits &= bits - uint(1)
     state.norms[to] = state.norms[start]
     join_coefs(state, b, a, ZERO, ONE)
     for h in range(state.n_heads):
-        squares[u(h), to] = squares[u(h), start]
+        squares[uint(h), to] = squares[uint(h), start]
 
 
 @inlined
 def clear_coefs(state, slot):
     """Set the coefficients of a slot to zero."""
-    if is_seated(state):
-        empty_seats(state, slot)
+    if is_sparse(state):
+        clear_sparse_coefs(state, slot)
         return
     for e in range(state.n_classes):
-        empty_seat(state, e, slot)
+        clear_sparse_coef(state, e, slot)
 
 
-ENTRIES = {"maintain": Entry(maintain, (INTEGER,))}
+ENTRY_POINTS = {"maintain": EntryPoint(maintain, (INTEGER,))}

@@ -16,12 +16,12 @@ from streamsvm.budgeted.expansion import (
     pairs_at_once,
     vector_norm,
 )
-from streamsvm.budgeted.sparse_coefs import is_seated, n_seats, pull_seats
+from streamsvm.budgeted.sparse_coefs import is_sparse, n_sparse_coefs, pull_sparse_coefs
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO, exp_below
-from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, u
+from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, uint
 from streamsvm.core.state import f32
-from streamsvm.features.scaler import in_hand
+from streamsvm.features.scaler import current_row
 
 # The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want
 # their own class nearer, which lowers them all; what tells columns apart are the differences.
@@ -53,14 +53,14 @@ def relearn_metric(state, m):
     """
     n_vectors = state.n_vectors
     slots = padded(n_vectors)
-    rows, _ = in_hand(state.rows)
+    rows, _ = current_row(state.rows)
     vectors, norms, pairs, more, co = state.vectors, state.norms, state.pairs, state.weighted, state.work[0]
     relevance, theta, gradient, square = state.relevance, state.theta, state.gradient, state.square
     rate = state.metric_rate * (1.0 + math.exp(-state.rows.seen / METRIC_YOUTH))
     pull(state, co)
     common, count = 0.0, 0
     for i in range(1, m):
-        x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        x, j = pairs[uint(i)], uint(rows[uint(i)] - 1)
         if x == ZERO:
             continue
         g = -state.gamma_now * relevance[j] * weighted_spread(vectors, j, x, co, slots)
@@ -72,8 +72,8 @@ def relearn_metric(state, m):
     common /= max(count, 1)
     moving = 0.0
     for i in range(1, m):
-        x, j = pairs[u(i)], u(rows[u(i)] - 1)
-        more[u(i)] = ZERO
+        x, j = pairs[uint(i)], uint(rows[uint(i)] - 1)
+        more[uint(i)] = ZERO
         if x == ZERO:
             continue
         change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
@@ -81,16 +81,16 @@ def relearn_metric(state, m):
         theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
         before = f32(relevance[j])
         relevance[j] = MOST_RELEVANCE * exp_below(theta[j] - MOST_THETA)
-        more[u(i)] = f32(relevance[j]) - before
+        more[uint(i)] = f32(relevance[j]) - before
     state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
     at_once = pairs_at_once(m, slots)
     for start in range(1, m, at_once):
         for b in range(0, slots, LANES):
-            sums = lanes_at(norms, u(b))
+            sums = lanes_at(norms, uint(b))
             for i in range(start, min(start + at_once, m)):
-                v = lanes_at(vectors, (u(rows[u(i)] - 1), u(b)))
-                sums = times_plus(more[u(i)] * v, v, sums)
-            put_lanes(sums, norms, u(b))
+                v = lanes_at(vectors, (uint(rows[uint(i)] - 1), uint(b)))
+                sums = times_plus(more[uint(i)] * v, v, sums)
+            put_lanes(sums, norms, uint(b))
     state.n_relearned += 1
     if state.n_relearned >= state.n_known + 64:
         state.n_relearned = 0
@@ -103,8 +103,8 @@ def weighted_spread(vectors, j, x, co, n):
     """sum over n slots of co[b] * (x - vectors[j, b])^2."""
     sums = lanes(ZERO)
     for b in range(0, n, LANES):
-        away = x - lanes_at(vectors, (j, u(b)))
-        sums = times_plus(lanes_at(co, u(b)) * away, away, sums)
+        away = x - lanes_at(vectors, (j, uint(b)))
+        sums = times_plus(lanes_at(co, uint(b)) * away, away, sums)
     return float(sum_of(sums))
 
 
@@ -112,17 +112,17 @@ def weighted_spread(vectors, j, x, co, n):
 def pull(state, out):
     """out[b] = k_b sum over heads and classes of the head's weight * u_c A_cb."""
     capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
-    coefs, row, update, rows = state.coefs, state.kernel, state.update, n_seats(state)
+    coefs, row, update, rows = state.coefs, state.kernel, state.update, n_sparse_coefs(state)
     for b in range(slots):
-        out[u(b)] = ZERO
-    if is_seated(state):
-        pull_seats(state, out)
-    for h in range(0 if is_seated(state) else state.n_heads):
+        out[uint(b)] = ZERO
+    if is_sparse(state):
+        pull_sparse_coefs(state, out)
+    for h in range(0 if is_sparse(state) else state.n_heads):
         head, at = state.heads[h], h * capacity
         for c in range(first, n):
             weight = f32(head.weight * head.scale * update[at + c])
             if weight != ZERO:
                 for b in range(slots):
-                    out[u(b)] += weight * coefs[u(h * rows + c), u(b)]
+                    out[uint(b)] += weight * coefs[uint(h * rows + c), uint(b)]
     for b in range(slots):
-        out[u(b)] *= row[u(b)]
+        out[uint(b)] *= row[uint(b)]

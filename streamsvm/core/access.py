@@ -27,20 +27,20 @@ from numba.extending import (
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from streamsvm.core.state import DECLARED, LIVING, Array, Declaration, Entry, Number, Part, State
+from streamsvm.core.state import LIVING, SCHEMAS, Array, Number, Schema, SchemaEntry, State, Substate
 
 
 class StateType(types.Type):
     """A state in compiled code: the address of its record."""
 
-    def __init__(self, declared: str) -> None:
-        self.declared = declared
-        super().__init__(name=f"State({declared})")
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        super().__init__(name=f"State({schema})")
 
     @property
     def key(self) -> str:
         """What tells it from other types, for numba."""
-        return self.declared
+        return self.schema
 
 
 @register_model(StateType)
@@ -50,7 +50,7 @@ class _StateModel(models.OpaqueModel):
 
 @typeof_impl.register(State)
 def _typeof(state: State, _: Any) -> StateType:
-    return StateType(state.declaration.name)
+    return StateType(state.schema.name)
 
 
 @unbox(StateType)
@@ -66,42 +66,42 @@ class _Attributes(AttributeTemplate):
     key = StateType
 
     def generic_resolve(self, kind: StateType, name: str) -> Any:  # type: ignore[override]
-        entry = DECLARED[kind.declared].entries.get(name)
+        entry = SCHEMAS[kind.schema].entries.get(name)
         return None if entry is None else _type_of(entry)
 
 
-def _type_of(entry: Entry) -> Any:
+def _type_of(entry: SchemaEntry) -> Any:
     if isinstance(entry, Number):
         return from_dtype(np.dtype(entry.dtype))
     if isinstance(entry, Array):
         return types.Array(from_dtype(entry.element), len(entry.dims), "C")
-    return StateType(entry.declaration.name)
+    return StateType(entry.schema.name)
 
 
-def _field(builder: Any, declaration: Declaration, state: Any, name: str, kind: Any) -> Any:
+def _field(builder: Any, schema: Schema, state: Any, name: str, kind: Any) -> Any:
     """The place of a field of the record."""
-    place = builder.gep(state, [ir.IntType(64)(declaration.offset(name))])
+    place = builder.gep(state, [ir.IntType(64)(schema.offset(name))])
     return builder.bitcast(place, kind.as_pointer())
 
 
-def _fixed(builder: Any, declaration: Declaration, state: Any, name: str) -> Any:
+def _fixed(builder: Any, schema: Schema, state: Any, name: str) -> Any:
     """An address or size: these do not change while compiled code runs, so that loops need to look them up once."""
-    value = builder.load(_field(builder, declaration, state, name, ir.IntType(64)))
+    value = builder.load(_field(builder, schema, state, name, ir.IntType(64)))
     value.set_metadata("invariant.load", builder.module.add_metadata([]))
     return value
 
 
 @lower_getattr_generic(StateType)
 def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> Any:
-    declaration = DECLARED[kind.declared]
-    entry, out = declaration.entries[name], _type_of(declaration.entries[name])
+    schema = SCHEMAS[kind.schema]
+    entry, out = schema.entries[name], _type_of(schema.entries[name])
     value_type = context.get_value_type(out)
     if isinstance(entry, Number):
-        return builder.load(_field(builder, declaration, state, name, value_type))
-    address = _fixed(builder, declaration, state, f"{name}@")
-    if isinstance(entry, Part):
+        return builder.load(_field(builder, schema, state, name, value_type))
+    address = _fixed(builder, schema, state, f"{name}@")
+    if isinstance(entry, Substate):
         return builder.inttoptr(address, value_type)
-    shape = [_fixed(builder, declaration, state, f"{name}@{k}") for k in range(len(entry.dims))]
+    shape = [_fixed(builder, schema, state, f"{name}@{k}") for k in range(len(entry.dims))]
     return _array(context, builder, out, address, shape, entry.element.itemsize)
 
 
@@ -119,15 +119,15 @@ def _array(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any]
 @lower_setattr_generic(StateType)
 def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
     state, value = values
-    declaration = DECLARED[signature.args[0].declared]
-    builder.store(value, _field(builder, declaration, state, name, value.type))
+    schema = SCHEMAS[signature.args[0].schema]
+    builder.store(value, _field(builder, schema, state, name, value.type))
 
 
-def state_at(declaration: Declaration) -> Callable[[int], Any]:
+def state_at(schema: Schema) -> Callable[[int], Any]:
     """A function that compiled code calls for the state at an address."""
     if config.DISABLE_JIT:
         return lambda address: LIVING[int(address)]
-    kind = StateType(declaration.name)
+    kind = StateType(schema.name)
 
     def at(_: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:

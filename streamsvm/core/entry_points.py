@@ -18,17 +18,17 @@ from numba import config, types
 from numba.core import event
 
 from streamsvm.core.cache import code_path, is_tested
-from streamsvm.core.jit import apart
+from streamsvm.core.jit import as_cfunc
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryPoint:
     """A function and what it is called with.
 
     Parameters
     ----------
     function
-        A kernel, or a plain function that is compiled `apart`.
+        A kernel, or a plain function that is compiled by `as_cfunc`.
     arguments
         The types of its arguments.
     """
@@ -59,7 +59,7 @@ class Entry:
     def _compiled(self) -> Any:
         if hasattr(self.function, "compile"):
             return self.function.compile(self.arguments)
-        return self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
+        return self.function if self.arguments[0] != types.int64 else as_cfunc(self.function, len(self.arguments))
 
     def reached(self) -> set[str]:
         """The names of all kernels that are compiled with it."""
@@ -103,10 +103,10 @@ class Listener(event.Listener):
             self._tell(name_of(function))
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> EntryPoint:
     """The entry of a name."""
     module = importlib.import_module(f"streamsvm.{name.rpartition('.')[0]}")
-    entries: dict[str, Entry] = module.ENTRIES
+    entries: dict[str, EntryPoint] = module.ENTRY_POINTS
     return next(entry for entry in entries.values() if entry.name == name)
 
 

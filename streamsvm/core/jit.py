@@ -55,7 +55,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     return _compiled(function)
 
 
-def brief(function: Callable[..., Any]) -> Any:
+def jit_holding_gil(function: Callable[..., Any]) -> Any:
     """Like `kernel`, for what is called for each event: it keeps the interpreter's lock.
 
     Another thread that took it meanwhile would keep it for longer than the call takes.
@@ -68,7 +68,7 @@ def inlined(function: Callable[..., Any]) -> Any:
     return _compiled(function, forceinline=True)
 
 
-def fused(function: Callable[..., Any]) -> Any:
+def jit_fma(function: Callable[..., Any]) -> Any:
     """Like `inlined`, where a product and a sum may be one instruction, which rounds once.
 
     A division by zero gives an infinity, not an error: loops with divisions vectorise.
@@ -86,7 +86,7 @@ def allocating(function: Callable[..., Any]) -> Any:
     return _compiled(function, counts=True)
 
 
-def reduction(function: Callable[..., Any]) -> Any:
+def jit_fastmath(function: Callable[..., Any]) -> Any:
     """Like `kernel`, for sums over long arrays: terms may be added in any order, so the processor adds several at once.
 
     Equal input gives equal bits on one machine. A division by zero gives an infinity, not an error.
@@ -95,7 +95,7 @@ def reduction(function: Callable[..., Any]) -> Any:
 
 
 class _Plain:
-    """Where nothing is compiled: what `apart` gives, and `call` takes."""
+    """A function without compiled code: what `as_cfunc` returns if numba is disabled."""
 
     functions: ClassVar[dict[int, Callable[..., Any]]] = {}
 
@@ -104,7 +104,7 @@ class _Plain:
         self.functions[self.address] = function
 
     def __call__(self, *arguments: Any) -> Any:
-        """As a kernel that takes numbers alone is called."""
+        """Call the function."""
         return self.functions[self.address](*arguments)
 
 
@@ -112,10 +112,10 @@ ADDRESSES = (types.int64,) * 8
 
 
 @functools.cache
-def apart(function: Callable[..., Any], n_arguments: int) -> Any:
-    """Compile a function of integers, to be called by its `address` with `call`: its callers compile without it.
+def as_cfunc(function: Callable[..., Any], n_arguments: int) -> Any:
+    """Compile a function of integers to machine code of its own, which `call_pointer` calls by its `address`.
 
-    The code of all that a function calls is made a part of it, and is optimised again with it, at each level.
+    Its callers compile faster, because they do not contain its code.
     """
     if numba.config.DISABLE_JIT:
         return _Plain(function)
@@ -128,7 +128,7 @@ def apart(function: Callable[..., Any], n_arguments: int) -> Any:
 
 
 def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
-    """Call what is `apart`: its address, and a tuple of integers."""
+    """Call a function of `as_cfunc` by its address, with a tuple of integers."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         integer = context.get_value_type(types.int64)
@@ -144,4 +144,4 @@ def _plain_call(address: int, arguments: tuple[int, ...]) -> None:
     _Plain.functions[int(address)](*arguments)
 
 
-call: Any = _plain_call if numba.config.DISABLE_JIT else intrinsic(_typed_call)
+call_pointer: Any = _plain_call if numba.config.DISABLE_JIT else intrinsic(_typed_call)

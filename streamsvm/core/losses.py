@@ -11,7 +11,7 @@ import math
 
 from streamsvm.core.jit import inlined
 from streamsvm.core.math import exp_below
-from streamsvm.core.simd import u
+from streamsvm.core.simd import uint
 
 # max(0, 1 - f_y + max of the others) (Crammer and Singer), and -log softmax(f)_y.
 HINGE, LOG = 0, 1
@@ -32,7 +32,7 @@ def best_class(scores, at, n):
     best = 0
     if n > FEW:
         top = largest(scores, at, n)
-        while best < n - 1 and scores[u(at + best)] != top:
+        while best < n - 1 and scores[uint(at + best)] != top:
             best += 1
         return best
     for c in range(1, n):
@@ -44,15 +44,15 @@ def best_class(scores, at, n):
 @inlined
 def largest(x, first, n):
     """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
-    a = b = c = d = x[u(first)]
+    a = b = c = d = x[uint(first)]
     i, end = first, first + n
     while i + 4 <= end:
-        w, x_, y, z = x[u(i)], x[u(i + 1)], x[u(i + 2)], x[u(i + 3)]
+        w, x_, y, z = x[uint(i)], x[uint(i + 1)], x[uint(i + 2)], x[uint(i + 3)]
         a, b = w if w > a else a, x_ if x_ > b else b
         c, d = y if y > c else c, z if z > d else d
         i += 4
     while i < end:
-        w = x[u(i)]
+        w = x[uint(i)]
         a = w if w > a else a
         i += 1
     a, c = b if b > a else a, d if d > c else c
@@ -65,10 +65,10 @@ def sum_of(x, first, n):
     a = b = c = d = 0.0
     i, end = first, first + n
     while i + 4 <= end:
-        a, b, c, d = a + x[u(i)], b + x[u(i + 1)], c + x[u(i + 2)], d + x[u(i + 3)]
+        a, b, c, d = a + x[uint(i)], b + x[uint(i + 1)], c + x[uint(i + 2)], d + x[uint(i + 3)]
         i += 4
     while i < end:
-        a += x[u(i)]
+        a += x[uint(i)]
         i += 1
     return (a + b) + (c + d)
 
@@ -92,17 +92,17 @@ def softmax_terms(scores, at, n, beta, out, to):
 def fast_softmax_terms(scores, at, n, beta, out, to):
     """`softmax_terms` to single precision."""
     if n == 2:  # the same in half the steps, and without a branch
-        less = scores[u(at)] - scores[u(at + 1)]
+        less = scores[uint(at)] - scores[uint(at + 1)]
         term = exp_below(-beta * abs(less))
-        out[u(to)], out[u(to + 1)] = 1.0 if less >= 0.0 else term, term if less >= 0.0 else 1.0
+        out[uint(to)], out[uint(to + 1)] = 1.0 if less >= 0.0 else term, term if less >= 0.0 else 1.0
         return 1.0 + term
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        out[u(to + c)] = exp_below(beta * (scores[u(at + c)] - top))
+        out[uint(to + c)] = exp_below(beta * (scores[uint(at + c)] - top))
     if n > FEW:
         return sum_of(out, to, n)
     for c in range(n):
-        total += out[u(to + c)]
+        total += out[uint(to + c)]
     return total
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import config, types
 from numba.extending import intrinsic
 
-from streamsvm.core.jit import fused, inlined
+from streamsvm.core.jit import inlined, jit_fma
 
 f32 = np.float32
 
@@ -86,7 +86,7 @@ _without_power = _plain_without_power if config.DISABLE_JIT else intrinsic(_type
 _times_power_of_two = _plain_times_power_of_two if config.DISABLE_JIT else intrinsic(_typed_times_power_of_two)
 
 
-@fused
+@jit_fma
 def exp32(x):
     """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
     x = x if x > LEAST_EXPONENT else LEAST_EXPONENT
@@ -98,7 +98,7 @@ def exp32(x):
     return _times_power_of_two((p * (r * r) + r) + ONE, shifted)
 
 
-@fused
+@jit_fma
 def power32(x):
     """2^x for float32 x below 1, to 3e-7 of its size; 2^-80 for anything less. It takes three quarters of `exp32`."""
     x = x if x > LEAST_POWER else LEAST_POWER
@@ -107,7 +107,7 @@ def power32(x):
     return _times_power_of_two(((((P5 * f + P4) * f + P3) * f + P2) * f + P1) * f + P0, shifted)
 
 
-@fused
+@jit_fma
 def log32(x):
     """ln(x) for float32 x from 1e-37 on, to 2e-7 of its size where that is more than 1, else of 1. Loops vectorise."""
     n, f = _power_in(x), _without_power(x) - ONE

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.cache import cache_folder
-from streamsvm.core.jit import fused, inlined, kernel
+from streamsvm.core.jit import inlined, jit_fma, kernel
 from streamsvm.core.math import ONE, TWO, ZERO, exp_below
-from streamsvm.core.simd import u
+from streamsvm.core.simd import uint
 
 # The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400
@@ -59,7 +59,7 @@ def degradation(h, ratio, cosine, log_kappa):
     return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
 
 
-@fused
+@jit_fma
 def near_loss(square, product, far):
     """A number by which pairs compare as by `degradation`: with q the number, q / (1 + q) is .8 to 1.3 of it.
 
@@ -150,9 +150,9 @@ def look_up(table, share, kappa):
     x, y = (2.0 * share - 1.0) * (GRID - 1), kappa * (GRID - 1.0)
     i, j = min(int(x), GRID - 2), min(int(y), GRID - 2)
     x, y = x - i, y - j
-    i, j = u(i), u(j)
-    low = table[i, j] + y * (table[i, j + u(1)] - table[i, j])
-    high = table[i + u(1), j] + y * (table[i + u(1), j + u(1)] - table[i + u(1), j])
+    i, j = uint(i), uint(j)
+    low = table[i, j] + y * (table[i, j + uint(1)] - table[i, j])
+    high = table[i + uint(1), j] + y * (table[i + uint(1), j + uint(1)] - table[i + uint(1), j])
     return low + x * (high - low)
 
 

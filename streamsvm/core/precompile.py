@@ -16,7 +16,7 @@ from numba.core import event
 
 from streamsvm.core.cache import cache_folder, can_keep, one_at_a_time
 from streamsvm.core.clock import compiling
-from streamsvm.core.entry_points import Entry, Listener
+from streamsvm.core.entry_points import EntryPoint, Listener
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _SAY_EVERY_S = 5.0
 _ready: set[str] = set()
 
 
-def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
+def prepare(entries: Sequence[EntryPoint], jobs: int | None = None) -> None:
     """Have entries compiled, and kept on disk; those that are there already are left for later.
 
     Parameters
@@ -50,7 +50,7 @@ def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
     _ready.update(entry.name for entry in entries)
 
 
-def _compile(cold: Sequence[Entry], jobs: int | None) -> None:
+def _compile(cold: Sequence[EntryPoint], jobs: int | None) -> None:
     shares = _shares(cold, (jobs or _jobs()) if can_keep() else 1)  # what others compile is found on disk
     progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
     others = [_Other(share, progress) for share in shares[1:]]
@@ -73,11 +73,11 @@ def _jobs() -> int:
     return max(int(asked), 1) if asked.isdecimal() else cores
 
 
-def _shares(entries: Sequence[Entry], jobs: int) -> list[list[Entry]]:
+def _shares(entries: Sequence[EntryPoint], jobs: int) -> list[list[EntryPoint]]:
     """Entries for each process: the largest first, to the one that has least to do."""
     sizes = {entry.name: len(entry.reached()) for entry in entries}
     jobs = max(min(jobs, len(entries), sum(sizes.values()) // _LEAST_SHARE), 1)
-    shares: list[list[Entry]] = [[] for _ in range(jobs)]
+    shares: list[list[EntryPoint]] = [[] for _ in range(jobs)]
     reached: list[set[str]] = [set() for _ in range(jobs)]
     for entry in sorted(entries, key=lambda entry: -sizes[entry.name]):
         least = min(range(jobs), key=lambda i: len(reached[i] | entry.reached()))
@@ -131,7 +131,7 @@ def _say_compiling(total: int | None = None) -> None:
 class _Other:
     """Another process that compiles."""
 
-    def __init__(self, entries: Sequence[Entry], progress: _Progress) -> None:
+    def __init__(self, entries: Sequence[EntryPoint], progress: _Progress) -> None:
         self._progress = progress
         names = [entry.name for entry in entries]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())}

@@ -25,7 +25,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, register_model
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
-u = np.uint64
+uint = np.uint64
 # So many are side by side: of float32 two or four registers, since a processor begins on the next sum before the last
 # is there; of float64, of which there are fewer, one or two.
 LANES, DOUBLES = 32, 8

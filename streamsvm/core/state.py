@@ -1,6 +1,6 @@
 """Memory with names: what a learner holds is declared once, in one table beside its kernels, and read by name.
 
-A `Declaration` lists *numbers*, *arrays* in named dimensions, arrays of *records*, and *parts* that are declared
+A `Schema` lists *numbers*, *arrays* in named dimensions, arrays of *records*, and *parts* that are declared
 themselves. A `State` is the memory for it: one block, headed by a record of all numbers and, for each array and part,
 its address and shape. Compiled code takes a state as the address of that record, and reads and writes
 
@@ -48,7 +48,7 @@ class Number:
         What it begins with.
     saved
         Whether it is learned, and so a part of what is saved; what is not follows from the settings, or passes.
-    within
+    bounds
         The least and the largest value that may come back from an archive.
     is_address
         Whether it is an address, which no other state takes over.
@@ -58,7 +58,7 @@ class Number:
     dtype: Any = f64
     start: float = 0.0
     saved: bool = False
-    within: tuple[float, float] = ANY
+    bounds: tuple[float, float] = ANY
     is_address: bool = False
 
 
@@ -75,24 +75,24 @@ class Array:
     ----------
     dims
         The names of its dimensions; several with `*` between are one for compiled code.
-    meaning, saved, within, start
+    meaning, saved, bounds, start
         As for a `Number`, of all elements.
     dtype
         The type of the elements.
     fields
         Where the elements are records, their fields.
-    lent
-        Whether its memory is elsewhere: it is put in its place by `State.lend`.
+    external
+        Whether its memory belongs to somebody else and is bound by `State.bind`.
     """
 
     dims: tuple[str, ...]
     meaning: str
     dtype: Any = f64
     saved: bool = False
-    within: tuple[float, float] = ANY
+    bounds: tuple[float, float] = ANY
     start: float = 0.0
     fields: Mapping[str, Number] | None = None
-    lent: bool = False
+    external: bool = False
 
     @cached_property
     def factors(self) -> tuple[tuple[str, ...], ...]:
@@ -123,30 +123,30 @@ def records(dims: tuple[str, ...], meaning: str, **fields: Number) -> Array:
 
 
 @dataclass(frozen=True)
-class Part:
+class Substate:
     """A state inside another, declared itself."""
 
-    declaration: Declaration
+    schema: Schema
     meaning: str
 
 
-Entry = Number | Array | Part
+SchemaEntry = Number | Array | Substate
 
 
 @dataclass(eq=False)
-class Declaration:
+class Schema:
     """A table of all that a state holds.
 
     Parameters
     ----------
     name
-        A name no other declaration has.
+        A name no other schema has.
     entries
         Numbers, arrays and parts by name.
     """
 
     name: str
-    entries: dict[str, Entry]
+    entries: dict[str, SchemaEntry]
     record: np.dtype[Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class Declaration:
                 n_dims = len(entry.dims) if isinstance(entry, Array) else 0
                 fields += [(f"{name}@", i64), *((f"{name}@{k}", i64) for k in range(n_dims))]
         self.record = np.dtype(fields)
-        DECLARED[self.name] = self
+        SCHEMAS[self.name] = self
 
     @cached_property
     def numbers(self) -> dict[str, tuple[int, bool]]:
@@ -173,7 +173,7 @@ class Declaration:
     @cached_property
     def own_arrays(self) -> dict[str, Array]:
         """The arrays that take memory."""
-        return {name: array for name, array in self.of(Array) if not array.lent}
+        return {name: array for name, array in self.of(Array) if not array.external}
 
     @cached_property
     def words(self) -> dict[str, int]:
@@ -201,18 +201,18 @@ class Declaration:
 
     def n_bytes(self, dims: Mapping[str, int]) -> int:
         """The memory of a state of such dimensions, without its parts."""
-        return self.record.itemsize + sum(_n_bytes(array, dims) for _, array in self.of(Array) if not array.lent)
+        return self.record.itemsize + sum(_n_bytes(array, dims) for _, array in self.of(Array) if not array.external)
 
     def __reduce__(self) -> Any:
-        return _declared, (self.name,)
+        return _schema_of, (self.name,)
 
 
-DECLARED: dict[str, Declaration] = {}
+SCHEMAS: dict[str, Schema] = {}
 LIVING: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
 
 
-def _declared(name: str) -> Declaration:
-    return DECLARED[name]
+def _schema_of(name: str) -> Schema:
+    return SCHEMAS[name]
 
 
 def _split(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -276,15 +276,15 @@ class _Layout:
 
 
 @lru_cache(maxsize=1024)
-def _layout(declaration: Declaration, dims: tuple[tuple[str, int], ...]) -> _Layout:
+def _layout(schema: Schema, dims: tuple[tuple[str, int], ...]) -> _Layout:
     sizes, spans = dict(dims), dict[str, _Span]()
-    record = np.zeros(1, declaration.record)
-    for name, number in declaration.of(Number):
+    record = np.zeros(1, schema.record)
+    for name, number in schema.of(Number):
         record[name] = number.start
     words, addresses = record.view(i64), []
-    at = -(-declaration.record.itemsize // ALIGNMENT) * ALIGNMENT
-    for name, array in declaration.own_arrays.items():
-        shape, word = _joined(array, sizes), declaration.words[name]
+    at = -(-schema.record.itemsize // ALIGNMENT) * ALIGNMENT
+    for name, array in schema.own_arrays.items():
+        shape, word = _joined(array, sizes), schema.words[name]
         spans[name] = _Span(at, at + math.prod(shape) * array.element.itemsize, shape, array)
         words[word : word + 1 + len(shape)] = (at, *shape)
         addresses.append(word)
@@ -312,7 +312,7 @@ class State:
 
     Parameters
     ----------
-    declaration
+    schema
         What it holds.
     dims
         How large each named dimension is.
@@ -322,10 +322,10 @@ class State:
 
     __slots__ = (
         *("__weakref__", "_arrays", "_block", "_floats", "_layout", "_words"),
-        *("address", "declaration", "dims", "parts"),
+        *("address", "schema", "dims", "parts"),
     )
 
-    declaration: Declaration
+    schema: Schema
     dims: dict[str, int]
     parts: dict[str, State]
     address: int
@@ -337,23 +337,23 @@ class State:
 
     def __init__(
         self,
-        declaration: Declaration,
+        schema: Schema,
         dims: Mapping[str, int] | None = None,
         *,
         parts: Mapping[str, State] | None = None,
     ) -> None:
-        layout, own = _layout(declaration, tuple((dims or {}).items())), object.__setattr__
+        layout, own = _layout(schema, tuple((dims or {}).items())), object.__setattr__
         if layout.n_bytes > _most_bytes.get():
             raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
         # Memory that nothing is written to takes none of the machine's.
         block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
         first = -array_address(block) % ALIGNMENT
         block = block[first : first + layout.n_bytes]
-        words = block[: declaration.record.itemsize].view(i64)
+        words = block[: schema.record.itemsize].view(i64)
         address = array_address(block)
         words[:] = layout.record
         words[layout.addresses] += address
-        own(self, "declaration", declaration)
+        own(self, "schema", schema)
         own(self, "dims", layout.dims)
         own(self, "parts", dict(parts or {}))
         own(self, "address", address)
@@ -363,9 +363,9 @@ class State:
         own(self, "_floats", words.view(f64))
         own(self, "_arrays", {})
         for name, part in self.parts.items():
-            if name in declaration.entries:
-                words[declaration.words[name]] = part.address
-        for name, key, start in declaration.array_starts:
+            if name in schema.entries:
+                words[schema.words[name]] = part.address
+        for name, key, start in schema.array_starts:
             array = self._view(name)
             (array if key is None else array[key])[...] = start
         LIVING[address] = self
@@ -378,31 +378,31 @@ class State:
 
     def number(self, name: str) -> NDArray[Any]:
         """A view of a number."""
-        word, is_float = self.declaration.numbers[name]
+        word, is_float = self.schema.numbers[name]
         return (self._floats if is_float else self._words)[word : word + 1].reshape(())
 
     def __getattr__(self, name: str) -> Any:
         if name in self._arrays:
             return self._arrays[name]
-        if name in self.declaration.numbers:
-            word, is_float = self.declaration.numbers[name]
+        if name in self.schema.numbers:
+            word, is_float = self.schema.numbers[name]
             return (self._floats if is_float else self._words)[word]
         if name in self.parts:
             return self.parts[name]
         if name in self._layout.spans:
             self._arrays[name] = found = self._view(name)
             return found
-        raise AttributeError(f"a state of {self.declaration.name} has no {name!r}")
+        raise AttributeError(f"a state of {self.schema.name} has no {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.declaration.numbers:
-            raise AttributeError(f"a state of {self.declaration.name} has no number {name!r}")
-        word, is_float = self.declaration.numbers[name]
+        if name not in self.schema.numbers:
+            raise AttributeError(f"a state of {self.schema.name} has no number {name!r}")
+        word, is_float = self.schema.numbers[name]
         (self._floats if is_float else self._words)[word] = value
 
-    def lend(self, **arrays: NDArray[Any]) -> None:
+    def bind(self, **arrays: NDArray[Any]) -> None:
         """Take arrays that live elsewhere for its own: their addresses and shapes stand in the record."""
-        held, first = self._words.data, self.declaration.words  # elements of a view are written much faster
+        held, first = self._words.data, self.schema.words  # elements of a view are written much faster
         for name, array in arrays.items():
             self._arrays[name], word = array, first[name]
             held[word] = array_address(array)
@@ -412,12 +412,12 @@ class State:
 
     def place(self, name: str) -> NDArray[np.int64]:
         """The address and shape of an array that is lent, to be kept and put back: quicker than to lend it again."""
-        word = self.declaration.words[name]
+        word = self.schema.words[name]
         return self._words[word : word + 1 + self._arrays[name].ndim]
 
     def split(self, name: str) -> NDArray[Any]:
         """An array with each named dimension by itself."""
-        entry = self.declaration.entries[name]
+        entry = self.schema.entries[name]
         assert isinstance(entry, Array)
         found = self._view(name)
         return found.reshape(_split(entry, self.dims)) if entry.is_joined else found
@@ -429,9 +429,9 @@ class State:
 
     def take(self, other: State) -> None:
         """Take over all that another state holds, as far as this one is large enough."""
-        taken = self.declaration.taken
+        taken = self.schema.taken
         self._words[taken] = other._words[taken]
-        for name, array in self.declaration.own_arrays.items():
+        for name, array in self.schema.own_arrays.items():
             mine, theirs = self._view(name), other._view(name)
             if mine.shape == theirs.shape and not array.addresses:
                 mine[...] = theirs
@@ -454,15 +454,15 @@ class State:
 
     def kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
         """What is saved, but of its parts: its name, a view of it, and the bounds it keeps."""
-        for name, entry in self.declaration.entries.items():
+        for name, entry in self.schema.entries.items():
             if isinstance(entry, Number) and entry.saved:
-                yield name, self.number(name), entry.within
+                yield name, self.number(name), entry.bounds
             elif isinstance(entry, Array) and entry.saved and self._view(name).size:
-                yield name, self.split(name), entry.within
+                yield name, self.split(name), entry.bounds
             elif isinstance(entry, Array):
                 for key, number in (entry.fields or {}).items():
                     if number.saved:
-                        yield f"{name}.{key}", self.split(name)[key].view(np.ndarray), number.within
+                        yield f"{name}.{key}", self.split(name)[key].view(np.ndarray), number.bounds
 
     def names(self) -> list[str]:
         """The names of all that is saved."""
@@ -516,15 +516,15 @@ class State:
     # Copies in memory ---------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self.declaration, self.dims, self.parts, self._without_addresses())
+        return _rebuild, (self.schema, self.dims, self.parts, self._without_addresses())
 
     def _without_addresses(self) -> NDArray[np.uint8]:
         """A copy of its memory, which is the same for states that hold the same."""
-        block, head = self._block.copy(), self.declaration.record.itemsize
+        block, head = self._block.copy(), self.schema.record.itemsize
         words = np.zeros(head // 8, i64)
-        words[self.declaration.taken] = self._words[self.declaration.taken]
+        words[self.schema.taken] = self._words[self.schema.taken]
         block[:head] = words.view(np.uint8)
-        for name, array in self.declaration.own_arrays.items():
+        for name, array in self.schema.own_arrays.items():
             if array.addresses:
                 start, end, _, _ = self._layout.spans[name]
                 records = block[start:end].view(array.element)
@@ -533,10 +533,10 @@ class State:
         return block
 
 
-def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:
+def _rebuild(schema: Schema, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:
     """A state that others can take over from: its own addresses are not valid."""
-    state, head = State(declaration, dims, parts=parts), declaration.record.itemsize
-    state._words[declaration.taken] = block[:head].view(i64)[declaration.taken]
+    state, head = State(schema, dims, parts=parts), schema.record.itemsize
+    state._words[schema.taken] = block[:head].view(i64)[schema.taken]
     first = -(-head // ALIGNMENT) * ALIGNMENT
     state._block[first:] = block[first:]
     return state

@@ -63,7 +63,7 @@ class ConformalSets:
         check_between("coverage", coverage, 0.0, 1.0)
         if not isinstance(by_class, bool):
             raise TypeError(f"`by_class` must be True or False, got {by_class!r}")
-        prepare(list(kernels.ENTRIES.values()))
+        prepare(list(kernels.ENTRY_POINTS.values()))
         self.coverage, self.by_class = float(coverage), by_class
         self._rows = State(kernels.COVERING)
         self._live = State(kernels.COVERING)
@@ -136,7 +136,7 @@ class ConformalSets:
         if len(codes) != len(proba):
             raise ValueError(f"there are {len(proba)} rows of probabilities, and {len(codes)} codes")
         self._grow(proba.shape[1])
-        self._rows.lend(
+        self._rows.bind(
             proba=np.ascontiguousarray(proba, np.float64),
             labels=np.ascontiguousarray(codes, np.int64),
             members=members,
@@ -164,7 +164,7 @@ class ConformalSets:
             self._grow(n)
             row, label, members = np.zeros((1, n)), np.zeros(1, np.int64), np.zeros((1, n), np.bool_)
             rows = State(kernels.COVERING)
-            rows.lend(proba=row, labels=label, members=members)
+            rows.bind(proba=row, labels=label, members=members)
             self._one = row[0], label, members[0], rows
         row, label, members, rows = self._one
         row[:], label[0] = proba, code
@@ -188,7 +188,7 @@ class ConformalSets:
         """
         self._grow(proba.shape[1])
         members = np.zeros(proba.shape, np.bool_)
-        self._live.lend(proba=proba, members=members)
+        self._live.bind(proba=proba, members=members)
         self._live.next, self._found = then, members.data
         return int(self._live.address)
 
@@ -244,13 +244,13 @@ class ConformalSets:
 @cache
 def _step() -> Any:
     """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
-    return kernels.ENTRIES["run_sets"].compile()
+    return kernels.ENTRY_POINTS["run_sets"].compile()
 
 
 def follow_address() -> int:
     """Where the code is that follows a learner."""
-    prepare([kernels.ENTRIES["follow_sets"]])
-    return int(kernels.ENTRIES["follow_sets"].compile().address)
+    prepare([kernels.ENTRY_POINTS["follow_sets"]])
+    return int(kernels.ENTRY_POINTS["follow_sets"].compile().address)
 
 
 class AllSets:

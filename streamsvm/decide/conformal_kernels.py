@@ -29,12 +29,12 @@ import math
 import numpy as np
 
 from streamsvm.core.access import StateType, state_at
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import fused, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import inlined, jit_fma, kernel
 from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, address, i64, records
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, address, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
 
 # The largest score, and how far misses may be from what is allowed.
@@ -51,35 +51,35 @@ WEIGHT_RATE, MOST_LOSS, DEALT, LOSS_RATE = 0.1, 2.0, 0.001, 0.01
 
 _DEBT = (-SLACK - 1.0, SLACK + 1.0)
 
-SETS = Declaration(
+SETS = Schema(
     "sets",
     {
         "miss": Number("the share of events whose label may be missing", start=0.1),
         "by_class": Number("whether each class has a threshold of its own", i64),
-        "n_groups": Number("how many thresholds there are", i64, saved=True, within=(0.0, MOST_EVENTS)),
-        "n_known": Number("classes of which there was a label", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "n_groups": Number("how many thresholds there are", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_known": Number("classes of which there was a label", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "groups": records(
             ("groups",),
             "the thresholds",
-            seen=Number("labels they rest on", saved=True, within=(0.0, MOST_EVENTS)),
-            debt=Number("misses less those allowed", saved=True, within=_DEBT),
-            loss=Number("the decayed mean loss", saved=True, within=(0.0, MOST)),
-            total=Number("the sum of the weights of its trackers", saved=True, within=(1e-3, 1.001)),
-            tracked=Number("what the trackers say together", saved=True, within=(0.0, 2.0 * MOST)),
-            least=Number("the least probability that is in the set", saved=True, within=(0.0, math.exp(3.0 * MOST))),
+            seen=Number("labels they rest on", saved=True, bounds=(0.0, MOST_EVENTS)),
+            debt=Number("misses less those allowed", saved=True, bounds=_DEBT),
+            loss=Number("the decayed mean loss", saved=True, bounds=(0.0, MOST)),
+            total=Number("the sum of the weights of its trackers", saved=True, bounds=(1e-3, 1.001)),
+            tracked=Number("what the trackers say together", saved=True, bounds=(0.0, 2.0 * MOST)),
+            least=Number("the least probability that is in the set", saved=True, bounds=(0.0, math.exp(3.0 * MOST))),
         ),
-        "trackers": Array(("groups", "rates"), "their thresholds", saved=True, within=(0.0, MOST)),
-        "weights": Array(("groups", "rates"), "their weights", saved=True, within=(0.0, 1.0)),
+        "trackers": Array(("groups", "rates"), "their thresholds", saved=True, bounds=(0.0, MOST)),
+        "weights": Array(("groups", "rates"), "their weights", saved=True, bounds=(0.0, 1.0)),
         "rates": Array(("rates",), "their steps"),
     },
 )
 
-COVERING = Declaration(
+COVERING = Schema(
     "covering",
     {
-        "proba": Array(("asked", "classes"), "the probabilities of all classes, row by row", lent=True),
-        "labels": Array(("asked",), "the class of each row that is known by now, -1 for others", i64, lent=True),
-        "members": Array(("asked", "classes"), "whether a class is in the set", np.bool_, lent=True),
+        "proba": Array(("asked", "classes"), "the probabilities of all classes, row by row", external=True),
+        "labels": Array(("asked",), "the class of each row that is known by now, -1 for others", i64, external=True),
+        "members": Array(("asked", "classes"), "whether a class is in the set", np.bool_, external=True),
         "sets": address("of what follows events, the thresholds"),
         "next": address("what follows them next, 0 for nothing"),
     },
@@ -149,21 +149,21 @@ def fill(state, covering, i):
     proba, members, best, top = covering.proba, covering.members, 0, 0.0
     groups, by_class, n_known = state.groups, state.by_class > 0, state.n_known
     for c in range(proba.shape[1]):
-        p = probable(proba[u(i), u(c)])
+        p = probable(proba[uint(i), uint(c)])
         is_known = (c < n_known) | (p > 0.0)
-        members[u(i), u(c)] = is_known & (p >= groups[u(c if by_class else 0)].least)
+        members[uint(i), uint(c)] = is_known & (p >= groups[uint(c if by_class else 0)].least)
         best, top = c if p > top else best, p if p > top else top
     if proba.shape[1] > 0:
-        members[u(i), u(best)] |= top > 0.0
+        members[uint(i), uint(best)] |= top > 0.0
 
 
-@fused
+@jit_fma
 def learn(state, p, label):
     """Take a label, and what its probability was, into its threshold.
 
     Nothing waits for this event's loss: weights follow it from the next event on, in units of the losses before it.
     """
-    g = u(label if state.by_class > 0 else 0)
+    g = uint(label if state.by_class > 0 else 0)
     group, trackers, weights, rates, miss = state.groups[g], state.trackers, state.weights, state.rates, state.miss
     s = score(p)
     above, rate, share = s - group.tracked, WEIGHT_RATE / 8.0 / max(group.loss, 1e-6), (1.0 - DEALT) / group.total
@@ -173,14 +173,14 @@ def learn(state, p, label):
     first = FIRST_STEP * exp_below(-FIRST_POWER * log_of(group.seen)) if group.seen < FIRST_LABELS else 0.0
     total, tracked = 0.0, 0.0
     for k in range(N_RATES):
-        tracker = trackers[g, u(k)]
-        weight, above = share * weights[g, u(k)] + DEALT / N_RATES, s - tracker
+        tracker = trackers[g, uint(k)]
+        weight, above = share * weights[g, uint(k)] + DEALT / N_RATES, s - tracker
         way = slope(above, miss)
-        tracker = min(max(tracker + max(rates[u(k)], first) * way, 0.0), MOST)
+        tracker = min(max(tracker + max(rates[uint(k)], first) * way, 0.0), MOST)
         tracked += weight * tracker
         weight *= worth(min(rate * (above * way), MOST_LOSS / 8.0))
         total += weight
-        trackers[g, u(k)], weights[g, u(k)] = tracker, weight
+        trackers[g, uint(k)], weights[g, uint(k)] = tracker, weight
     group.total = total
     set_threshold(group, tracked)
 
@@ -193,7 +193,7 @@ def take_row(state, covering, i, label):
     """
     fill(state, covering, i)
     if 0 <= label < state.n_known:
-        learn(state, probable(covering.proba[u(i), u(label)]), label)
+        learn(state, probable(covering.proba[uint(i), uint(label)]), label)
     state.n_known = max(state.n_known, label + 1)
 
 
@@ -214,8 +214,8 @@ def follow_sets(address, label, row):
 
 _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
 
-ENTRIES = {
-    "begin_groups": Entry(begin_groups, (_SETS, INTEGER)),
-    "run_sets": Entry(run_sets, (_SETS, _COVERING)),
-    "follow_sets": Entry(follow_sets, (INTEGER,) * 3),
+ENTRY_POINTS = {
+    "begin_groups": EntryPoint(begin_groups, (_SETS, INTEGER)),
+    "run_sets": EntryPoint(run_sets, (_SETS, _COVERING)),
+    "follow_sets": EntryPoint(follow_sets, (INTEGER,) * 3),
 }

@@ -21,11 +21,11 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.access import StateType
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.signatures import BYTES, INTEGER, INTEGERS, WORD_TABLE, WORDS
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, i64, u64
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, i64, u64
 
 # What has become of a slot: forgotten; an event, or a label without its event, that waits; an event that has had its
 # label; one that has waited too long.
@@ -38,7 +38,7 @@ WAITS, MEETS, DOUBLE, JOINS, COMES_EARLY, COMES_LATE, REPEATS, CORRECTS, DIFFERS
 
 NEVER = (1 << 63) - 1
 
-LEDGER = Declaration(
+LEDGER = Schema(
     "ledger",
     {
         "wait": Number("for so long events wait", i64, start=NEVER),
@@ -60,20 +60,23 @@ LEDGER = Declaration(
         "n_orphans": Number("labels that have waited too long", i64),
         "n_dropped": Number("slots that had to give way to others", i64),
         "n_left": Number("slots among `left`", i64),
-        "digests": Array(("slots", "halves"), "of the keys", u64, lent=True),
-        "fates": Array(("slots",), "what has become of each", np.uint8, lent=True),
-        "codes": Array(("slots",), "the predicted classes, -1 for none", np.int32, lent=True),
-        "labels": Array(("slots",), "the labels by number, -1 where there is none", np.int32, lent=True),
-        "came": Array(("slots",), "what the clock showed", i64, lent=True),
-        "times": Array(("slots",), "their own times", i64, lent=True),
-        "sizes": Array(("slots",), "the bytes of what waits with each", np.int32, lent=True),
+        "digests": Array(("slots", "halves"), "of the keys", u64, external=True),
+        "fates": Array(("slots",), "what has become of each", np.uint8, external=True),
+        "codes": Array(("slots",), "the predicted classes, -1 for none", np.int32, external=True),
+        "labels": Array(("slots",), "the labels by number, -1 where there is none", np.int32, external=True),
+        "came": Array(("slots",), "what the clock showed", i64, external=True),
+        "times": Array(("slots",), "their own times", i64, external=True),
+        "sizes": Array(("slots",), "the bytes of what waits with each", np.int32, external=True),
         "table": Array(
-            ("places",), "1 + the slot at each place, 0 where there is none; a power of two", i64, lent=True
+            ("places",), "1 + the slot at each place, 0 where there is none; a power of two", i64, external=True
         ),
         "left": Array(
-            ("leaving",), "the slots of events that expired, and -1 - those of events that were dropped", i64, lent=True
+            ("leaving",),
+            "the slots of events that expired, and -1 - those of events that were dropped",
+            i64,
+            external=True,
         ),
-        "left_before": Array(("leaving",), "before which of the events and labels in hand", i64, lent=True),
+        "left_before": Array(("leaving",), "before which of the events and labels in hand", i64, external=True),
     },
 )
 
@@ -83,7 +86,7 @@ LEDGER = Declaration(
 @inlined
 def rotated(x, n):
     """A word, rotated to the left."""
-    return (x << u(n)) | (x >> u(64 - n))
+    return (x << uint(n)) | (x >> uint(64 - n))
 
 
 @inlined
@@ -108,22 +111,22 @@ def digest(data, ends, secret, digests):
     """SipHash-2-4 with 128 bits of each text: the i-th has the bytes from ends[i - 1] to before ends[i]."""
     start = 0
     for i in range(ends.size):
-        v0, v1 = secret[0] ^ u(0x736F6D6570736575), secret[1] ^ u(0x646F72616E646F6D) ^ u(0xEE)
-        v2, v3 = secret[0] ^ u(0x6C7967656E657261), secret[1] ^ u(0x7465646279746573)
+        v0, v1 = secret[0] ^ uint(0x736F6D6570736575), secret[1] ^ uint(0x646F72616E646F6D) ^ uint(0xEE)
+        v2, v3 = secret[0] ^ uint(0x6C7967656E657261), secret[1] ^ uint(0x7465646279746573)
         n = ends[i] - start
         for at in range(start, start + n - n % 8 + 1, 8):
-            word, m = u(0), min(8, start + n - at)
+            word, m = uint(0), min(8, start + n - at)
             for j in range(m):
-                word |= u(data[at + j]) << u(8 * j)
+                word |= uint(data[at + j]) << uint(8 * j)
             if m < 8:
-                word |= u(n & 255) << u(56)
+                word |= uint(n & 255) << uint(56)
             v3 ^= word
             v0, v1, v2, v3 = rounds(v0, v1, v2, v3, 2)
             v0 ^= word
-        v2 ^= u(0xEE)
+        v2 ^= uint(0xEE)
         v0, v1, v2, v3 = rounds(v0, v1, v2, v3, 4)
         digests[i, 0] = v0 ^ v1 ^ v2 ^ v3
-        v1 ^= u(0xDD)
+        v1 ^= uint(0xDD)
         v0, v1, v2, v3 = rounds(v0, v1, v2, v3, 4)
         digests[i, 1] = v0 ^ v1 ^ v2 ^ v3
         start = ends[i]
@@ -135,7 +138,7 @@ def digest(data, ends, secret, digests):
 @inlined
 def home(state, low):
     """Where a digest is looked for first."""
-    return i64(low & u(state.table.size - 1))
+    return i64(low & uint(state.table.size - 1))
 
 
 @inlined
@@ -358,8 +361,8 @@ def settle(state, first, digests, times, labels, sizes, fates, slots, lags):
 
 _STATE = StateType(LEDGER.name)
 
-ENTRIES = {
-    "digest": Entry(digest, (BYTES, INTEGERS, WORDS, WORD_TABLE)),
-    "fill_table": Entry(fill_table, (_STATE,)),
-    "settle": Entry(settle, (_STATE, INTEGER, WORD_TABLE, *(INTEGERS,) * 6)),
+ENTRY_POINTS = {
+    "digest": EntryPoint(digest, (BYTES, INTEGERS, WORDS, WORD_TABLE)),
+    "fill_table": EntryPoint(fill_table, (_STATE,)),
+    "settle": EntryPoint(settle, (_STATE, INTEGER, WORD_TABLE, *(INTEGERS,) * 6)),
 }

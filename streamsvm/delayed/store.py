@@ -173,7 +173,7 @@ class Store:
     ) -> None:
         if folder is not None and keeps_objects:
             raise ValueError("rows that are objects wait in memory alone: leave out the folder")
-        prepare(tuple(kernels.ENTRIES.values()))
+        prepare(tuple(kernels.ENTRY_POINTS.values()))
         self.most_bytes, self.relearns = most_bytes, relearns
         self._fixed_bytes = _SLOT_BYTES + 8 * n_origins + (_WAITING_BYTES if folder is None else 0)
         self._check_room(0)
@@ -193,8 +193,8 @@ class Store:
         self._scores, self._origins = np.zeros(0), np.zeros((0, n_origins), np.int64)
         self._left = np.zeros((2, LEAVING), np.int64)
         table, digests = np.zeros(1, np.int64), np.zeros((0, 2), np.uint64)
-        self._ledger.lend(table=table, digests=digests, left=self._left[0], left_before=self._left[1])
-        self._ledger.lend(**{name: np.zeros(0, kind) for name, kind in _LEDGER.items() if name != "digests"})
+        self._ledger.bind(table=table, digests=digests, left=self._left[0], left_before=self._left[1])
+        self._ledger.bind(**{name: np.zeros(0, kind) for name, kind in _LEDGER.items() if name != "digests"})
         self._fit(_FIRST_SLOTS)
 
     def _check_room(self, size: int) -> None:
@@ -338,7 +338,7 @@ class Store:
             self._move(self._begin, max(room if 4 * unused > room else 2 * room, held - unused + n))
         if ledger.n_known + n > _FULL * len(ledger.table):
             size = 1 << int(np.ceil(np.log2((ledger.n_known + n) / _FULL + 1)))
-            ledger.lend(table=np.zeros(size, np.int64))
+            ledger.bind(table=np.zeros(size, np.int64))
             _call("fill_table")(ledger)
 
     @property
@@ -358,7 +358,7 @@ class Store:
             return fresh
 
         for name in _LEDGER:
-            ledger.lend(**{name: moved(getattr(ledger, name))})
+            ledger.bind(**{name: moved(getattr(ledger, name))})
         self._scores, self._origins = moved(self._scores), moved(self._origins)
         ledger.base = begin
 
@@ -527,7 +527,7 @@ class Store:
         numbers, arrays = state.pop("_copied")
         self.__dict__.update(state)
         self._ledger = State(kernels.LEDGER)
-        self._ledger.lend(left=self._left[0], left_before=self._left[1], **arrays)
+        self._ledger.bind(left=self._left[0], left_before=self._left[1], **arrays)
         for name, number in numbers.items():
             setattr(self._ledger, name, number)
 
@@ -651,4 +651,4 @@ class Store:
 
 
 def _call(name: str) -> Any:
-    return kernels.ENTRIES[name].compile()
+    return kernels.ENTRY_POINTS[name].compile()

@@ -16,7 +16,7 @@ from streamsvm.budgeted import kernels as budgeted
 from streamsvm.budgeted import maintenance
 from streamsvm.budgeted.classifier import BSGDClassifier, nearest_vectors
 from streamsvm.core import losses
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.decide.wrapped import model_from, state_of
 from streamsvm.ensemble import delayed_votes as answers
@@ -30,10 +30,10 @@ from streamsvm.features.space import Floats
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
-from streamsvm.online.archive import check_ranks, within
+from streamsvm.online.archive import check_bounds, check_ranks
+from streamsvm.online.batch import one_event
 from streamsvm.online.calibration import HEARING, MEMORY, new_calibration
-from streamsvm.online.minibatch import BLOCK
-from streamsvm.online.requests import one_event
+from streamsvm.online.minibatch import MINIBATCH
 from streamsvm.online.scaling import new_rows
 from streamsvm.parameters import check_choice, check_number
 from streamsvm.polytope import kernels as polytope
@@ -220,9 +220,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
         return [MEMBERS[name](budget) for name in self._members()]
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[EntryPoint]:
         members = {entry.name: entry for kind in self._kinds() for entry in kind.entries}
-        return [*super()._entries(), *kernels.ENTRIES.values(), *members.values()]
+        return [*super()._entries(), *kernels.ENTRY_POINTS.values(), *members.values()]
 
     def _is_ranking(self) -> bool:
         return any(kind.on_ranks for kind in self._kinds())
@@ -271,7 +271,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, losses.FEW)}
         sizes |= {"columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
-        state.scale, state.vote = (kernels.ENTRIES[name].compile().address for name in ("scale_rows", "vote_on_rows"))
+        state.scale, state.vote = (
+            kernels.ENTRY_POINTS[name].compile().address for name in ("scale_rows", "vote_on_rows")
+        )
         state.is_ranking, state.uses_autocorrelation = ranking, self.label_autocorrelation
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
@@ -291,7 +293,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "classes": n_classes,
             "members": len(kinds),
         }
-        block = State(BLOCK, sizes)
+        block = State(MINIBATCH, sizes)
         block.members.n_heads[:] = n_heads
         block.members.first[:] = np.cumsum([0, *n_heads[:-1]])
         for member, kind, state in zip(block.members, kinds, states, strict=True):
@@ -306,7 +308,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         for kind, member in zip(self._kinds(), _members_of(state), strict=True):
             kind.check_restored(member)
         labels = state.autocorrelation
-        within("autocorrelation.made", labels.made, 0, labels.n_learned)
+        check_bounds("autocorrelation.made", labels.made, 0, labels.n_learned)
 
     def _refresh(self, state: State) -> None:
         for kind, member in zip(self._kinds(), _members_of(state), strict=True):
@@ -370,8 +372,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         n = self._n_classes[()]
         return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
-    def _run_request(self, request: State) -> None:
-        kernels.run_rows(self._state, request)
+    def _run_rows(self, batch: State) -> None:
+        kernels.run_rows(self._state, batch)
 
     # Refits ------------------------------------------------------------------------------------------------------
 
@@ -545,7 +547,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         (True, 0)
         """
         state = self._state.autocorrelation
-        return float(state.trust) if autocorrelation.is_heard(state) else 0.0
+        return float(state.trust) if autocorrelation.is_used(state) else 0.0
 
     def autocorrelation_effect(self) -> dict[str, float] | None:
         """What label autocorrelation does of late; None without `label_autocorrelation`.
@@ -597,7 +599,7 @@ def _members_of(state: State) -> list[State]:
 class _Member:
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
-    entries: Sequence[Entry]  # the `run_member` of its kernels, and what else is compiled apart
+    entries: Sequence[EntryPoint]  # the `run_member` of its kernels, and what else is compiled apart
     heads: Sequence[str]
     inverse_temperature: Sequence[float]
     on_ranks = has_metric = False
@@ -639,7 +641,7 @@ class _Polytopes(CPMClassifier):
 
 
 class _KernelMember(_Member):
-    entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["maintain"])
+    entries = (budgeted.ENTRY_POINTS["run_member"], maintenance.ENTRY_POINTS["maintain"])
     has_metric = True
     learner: _KernelMachine
 
@@ -659,7 +661,7 @@ class _KernelMember(_Member):
 
 
 class _PolytopeMember(_Member):
-    entries = (polytope.ENTRIES["run_member"],)
+    entries = (polytope.ENTRY_POINTS["run_member"],)
     heads, inverse_temperature = ("hinge",), (2.0,)
     learner: _Polytopes
 
@@ -671,7 +673,7 @@ class _PolytopeMember(_Member):
 
 
 class _LinearMember(_Member):
-    entries = (linear.ENTRIES["run_member"],)
+    entries = (linear.ENTRY_POINTS["run_member"],)
     heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:

@@ -52,8 +52,8 @@ import numpy as np
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.core.math import log_of, most_loss
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, i64
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, i64
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
 
@@ -89,46 +89,46 @@ NOW, UNKNOWN = -1, -2
 _LOSS = (0.0, most_loss(LEAST_BY_VOTE))
 _LABEL = (-1.0, MOST_EVENTS)
 
-AUTOCORRELATION = Declaration(
+AUTOCORRELATION = Schema(
     "autocorrelation",
     {
         "inverse_temperature": inverse_temperature("the exponent of the vote"),
-        "trust": Number("the exponent of the lift", saved=True, within=(0.0, MOST_TRUST)),
-        "plain_loss": Number("the decayed log loss without autocorrelation", saved=True, within=_LOSS),
-        "autocorrelated_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
-        "doubt": Number("what labels of late say against it", saved=True, within=(0.0, MOST_DOUBT)),
+        "trust": Number("the exponent of the lift", saved=True, bounds=(0.0, MOST_TRUST)),
+        "plain_loss": Number("the decayed log loss without autocorrelation", saved=True, bounds=_LOSS),
+        "autocorrelated_loss": Number("the decayed log loss with it", saved=True, bounds=_LOSS),
+        "doubt": Number("what labels of late say against it", saved=True, bounds=(0.0, MOST_DOUBT)),
         "doubted": Number(
-            "how many labels had been learned when it arose last", i64, saved=True, within=(0.0, MOST_EVENTS)
+            "how many labels had been learned when it arose last", i64, saved=True, bounds=(0.0, MOST_EVENTS)
         ),
-        "increment": Number("what a count is raised by", start=1.0, saved=True, within=(1.0, LARGE)),
-        "oldest": Number("where the oldest note is", i64, saved=True, within=(0.0, NOTES - 1.0)),
-        "n_notes": Number("how many there are", i64, saved=True, within=(0.0, NOTES)),
+        "increment": Number("what a count is raised by", start=1.0, saved=True, bounds=(1.0, LARGE)),
+        "oldest": Number("where the oldest note is", i64, saved=True, bounds=(0.0, NOTES - 1.0)),
+        "n_notes": Number("how many there are", i64, saved=True, bounds=(0.0, NOTES)),
         "n_fresh": Number(
-            "how many of them were made since an event was learned", i64, saved=True, within=(0.0, NOTES)
+            "how many of them were made since an event was learned", i64, saved=True, bounds=(0.0, NOTES)
         ),
         "n_lost": Number(
-            "events that may yet be learned though their notes are lost", i64, saved=True, within=(0.0, MOST_EVENTS)
+            "events that may yet be learned though their notes are lost", i64, saved=True, bounds=(0.0, MOST_EVENTS)
         ),
-        "n_learned": Number("labels learned", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "n_learned": Number("labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "distinct": Number(
-            "the decayed share of equal rows that were events of their own", saved=True, within=(0.0, 1.0)
+            "the decayed share of equal rows that were events of their own", saved=True, bounds=(0.0, 1.0)
         ),
         "last_key": Number("the key of the event learned last, -1 where there is none", start=-1.0, saved=True),
         "recent": Array(
-            ("lags",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, within=_LABEL
+            ("lags",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, bounds=_LABEL
         ),
-        "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, within=(0.0, math.inf)),
+        "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, bounds=(0.0, math.inf)),
         "keys": Array(("notes",), "the keys of the events predicted", saved=True),
-        "noted": Array(("notes", "lags"), "the labels known then", i64, saved=True, within=_LABEL),
-        "made": Array(("notes",), "how many labels had been learned then", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "noted": Array(("notes", "lags"), "the labels known then", i64, saved=True, bounds=_LABEL),
+        "made": Array(("notes",), "how many labels had been learned then", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "left": Array(
-            ("notes",), "whether each waited when an equal row was learned", i64, saved=True, within=(0.0, 1.0)
+            ("notes",), "whether each waited when an equal row was learned", i64, saved=True, bounds=(0.0, 1.0)
         ),
         "weight": Number("how much the lift weighs for the event in hand", start=1.0),
         "reach": Number(
             "how many predictions without a label came before one that was learned, lately",
             saved=True,
-            within=(0.0, MOST_REACH),
+            bounds=(0.0, MOST_REACH),
         ),
         "plain": Array(("classes",), "the vote's probabilities for the event in hand"),
         "logs": Array(("classes",), "their logarithms"),
@@ -147,13 +147,13 @@ def row_key(values, columns, start, end, shared, present):
     """A number that rows of the same entries share. Missing values and zeros do not count, nor columns not seen yet."""
     skip = start if shared else 0
     bits = values.view(np.uint64)
-    key = u(14695981039346656037)
+    key = uint(14695981039346656037)
     for i in range(start, end):
-        column = u(columns[u(i - skip)])
-        if values[u(i)] != 0.0 and values[u(i)] == values[u(i)] and present[column] > 0.0:
-            key = (key ^ bits[u(i)] ^ (column << u(1))) * u(1099511628211)
-            key ^= key >> u(29)
-    return float(key >> u(12))
+        column = uint(columns[uint(i - skip)])
+        if values[uint(i)] != 0.0 and values[uint(i)] == values[uint(i)] and present[column] > 0.0:
+            key = (key ^ bits[uint(i)] ^ (column << uint(1))) * uint(1099511628211)
+            key ^= key >> uint(29)
+    return float(key >> uint(12))
 
 
 @inlined
@@ -322,7 +322,7 @@ def add_autocorrelation(state, n, proba):
     if state.weight < 1.0:
         scale_terms(state.lifts, 0, n, state.weight)
     combine(state, n)
-    if is_heard(state) and state.weight > 0.0:
+    if is_used(state) and state.weight > 0.0:
         for c in range(n):
             proba[c] = state.autocorrelated[c]
 
@@ -349,7 +349,7 @@ def share_of(state, row, label, n):
 
 
 @inlined
-def is_heard(state):
+def is_used(state):
     """Whether autocorrelation makes predictions better, of late, and nothing speaks against it."""
     return state.doubt < DOUBT and state.autocorrelated_loss < state.plain_loss - MARGIN
 

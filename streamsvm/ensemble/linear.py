@@ -8,14 +8,14 @@ by -D p/q, which leaves the average as it is, and so costs no more than the pair
 from __future__ import annotations
 
 from streamsvm.core.access import state_at
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_SHARE, fast_softmax_terms, scale_terms
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, Part, i64
-from streamsvm.features.scaler import MOST_EVENTS, ROWS, in_hand
-from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, Substate, i64
+from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
+from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.kernels import MOST_WEIGHT, add_faces, dot_faces
 
 # Averages are over about so many events, shares of labels that come late over so many labels.
@@ -23,33 +23,33 @@ AVERAGED, LATE_RATE = 1000.0, 0.002
 # U takes the whole average where less of it is left.
 LEAST_SHARE_OF_U = 1e-3
 
-LINEAR = Declaration(
+LINEAR = Schema(
     "linear",
     {
-        "rows": Part(ROWS, "rows on their way"),
-        "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "rows": Substate(SCALER, "rows on their way"),
+        "n_classes": Number("classes known", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "weights": Array(
             ("weight_rows", "heads*classes"),
             "of all classes of all heads",
             saved=True,
-            within=(-MOST_WEIGHT, MOST_WEIGHT),
+            bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
-        "late": Number("the decayed share of labels that come late", saved=True, within=(0.0, 1.0)),
+        "late": Number("the decayed share of labels that come late", saved=True, bounds=(0.0, 1.0)),
         "n_averaged": Number(
             "how many V are in the average; 0 where the last head makes its own steps",
             i64,
             saved=True,
-            within=(0.0, MOST_EVENTS),
+            bounds=(0.0, MOST_EVENTS),
         ),
-        "mean_v": Number("p of the average", saved=True, within=(0.0, 1.0)),
-        "mean_u": Number("q of the average", start=1.0, saved=True, within=(LEAST_SHARE_OF_U / 2.0, 1.0)),
+        "mean_v": Number("p of the average", saved=True, bounds=(0.0, 1.0)),
+        "mean_u": Number("q of the average", start=1.0, saved=True, bounds=(LEAST_SHARE_OF_U / 2.0, 1.0)),
         "rates": Array(("heads",), "the steps of the heads"),
         "scores": Array(("heads*classes",), "of the event in hand"),
         "update": Array(("heads*classes",), "what a step adds"),
     },
 )
 
-linear_at, block_at = state_at(LINEAR), state_at(BLOCK)
+linear_at, block_at = state_at(LINEAR), state_at(MINIBATCH)
 
 
 @inlined
@@ -84,10 +84,10 @@ def step_likely(state, h, to, rows, values, m, label, change, total):
     update, weights, capacity = state.update, state.weights, state.scores.size // state.rates.size
     least, at, at_to = LEAST_SHARE * total, h * capacity, to * capacity
     for c in range(state.n_classes):
-        if c == label or update[u(at + c)] >= least:
-            add = change * ((1.0 if c == label else 0.0) - update[u(at + c)] / total)
+        if c == label or update[uint(at + c)] >= least:
+            add = change * ((1.0 if c == label else 0.0) - update[uint(at + c)] / total)
             for i in range(m):
-                weights[u(rows[u(i)]), u(at_to + c)] += values[u(i)] * add
+                weights[uint(rows[uint(i)]), uint(at_to + c)] += values[uint(i)] * add
 
 
 # The average --------------------------------------------------------------------------------------------------------
@@ -136,15 +136,15 @@ def settle_average(state):
     state.mean_v, state.mean_u = 0.0, 1.0
 
 
-def run_member(address, block_address, i, at_hand):
+def run_member(address, block_address, i, cached):
     """Score the rows of a block as its i-th member, and learn those with a label."""
     state, block = linear_at(address), block_at(block_address)
     rows, scores, member = state.rows, state.scores, block.members[i]
     for k in range(block.n_rows):
         row = block.rows[k]
-        m = hand_over(block, k, member.way, rows)
-        event_rows, values = in_hand(rows)
-        if at_hand == 0:
+        m = load_cached_row(block, k, member.way, rows)
+        event_rows, values = current_row(rows)
+        if cached == 0:
             dot_faces(state.weights, scores.size, event_rows, values, m, scores)
             if state.n_averaged > 0:
                 average_scores(state)
@@ -156,4 +156,4 @@ def run_member(address, block_address, i, at_hand):
                 follow_lateness(state, row.late)
 
 
-ENTRIES = {"run_member": Entry(run_member, (INTEGER,) * 4)}
+ENTRY_POINTS = {"run_member": EntryPoint(run_member, (INTEGER,) * 4)}

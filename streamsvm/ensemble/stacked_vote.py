@@ -17,7 +17,7 @@ import math
 from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import logs_of
-from streamsvm.core.state import Array, Declaration, Number
+from streamsvm.core.state import Array, Number, Schema
 from streamsvm.online.calibration import surprise
 
 STEP, MOST_WEIGHT = 0.01, 10.0
@@ -27,11 +27,11 @@ FORGOTTEN = 0.02
 
 _SHARE = (0.0, 1.0)
 
-STACK = Declaration(
+STACK = Schema(
     "stack",
     {
-        "plain_right": Number("the decayed share of right answers of the first vote", saved=True, within=_SHARE),
-        "stacked_right": Number("that of the second", saved=True, within=_SHARE),
+        "plain_right": Number("the decayed share of right answers of the first vote", saved=True, bounds=_SHARE),
+        "stacked_right": Number("that of the second", saved=True, bounds=_SHARE),
         "others": Number(
             "for how many classes the last one stands, equally likely: its probability is that of all, its logarithm "
             "that of one",
@@ -41,7 +41,7 @@ STACK = Declaration(
             ("inputs",),
             "of the experts, and of the first vote, the last",
             saved=True,
-            within=(-MOST_WEIGHT, MOST_WEIGHT),
+            bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
         "logs": Array(("inputs", "classes"), "the logarithms of their probabilities for the event in hand"),
         "plain": Array(("classes",), "the probabilities of the first vote"),
@@ -72,13 +72,13 @@ def stack(state, n, proba):
         stacked[n - 1] += math.log(state.others)
     total = fast_softmax_terms(stacked, 0, n, 1.0, stacked, 0)
     scale_terms(stacked, 0, n, 1.0 / total)
-    if is_heard(state):
+    if is_used(state):
         for c in range(n):
             proba[c] = stacked[c]
 
 
 @inlined
-def is_heard(state):
+def is_used(state):
     """Whether the second vote is right more often, of late."""
     return state.stacked_right > state.plain_right + MARGIN
 

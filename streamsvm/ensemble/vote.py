@@ -25,13 +25,13 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.access import StateType, address_of, state_at
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import call, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_BY_HEAD, LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of, most_loss
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, i64, records
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, Substate, address, f32, i64, records
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, kept_answer
 from streamsvm.ensemble.label_autocorrelation import (
     AUTOCORRELATION,
@@ -49,10 +49,10 @@ from streamsvm.ensemble.label_autocorrelation import (
     row_key,
     weigh,
 )
-from streamsvm.ensemble.stacked_vote import STACK, first_logs, forget_stack, is_heard, learn_stack, stack
+from streamsvm.ensemble.stacked_vote import STACK, first_logs, forget_stack, is_used, learn_stack, stack
 from streamsvm.features.scaler import (
     MOST_EVENTS,
-    ROWS,
+    SCALER,
     follow,
     load,
     load_pairs,
@@ -60,10 +60,9 @@ from streamsvm.features.scaler import (
     observe_ranks,
     rows_at,
 )
+from streamsvm.online.batch import BATCH, answer, late_at
 from streamsvm.online.calibration import CALIBRATION, allow_for_noise, calibrated, inverse_temperature, learn_noise
-from streamsvm.online.minibatch import BLOCK as BLOCK_OF_ROWS
-from streamsvm.online.minibatch import keep_pairs
-from streamsvm.online.requests import REQUEST, answer, late_at
+from streamsvm.online.minibatch import MINIBATCH, keep_pairs
 
 VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies begin as if an expert had been wrong on so many events.
@@ -89,46 +88,48 @@ EXPERTS_AT_ONCE = 16
 
 _SHARE = (0.0, 1.0)
 
-BLEND = Declaration(
+BLEND = Schema(
     "blend",
     {
-        "rows": Part(ROWS, "rows on their way, standardised"),
-        "ranks": Part(ROWS, "rows on their way, by ranks; what these are among alone: statistics are those of `rows`"),
-        "whole": Part(REQUEST, "what is asked of a single event that has all columns"),
-        "listed": Part(REQUEST, "what is asked of one that lists its columns"),
-        "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
-        "stack": Part(STACK, "the second vote"),
-        "autocorrelation": Part(AUTOCORRELATION, "what the labels before say"),
-        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
+        "rows": Substate(SCALER, "rows on their way, standardised"),
+        "ranks": Substate(
+            SCALER, "rows on their way, by ranks; what these are among alone: statistics are those of `rows`"
+        ),
+        "whole": Substate(BATCH, "what is asked of a single event that has all columns"),
+        "listed": Substate(BATCH, "what is asked of one that lists its columns"),
+        "block": Substate(MINIBATCH, "the rows that members see"),
+        "stack": Substate(STACK, "the second vote"),
+        "autocorrelation": Substate(AUTOCORRELATION, "what the labels before say"),
+        "calibration": Substate(CALIBRATION, "what probabilities are worth where labels are noisy"),
         "scale": address("`scale_rows`"),
         "vote": address("`vote_on_rows`"),
-        "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "n_classes": Number("classes known", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "is_ranking": Number("whether any member sees ranks", i64),
         "uses_autocorrelation": Number("whether label autocorrelation is learned, and heard", i64),
-        "at_hand": Number(
+        "cached": Number(
             "1 + the length of the event last predicted, whose scores are at hand, 0 where they are not; "
             "negative where it lists its columns",
             i64,
         ),
         "expert_decay": Number("of the experts' accuracies"),
         "n_late": Number(
-            "labels learned by which answers were judged that had been kept", i64, saved=True, within=(0.0, MOST_EVENTS)
+            "labels learned by which answers were judged that had been kept", i64, saved=True, bounds=(0.0, MOST_EVENTS)
         ),
         "inverse_temperature": inverse_temperature("the exponent of the vote's probabilities"),
         "rare_weight": Number("what log loss has to say by it", start=RARE_WEIGHT),
-        "rarity": Number("how far classes are from even", saved=True, within=(0.0, MOST_RARITY)),
+        "rarity": Number("how far classes are from even", saved=True, bounds=(0.0, MOST_RARITY)),
         "experts": records(
             ("experts",),
             "the heads of all members",
-            accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
-            loss=Number("the decayed log loss", saved=True, within=(0.0, most_loss(LEAST_BY_HEAD))),
-            weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
+            accuracy=Number("the decayed accuracy", saved=True, bounds=_SHARE),
+            loss=Number("the decayed log loss", saved=True, bounds=(0.0, most_loss(LEAST_BY_HEAD))),
+            weight=Number("the expert weight: its share of the vote", saved=True, bounds=_SHARE),
             inverse_temperature=Number("how many f its probabilities are the softmax of"),
             best=Number("the class it finds likeliest for the event in hand", i64),
             total=Number("the sum of the terms of its softmax"),
         ),
         "frequencies": Array(
-            ("classes",), "how often each class came, decayed; of few classes", saved=True, within=(0.0, MOST_EVENTS)
+            ("classes",), "how often each class came, decayed; of few classes", saved=True, bounds=(0.0, MOST_EVENTS)
         ),
         "last": Array(("columns",), "the values of the event last predicted"),
         "last_columns": Array(("columns",), "the columns it listed", i64),
@@ -149,7 +150,7 @@ BLEND = Declaration(
 )
 
 
-blend_at, block_at, request_at = state_at(BLEND), state_at(BLOCK_OF_ROWS), state_at(REQUEST)
+blend_at, block_at, batch_at = state_at(BLEND), state_at(MINIBATCH), state_at(BATCH)
 
 
 @inlined
@@ -182,9 +183,9 @@ def load_event(state, block, values, columns, start, end, shared, k, at):
 
 
 @kernel
-def is_at_hand(state, row, columns, n, shared):
+def is_cached(state, row, columns, n, shared):
     """Whether a row of n values is the one predicted last, and nothing has happened since: its scores are there."""
-    if state.at_hand != (n + 1 if shared else -n - 1):
+    if state.cached != (n + 1 if shared else -n - 1):
         return False
     last, last_columns, same = state.last, state.last_columns, True
     for j in range(n):
@@ -196,7 +197,7 @@ def is_at_hand(state, row, columns, n, shared):
 
 
 @kernel
-def keep_at_hand(state, row, columns, n, shared):
+def keep_cached(state, row, columns, n, shared):
     """Keep a row whose scores have been computed: the event predicted is most often the one learned next."""
     last, last_columns = state.last, state.last_columns
     for j in range(n):
@@ -204,7 +205,7 @@ def keep_at_hand(state, row, columns, n, shared):
     if not shared:
         for j in range(n):
             last_columns[j] = columns[j]
-    state.at_hand = n + 1 if shared else -n - 1
+    state.cached = n + 1 if shared else -n - 1
 
 
 @kernel
@@ -249,11 +250,11 @@ def vote_on_all(state, block, k):
         proba[c] = 0.0
     for h in range(experts.size):
         experts[h].best = state.bests[k, h]
-        weight, less = experts[h].weight, total_logs[u(h)]
-        share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
+        weight, less = experts[h].weight, total_logs[uint(h)]
+        share = weight / totals[uint(h)] if weight > LEAST_VOTE else 0.0
         for c in range(n):
-            proba[c] += share * powers[u(h * n + c)]
-            logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
+            proba[c] += share * powers[uint(h * n + c)]
+            logs[h, c] = max(float(terms[uint(h * n + c)] - less), LEAST_LOG)
 
 
 @inlined
@@ -269,16 +270,16 @@ def soften(state, block, first):
         find_terms(state, block, k)
     for k in rows:
         for j in range(padded(n_experts * n)):
-            powers[u(k), u(j)] = exp32(terms[u(k), u(j)])
+            powers[uint(k), uint(j)] = exp32(terms[uint(k), uint(j)])
     for k in rows:
         for h in range(n_experts):
             total = f32(0.0)
             for c in range(n):
-                total += powers[u(k), u(h * n + c)]
-            totals[u(k), u(h)] = total
+                total += powers[uint(k), uint(h * n + c)]
+            totals[uint(k), uint(h)] = total
     for k in rows:
         for h in range(padded(n_experts)):
-            total_logs[u(k), u(h)] = log32(totals[u(k), u(h)])
+            total_logs[uint(k), uint(h)] = log32(totals[uint(k), uint(h)])
 
 
 @inlined
@@ -288,10 +289,10 @@ def find_terms(state, block, k):
     terms, bests = state.terms[k], state.bests[k]
     for h in range(experts.size):
         at, beta = h * capacity, experts[h].inverse_temperature
-        bests[u(h)] = best_class(scores, at, n)
-        top = scores[at + bests[u(h)]]
+        bests[uint(h)] = best_class(scores, at, n)
+        top = scores[at + bests[uint(h)]]
         for c in range(n):
-            terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
+            terms[uint(h * n + c)] = f32(beta * (scores[at + c] - top))
 
 
 @inlined
@@ -313,7 +314,7 @@ def settle_votes(state, n, proba):
 def take_logs(state, n, others, proba):
     """Hand on the logarithms of the probabilities: those of the first vote are at hand."""
     logs, first = state.autocorrelation.logs, first_logs(state.stack)
-    if is_heard(state.stack):
+    if is_used(state.stack):
         logs_of(proba, n, others, LEAST_BY_VOTE, logs)
         return
     for c in range(n):
@@ -368,8 +369,8 @@ def best_named(state):
 def name_class(state, c):
     """Let a class be voted on by name."""
     labels = state.autocorrelation
-    if state.place[u(c)] < 0:
-        state.place[u(c)] = labels.n_named
+    if state.place[uint(c)] < 0:
+        state.place[uint(c)] = labels.n_named
         labels.named[labels.n_named] = c
         labels.n_named += 1
 
@@ -379,7 +380,7 @@ def name_classes(state, block, k):
     """Choose the classes that are voted on by name for row k; the first vote on all is left in `proba`."""
     n, place, logs, proba = state.n_classes, state.place, state.stack.logs, state.proba
     for c in range(n):
-        proba[u(c)] = 0.0
+        proba[uint(c)] = 0.0
     labels = state.autocorrelation
     for i in range(labels.n_named):
         place[labels.named[i]] = -1
@@ -393,15 +394,15 @@ def name_classes(state, block, k):
         name_class(state, expert.best)
         share, least = expert.weight / expert.total, LEAST_NAMED * expert.total
         for c in range(n):
-            proba[u(c)] += share * terms[u(c)]
+            proba[uint(c)] += share * terms[uint(c)]
         for c in range(n):
-            if terms[u(c)] >= least:
+            if terms[uint(c)] >= least:
                 name_class(state, c)
     for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):
         row = context(labels.recent, lag)
         least = likely_at(labels, row, n)
         for c in range(n):
-            if labels.counts[u(row), u(c)] >= least:
+            if labels.counts[uint(row), uint(c)] >= least:
                 name_class(state, c)
 
 
@@ -438,7 +439,7 @@ def spread_votes(state):
     others = sum_of(proba, 0, n)
     share = votes[m] / others if m < n and others > 0.0 else 0.0
     for c in range(n):
-        proba[u(c)] *= share
+        proba[uint(c)] *= share
     for i in range(m):
         proba[state.autocorrelation.named[i]] = votes[i]
 
@@ -447,12 +448,12 @@ def spread_votes(state):
 
 
 @kernel
-def count(state, block, request, label, k):
+def count(state, block, batch, label, k):
     """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
-    n, row, late = state.n_classes, block.rows[k], late_at(request, block.first + k)
+    n, row, late = state.n_classes, block.rows[k], late_at(batch, block.first + k)
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
-        count_votes(state, block, request, label, k, place)
+        count_votes(state, block, batch, label, k, place)
         follow_classes(state, label, row.seen)
         if label < n:
             plain, logs = state.stack.plain, first_logs(state.stack)
@@ -465,27 +466,27 @@ def count(state, block, request, label, k):
                 learn_stack(state.stack, voted, place)
     if state.uses_autocorrelation:
         if late >= 0:
-            learn_remembered(state.autocorrelation, request.memories[late], row.key, voted, label, place)
+            learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
 
 
 @kernel
-def count_votes(state, block, request, label, k, place):
+def count_votes(state, block, batch, label, k, place):
     """Take the predictions of all experts for row k into their accuracies and log losses, and weigh them anew.
 
     An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
     """
     n, experts, row = state.n_classes, state.experts, block.rows[k]
-    is_late, late = row.late > 0, late_at(request, block.first + k)
+    is_late, late = row.late > 0, late_at(batch, block.first + k)
     if is_late:
-        judge_kept(state, request.memories[late], label)
+        judge_kept(state, batch.memories[late], label)
     # At first accuracies are means, a little below what they will be.
     rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
     logs, top = state.stack.logs, -math.inf
     for h in range(experts.size):
-        if not is_late or kept_answer(request.memories[late], h) < 0:
+        if not is_late or kept_answer(batch.memories[late], h) < 0:
             right = 1.0 if experts[h].best == label else 0.0
             experts[h].accuracy += rate * (right - experts[h].accuracy)
         if is_late:
@@ -549,9 +550,9 @@ def judge_kept(state, memory, label):
 
 
 @inlined
-def add_to_block(state, block, values, columns, start, end, shared, label, weight, k, at, at_hand):
+def add_to_block(state, block, values, columns, start, end, shared, label, weight, k, at, cached):
     """Make a row the k-th of a block, scaled already if `at_hand`; returns 0, or -1 - i where entry i is of no use."""
-    if not at_hand:
+    if not cached:
         bad = load_event(state, block, values, columns, start, end, shared, k, at)
         if bad < 0:
             return bad
@@ -572,24 +573,24 @@ def follow_memory(row, memory):
 
 
 @inlined
-def scale_block(state, block, request):
+def scale_block(state, block, batch):
     """Scale rows from `block.first` on, each with the statistics of those learned before it, as far as a block goes.
 
     Returns how many rows it has, or -1 - i if entry i of the first cannot be used.
     """
-    values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
+    values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
     first = block.first
     capacity, at, n_block = block.scaled.shape[1], 0, 0
     for i in range(first, min(first + block.rows.size, indptr.size - 1)):
         start, end = indptr[i], indptr[i + 1]
         if at + end - start + 1 > capacity:
             break
-        label, weight, at_hand = request.labels[i], request.weights[i], request.at_hand > 0
-        bad = add_to_block(state, block, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
+        label, weight, cached = batch.labels[i], batch.weights[i], batch.cached > 0
+        bad = add_to_block(state, block, values, columns, start, end, shared, label, weight, n_block, at, cached)
         if bad < 0:
             return bad if n_block == 0 else n_block
-        late = late_at(request, i)
-        block.rows[n_block].late = follow_memory(block.rows[n_block], request.memories[late]) if late >= 0 else 0
+        late = late_at(batch, i)
+        block.rows[n_block].late = follow_memory(block.rows[n_block], batch.memories[late]) if late >= 0 else 0
         n_block += 1
         at += end - start + 1
     return n_block
@@ -598,14 +599,14 @@ def scale_block(state, block, request):
 def scale_rows(address, block_address, request_address):
     """`scale_block`, compiled apart: how many rows there are is left in `block.n_rows`."""
     block = block_at(block_address)
-    block.n_rows = scale_block(blend_at(address), block, request_at(request_address))
+    block.n_rows = scale_block(blend_at(address), block, batch_at(request_address))
 
 
 @inlined
-def call_member(block, i, at_hand):
+def call_member(block, i, cached):
     """Let a member score the rows of a block, and learn those with a label; it may have its scores `at_hand`."""
     member = block.members[i]
-    call(member.run, (member.state, address_of(block), i, int(at_hand)))
+    call_pointer(member.run, (member.state, address_of(block), i, int(cached)))
 
 
 @kernel
@@ -618,11 +619,11 @@ def remember_votes(state, memory):
 
 
 @inlined
-def lift_weight(state, request, row, late):
+def lift_weight(state, batch, row, late):
     """How much label autocorrelation weighs for a row."""
-    if not state.uses_autocorrelation or (row.label >= 0 and request.predicting == 0):
+    if not state.uses_autocorrelation or (row.label >= 0 and batch.predicting == 0):
         return 1.0
-    if request.unordered > 0:
+    if batch.unordered > 0:
         return 0.0
     if late >= 0:
         return 1.0 if row.label >= 0 or is_current(state.autocorrelation) else 0.0
@@ -630,44 +631,44 @@ def lift_weight(state, request, row, late):
 
 
 @inlined
-def vote_on(state, block, request, k, at_hand):
+def vote_on(state, block, batch, k, cached):
     """Predict row k of a block from the scores of all members; returns the class."""
     row, i = block.rows[k], block.first + k
-    late = late_at(request, i)
-    if not at_hand:
-        state.autocorrelation.weight = lift_weight(state, request, row, late)
+    late = late_at(batch, i)
+    if not cached:
+        state.autocorrelation.weight = lift_weight(state, batch, row, late)
         find_proba(state, block, k)
     if late >= 0 and row.label < 0:
-        remember_votes(state, request.memories[late])
-    elif late < 0 and state.uses_autocorrelation and request.predicting > 0:
+        remember_votes(state, batch.memories[late])
+    elif late < 0 and state.uses_autocorrelation and batch.predicting > 0:
         note(state.autocorrelation, row.key)
     return best_named(state)
 
 
 @inlined
-def vote_on_block(state, block, request):
+def vote_on_block(state, block, batch):
     """Predict the rows of a block, say so where that is asked for, and count how well it went."""
-    at_hand = request.at_hand > 0
+    cached = batch.cached > 0
     state.n_softened = 0
     for k in range(block.n_rows):
         label, i = block.rows[k].label, block.first + k
-        best = vote_on(state, block, request, k, at_hand)
-        if request.answering > 0:
-            request.codes[i] = best
+        best = vote_on(state, block, batch, k, cached)
+        if batch.answering > 0:
+            batch.codes[i] = best
             if best >= 0:
-                answer(request, i, best, state.proba, state.n_classes)
-        if request.following > 0:
+                answer(batch, i, best, state.proba, state.n_classes)
+        if batch.following > 0:
             follow(state.rows, label, i)
         if label >= 0:
             if state.autocorrelation.weight < 1.0:  # what is learned does not depend on how many were predicted before
                 state.autocorrelation.weight = 1.0
                 find_proba(state, block, k)
-            count(state, block, request, label, k)
+            count(state, block, batch, label, k)
 
 
 def vote_on_rows(address, block_address, request_address):
     """`vote_on_block`, compiled apart."""
-    vote_on_block(blend_at(address), block_at(block_address), request_at(request_address))
+    vote_on_block(blend_at(address), block_at(block_address), batch_at(request_address))
 
 
 # Entry points -----------------------------------------------------------------------------------------------------
@@ -681,51 +682,51 @@ def drive(address, values_address, columns_address, n, shared):
     if predicting and state.uses_autocorrelation and not has_room(state.autocorrelation):
         rows.best = -2  # memory has to grow before another prediction is noted
         return
-    request, block, row = state.whole if shared else state.listed, state.block, rows.row
+    batch, block, row = state.whole if shared else state.listed, state.block, rows.row
     columns = rows.all_rows if shared else rows.row_columns
-    at_hand = is_at_hand(state, row, columns, n, shared)
-    state.at_hand = 0
-    request.shared, request.at_hand = shared, int(at_hand)
-    request.predicting, request.answering = int(predicting), int(rows.label < 0)
-    request.following = rows.following
-    request.indptr[1], request.labels[0], request.weights[0] = n, rows.label, rows.weight
-    addresses = address_of(state), address_of(block), address_of(request)
+    cached = is_cached(state, row, columns, n, shared)
+    state.cached = 0
+    batch.shared, batch.cached = shared, int(cached)
+    batch.predicting, batch.answering = int(predicting), int(rows.label < 0)
+    batch.following = rows.following
+    batch.indptr[1], batch.labels[0], batch.weights[0] = n, rows.label, rows.weight
+    addresses = address_of(state), address_of(block), address_of(batch)
     block.first = 0
-    call(state.scale, addresses)
+    call_pointer(state.scale, addresses)
     rows.best = block.n_rows - 1
     if block.n_rows < 0:
         return
     for i in range(block.members.size):
-        call_member(block, i, at_hand)
-    call(state.vote, addresses)
-    rows.best, rows.n_shares = request.codes[0], state.n_classes
+        call_member(block, i, cached)
+    call_pointer(state.vote, addresses)
+    rows.best, rows.n_shares = batch.codes[0], state.n_classes
     if rows.label < 0:
-        keep_at_hand(state, row, columns, n, shared)
+        keep_cached(state, row, columns, n, shared)
 
 
 @kernel
-def run_rows(state, request):
+def run_rows(state, batch):
     """Predict and learn rows, a block after the other; returns how many were done, all but for one of no use."""
-    block, n_rows = state.block, request.indptr.size - 1
-    addresses = address_of(state), address_of(block), address_of(request)
-    state.at_hand = block.first = 0
+    block, n_rows = state.block, batch.indptr.size - 1
+    addresses = address_of(state), address_of(block), address_of(batch)
+    state.cached = block.first = 0
     while block.first < n_rows:
-        call(state.scale, addresses)
+        call_pointer(state.scale, addresses)
         if block.n_rows < 0:
             return block.first
         for i in range(block.members.size):
             call_member(block, i, False)
-        call(state.vote, addresses)
+        call_pointer(state.vote, addresses)
         block.first += block.n_rows
     return n_rows
 
 
 _STATE = StateType(BLEND.name)
 
-ENTRIES = {
-    "drive": Entry(drive, (INTEGER,) * 5),
-    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
-    "scale_rows": Entry(scale_rows, (INTEGER,) * 3),
-    "vote_on_rows": Entry(vote_on_rows, (INTEGER,) * 3),
+ENTRY_POINTS = {
+    "drive": EntryPoint(drive, (INTEGER,) * 5),
+    "run_rows": EntryPoint(run_rows, (_STATE, StateType(BATCH.name))),
+    "scale_rows": EntryPoint(scale_rows, (INTEGER,) * 3),
+    "vote_on_rows": EntryPoint(vote_on_rows, (INTEGER,) * 3),
 }
-CODE = {"drive": ENTRIES["drive"]}
+CODE = {"drive": ENTRY_POINTS["drive"]}

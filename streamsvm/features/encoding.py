@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.signatures import FLAGS, INTEGERS, NUMBERS
-from streamsvm.core.simd import u
+from streamsvm.core.simd import uint
 
 # So few entries are sorted by insertion; more by digits of so many bits.
 INSERTED_MOST = 32
@@ -23,7 +23,7 @@ def meet(names, values, indptr, learn, table, rows, counts):
         if not learn[i]:
             continue
         for k in range(indptr[i], indptr[i + 1]):
-            name, value = u(names[u(k)]), values[u(k)]
+            name, value = uint(names[uint(k)]), values[uint(k)]
             if table[name] < 0 and value == value:
                 if counts[name] == 0:
                     rows[name] = i
@@ -40,28 +40,28 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr, spare_co
     for i in range(indptr.size - 1):
         first, largest, ascending = at, -1, True
         for k in range(indptr[i], indptr[i + 1]):
-            column = columns[u(k)]
+            column = columns[uint(k)]
             if column >= 0:
                 ascending &= column > largest
                 largest = max(largest, column)
-                out_columns[u(at)], out_values[u(at)] = column, values[u(k)]
+                out_columns[uint(at)], out_values[uint(at)] = column, values[uint(k)]
                 at += 1
         if not ascending and at - first <= INSERTED_MOST:
             insert(out_columns, out_values, first, at)
         elif not ascending:
             sort(out_columns, out_values, first, at - first, largest, spare_columns, spare_values, counts)
-        out_indptr[u(i + 1)] = at
+        out_indptr[uint(i + 1)] = at
 
 
 @inlined
 def insert(columns, values, first, end):
     """Sort the few entries from `first` to before `end` by insertion."""
     for k in range(first + 1, end):
-        column, value, j = columns[u(k)], values[u(k)], k
-        while j > first and columns[u(j - 1)] > column:
-            columns[u(j)], values[u(j)] = columns[u(j - 1)], values[u(j - 1)]
+        column, value, j = columns[uint(k)], values[uint(k)], k
+        while j > first and columns[uint(j - 1)] > column:
+            columns[uint(j)], values[uint(j)] = columns[uint(j - 1)], values[uint(j - 1)]
             j -= 1
-        columns[u(j)], values[u(j)] = column, value
+        columns[uint(j)], values[uint(j)] = column, value
 
 
 @inlined
@@ -70,23 +70,23 @@ def sort(columns, values, first, n, largest, spare_columns, spare_values, counts
     shift = 0
     while largest >> shift > 0:
         for digit in range(counts.size):
-            counts[u(digit)] = 0
+            counts[uint(digit)] = 0
         for k in range(n):
-            counts[u((columns[u(first + k)] >> shift & (DIGITS - 1)) + 1)] += 1
+            counts[uint((columns[uint(first + k)] >> shift & (DIGITS - 1)) + 1)] += 1
         for digit in range(DIGITS):
-            counts[u(digit + 1)] += counts[u(digit)]
+            counts[uint(digit + 1)] += counts[uint(digit)]
         for k in range(n):
-            column = columns[u(first + k)]
-            digit = u(column >> shift & (DIGITS - 1))
-            to = u(counts[digit])
+            column = columns[uint(first + k)]
+            digit = uint(column >> shift & (DIGITS - 1))
+            to = uint(counts[digit])
             counts[digit] += 1
-            spare_columns[to], spare_values[to] = column, values[u(first + k)]
+            spare_columns[to], spare_values[to] = column, values[uint(first + k)]
         for k in range(n):
-            columns[u(first + k)], values[u(first + k)] = spare_columns[u(k)], spare_values[u(k)]
+            columns[uint(first + k)], values[uint(first + k)] = spare_columns[uint(k)], spare_values[uint(k)]
         shift += DIGIT_BITS
 
 
-ENTRIES = {
-    "meet": Entry(meet, (INTEGERS, NUMBERS, INTEGERS, FLAGS, INTEGERS, INTEGERS, INTEGERS)),
-    "order": Entry(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS)),
+ENTRY_POINTS = {
+    "meet": EntryPoint(meet, (INTEGERS, NUMBERS, INTEGERS, FLAGS, INTEGERS, INTEGERS, INTEGERS)),
+    "order": EntryPoint(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS)),
 }

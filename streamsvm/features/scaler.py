@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.access import address_of, columns_at, element_address, state_at, values_at
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import call, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, address, i64
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, address, i64
 from streamsvm.features.sorted_window import (
     count_below,
     count_below_in_four,
@@ -75,11 +75,11 @@ FARTHEST = 2.0 * LARGEST
 _COUNT = (0.0, MOST_EVENTS)
 
 
-def _statistic(meaning: str, within: tuple[float, float], start: float = 0.0) -> Array:
-    return Array(("scaled",), meaning, saved=True, within=within, start=start)
+def _statistic(meaning: str, bounds: tuple[float, float], start: float = 0.0) -> Array:
+    return Array(("scaled",), meaning, saved=True, bounds=bounds, start=start)
 
 
-ROWS = Declaration(
+SCALER = Schema(
     "rows",
     {
         "row_length": Number("how many of the first columns a single event has values for", i64),
@@ -110,10 +110,10 @@ ROWS = Declaration(
         "at": Number("the number of the row in its batch", i64),
         "best": Number("the most probable class, -1 if none is known, -2 - i if value i cannot be used", i64),
         "n_shares": Number("the number of classes in `proba`", i64),
-        "proba": Array(("rows_classes",), "the probabilities of classes", lent=True),
+        "proba": Array(("rows_classes",), "the probabilities of classes", external=True),
         "follow": address("what follows the probabilities of events, and their labels: its code, 0 for nothing"),
         "followed": address("its memory"),
-        "seen": Number("events learned", saved=True, within=_COUNT),
+        "seen": Number("events learned", saved=True, bounds=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
         "scale": _statistic("see shift", (0.0, MOST_SCALE)),
         "count": _statistic("the sum of 1 over the values, under the decay", _COUNT),
@@ -146,20 +146,20 @@ ROWS = Declaration(
 )
 
 
-rows_at = state_at(ROWS)
+rows_at = state_at(SCALER)
 
 
 @inlined
 def follow(rows, label, i):
     """Tell what follows events of row i, whose probabilities are at hand: its class, less than 0 for none."""
-    call(rows.follow, (rows.followed, label, i))
+    call_pointer(rows.follow, (rows.followed, label, i))
 
 
 @inlined
 def is_whole(columns, start, end, shared):
     """Whether a row has an entry for each of the first end - start columns."""
     n = end - start
-    return shared and (n == 0 or columns[u(n - 1)] == n - 1)
+    return shared and (n == 0 or columns[uint(n - 1)] == n - 1)
 
 
 @inlined
@@ -190,19 +190,19 @@ def load_whole(rows, values, start, n):
     out[0] = 1.0
     unusual = 0
     for j in range(n):
-        x = values[u(start + j)]
-        z = (x - shift[u(j)]) * scale[u(j)]
+        x = values[uint(start + j)]
+        z = (x - shift[uint(j)]) * scale[uint(j)]
         unusual += (abs(z) > FAR) | (abs(x) > LARGEST)
         z = z if z < limit else limit
         z = z if z > -limit else -limit
-        out[u(j + 1)] = z if x == x else 0.0
+        out[uint(j + 1)] = z if x == x else 0.0
     if unusual:
         for j in range(n):
-            x = values[u(start + j)]
+            x = values[uint(start + j)]
             if abs(x) > LARGEST:
                 return -1 - j
             if is_far(rows, j, x):
-                out[u(j + 1)] = scaled_outlier(rows, j, x)
+                out[uint(j + 1)] = scaled_outlier(rows, j, x)
     rows.n_far = unusual
     rows.n_pairs = n + 1
     return n + 1
@@ -216,28 +216,28 @@ def load_pairs(rows, by, values, columns, start, end, shared):
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
     if n_ranked > 0:
-        call(rows.find_ranks, row_addresses(rows, by, values, columns, start, end, skip))
+        call_pointer(rows.find_ranks, row_addresses(rows, by, values, columns, start, end, skip))
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
     m = 1
     for i in range(start, end):
-        x = values[u(i)]
+        x = values[uint(i)]
         if not abs(x) <= LARGEST:
             if math.isnan(x):
                 continue
             return start - i - 1
-        j = columns[u(i - skip)]
+        j = columns[uint(i - skip)]
         if j < n_ranked and by.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
             z = rank(rows, by, j)
         else:
-            z = (x - shift[u(j)]) * scale[u(j)]
+            z = (x - shift[uint(j)]) * scale[uint(j)]
             if abs(z) > FAR and is_far(by, j, x):
                 z = scaled_outlier(by, j, x)
             z = z if z < limit else limit
             z = z if z > -limit else -limit
-        out_rows[u(m)] = j + 1
-        out[u(m)] = z
+        out_rows[uint(m)] = j + 1
+        out[uint(m)] = z
         m += 1
     rows.n_pairs = m
     return m
@@ -259,28 +259,28 @@ def find_ranks(address, statistics, values_address, columns_address, n_entries):
     values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
     n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
     for i in range(n_entries):
-        x, column = values[u(i)], columns[u(i)]
+        x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
-        if by.centred[u(column)] > 0.0 and x == x:
-            ordered, held = rows.ranks[u(column)], n_ranked_values(by, u(column))
+        if by.centred[uint(column)] > 0.0 and x == x:
+            ordered, held = rows.ranks[uint(column)], n_ranked_values(by, uint(column))
             if held < rows.window:
-                entering[u(column)] = count_below(ordered, x, held)
-                upto[u(column)] = count_upto(ordered, x, held, entering[u(column)])
-            elif not is_guessed(rows, u(column), x):
-                rows.searched[u(n)], rows.sought[u(n)] = column, x
+                entering[uint(column)] = count_below(ordered, x, held)
+                upto[uint(column)] = count_upto(ordered, x, held, entering[uint(column)])
+            elif not is_guessed(rows, uint(column), x):
+                rows.searched[uint(n)], rows.sought[uint(n)] = column, x
                 n += 1
     search(rows, n, entering)
     n_equal = 0
     for k in range(n):
-        column, x = rows.searched[u(k)], rows.sought[u(k)]
-        below = upto[u(column)] = entering[u(column)]
-        if below == rows.window or rows.ranks[u(column), u(below)] != x:
+        column, x = rows.searched[uint(k)], rows.sought[uint(k)]
+        below = upto[uint(column)] = entering[uint(column)]
+        if below == rows.window or rows.ranks[uint(column), uint(below)] != x:
             continue
-        if below + 1 == rows.window or rows.ranks[u(column), u(below + 1)] != x:
-            upto[u(column)] = below + 1
+        if below + 1 == rows.window or rows.ranks[uint(column), uint(below + 1)] != x:
+            upto[uint(column)] = below + 1
         else:
-            rows.searched[u(n_equal)], rows.sought[u(n_equal)] = column, next_above(x)
+            rows.searched[uint(n_equal)], rows.sought[uint(n_equal)] = column, next_above(x)
             n_equal += 1
     search(rows, n_equal, upto)
 
@@ -307,12 +307,12 @@ def search(rows, n, found):
         count_below_in_four(rows.ranks, columns, sought, k, found)
         k += 4
     while k < n:
-        found[u(columns[u(k)])] = count_below(rows.ranks[u(columns[u(k)])], sought[u(k)], rows.window)
+        found[uint(columns[uint(k)])] = count_below(rows.ranks[uint(columns[uint(k)])], sought[uint(k)], rows.window)
         k += 1
 
 
 @inlined
-def in_hand(rows):
+def current_row(rows):
     """The weight rows and scaled values of the event in hand."""
     return rows.all_rows if rows.in_order else rows.own_rows, rows.scaled
 
@@ -323,7 +323,7 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
     at = 0
     for i in range(indptr.size - 1):
         m = load_pairs(rows, rows, values, columns, indptr[i], indptr[i + 1], shared)
-        event_rows, scaled = in_hand(rows)
+        event_rows, scaled = current_row(rows)
         out_starts[i] = at
         for k in range(m):
             out_rows[at + k] = event_rows[k]
@@ -335,10 +335,10 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
 @inlined
 def rank(rows, by, j):
     """The mid-rank found among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
-    held = min(n_ranked_values(by, u(j)), rows.window)
+    held = min(n_ranked_values(by, uint(j)), rows.window)
     if held < 1:
         return 0.0
-    return ((rows.entering[u(j)] + rows.upto[u(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
+    return ((rows.entering[uint(j)] + rows.upto[uint(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
 
 
 @inlined
@@ -352,7 +352,7 @@ def observe(rows, values, columns, start, end, shared):
     """Take a learned row into the statistics of its columns."""
     if is_whole(columns, start, end, shared) and rows.scaling != RANK:
         rows.n_far = count_far(rows, values, start, end - start)
-    observe_in_hand(rows, values, columns, start, end, shared)
+    observe_current_row(rows, values, columns, start, end, shared)
 
 
 @inlined
@@ -360,12 +360,12 @@ def count_far(rows, values, start, n):
     """How many entries of a row with one in each of the first n columns are beyond FAR."""
     shift, scale, n_far = rows.shift, rows.scale, 0
     for j in range(n):
-        n_far += abs((values[u(start + j)] - shift[u(j)]) * scale[u(j)]) > FAR
+        n_far += abs((values[uint(start + j)] - shift[uint(j)]) * scale[uint(j)]) > FAR
     return n_far
 
 
 @inlined
-def observe_in_hand(rows, values, columns, start, end, shared):
+def observe_current_row(rows, values, columns, start, end, shared):
     """`observe` for the event in hand."""
     rows.seen += 1.0
     if rows.scaling != NONE:
@@ -394,23 +394,23 @@ def watch_whole(rows, values, start, n):
     scale, count, anchor, ties = rows.scale, rows.count, rows.anchor, rows.ties
     narrow, longest, ready = rows.narrow, rows.longest, 0
     for j in range(n):
-        x = values[u(start + j)]
-        tied = ties[u(j)] + TIES_RATE * ((1.0 if x == anchor[u(j)] else 0.0) - ties[u(j)])
-        ties[u(j)] = tied if x == x else ties[u(j)]
+        x = values[uint(start + j)]
+        tied = ties[uint(j)] + TIES_RATE * ((1.0 if x == anchor[uint(j)] else 0.0) - ties[uint(j)])
+        ties[uint(j)] = tied if x == x else ties[uint(j)]
     for j in range(n):
-        x = values[u(start + j)]
-        distance = abs(x - anchor[u(j)]) * scale[u(j)]
-        before = narrow[u(j)]
+        x = values[uint(start + j)]
+        distance = abs(x - anchor[uint(j)]) * scale[uint(j)]
+        before = narrow[uint(j)]
         k = before + (1.0 if distance < NARROW else -NOT_NARROW)
         k = k if distance > 0.0 else before
-        anchor[u(j)] = x if k < 0.0 else anchor[u(j)]
-        narrow[u(j)] = k if k > 0.0 else 0.0
-        most = min(NARROW_TIMES * longest[u(j)], NARROW_SHARE * (1.0 - ties[u(j)]) * count[u(j)])
+        anchor[uint(j)] = x if k < 0.0 else anchor[uint(j)]
+        narrow[uint(j)] = k if k > 0.0 else 0.0
+        most = min(NARROW_TIMES * longest[uint(j)], NARROW_SHARE * (1.0 - ties[uint(j)]) * count[uint(j)])
         ready += (k > before) & (k >= NARROW_MOST) & (k >= most)
-        longest[u(j)] = max(longest[u(j)], before if k < before else 0.0)
+        longest[uint(j)] = max(longest[uint(j)], before if k < before else 0.0)
     if ready:
         for j in range(n):
-            x = values[u(start + j)]
+            x = values[uint(start + j)]
             if x == x and is_narrow(rows, j, x):
                 restart_narrow(rows, j, x)
 
@@ -449,15 +449,15 @@ def restart_narrow(rows, j, x):
 @inlined
 def is_far(rows, j, x):
     """Whether x is an outlier of column j."""
-    distance = abs(x - rows.shift[u(j)]) * rows.scale[u(j)]
-    return distance > FAR and rows.present[u(j)] >= KNOWN and rows.scaling != NONE
+    distance = abs(x - rows.shift[uint(j)]) * rows.scale[uint(j)]
+    return distance > FAR and rows.present[uint(j)] >= KNOWN and rows.scaling != NONE
 
 
 @kernel
 def scaled_outlier(rows, j, x):
     """What an outlier of column j is scaled to: the farther off, the nearer to 0, as if it were missing."""
-    z = (x - rows.shift[u(j)]) * rows.scale[u(j)]
-    share = min(FARTHER / (abs(z) * math.sqrt(max(1.0 - rows.ties[u(j)], LEAST_UNTIED))), 1.0)
+    z = (x - rows.shift[uint(j)]) * rows.scale[uint(j)]
+    share = min(FARTHER / (abs(z) * math.sqrt(max(1.0 - rows.ties[uint(j)], LEAST_UNTIED))), 1.0)
     return math.copysign(CLIP * share * share, z)
 
 
@@ -465,11 +465,11 @@ def scaled_outlier(rows, j, x):
 def keep_near(rows, values, start, n):
     """Leave in `entered` what enters the sums of a row with an entry in each of the first n columns, else NaN."""
     for j in range(n):
-        x = values[u(start + j)]
+        x = values[uint(start + j)]
         if is_far(rows, j, x) and is_outlier(rows, j, x):
-            rows.present[u(j)] += 1.0
+            rows.present[uint(j)] += 1.0
             x = math.nan
-        rows.entered[u(j)] = x
+        rows.entered[uint(j)] = x
 
 
 @kernel
@@ -506,18 +506,18 @@ def observe_whole(rows, values, start, n):
     present, due = rows.present, rows.due
     ready = 0
     for j in range(n):
-        x = values[u(start + j)]
+        x = values[uint(start + j)]
         here = 1.0 if x == x else 0.0
-        count[u(j)] = count[u(j)] * (decay if x == x else 1.0) + here
-        p = present[u(j)] + here
-        present[u(j)] = p
-        ready += p >= due[u(j)]
+        count[uint(j)] = count[uint(j)] * (decay if x == x else 1.0) + here
+        p = present[uint(j)] + here
+        present[uint(j)] = p
+        ready += p >= due[uint(j)]
     for j in range(n):
-        x = values[u(start + j)]
-        delta = x - shift[u(j)] if x == x else 0.0
+        x = values[uint(start + j)]
+        delta = x - shift[uint(j)] if x == x else 0.0
         factor = decay if x == x else 1.0
-        total[u(j)] = total[u(j)] * factor + delta
-        squares[u(j)] = squares[u(j)] * factor + delta * delta
+        total[uint(j)] = total[uint(j)] * factor + delta
+        squares[uint(j)] = squares[uint(j)] * factor + delta * delta
     if ready:
         for j in range(n):
             if values[start + j] == values[start + j] and present[j] >= due[j]:
@@ -533,11 +533,11 @@ def observe_pairs(rows, values, columns, start, end, shared):
     if rows.scaling == RANK:
         observe_ranks(rows, rows, values, columns, start, end, skip)
     for i in range(start, end):
-        x = values[u(i)]
+        x = values[uint(i)]
         if math.isnan(x):
             continue
-        column = columns[u(i - skip)]
-        j = u(column)
+        column = columns[uint(i - skip)]
+        j = uint(column)
         if is_sample:
             watch(rows, column, x)
         if is_far(rows, j, x) and is_outlier(rows, column, x):
@@ -589,7 +589,7 @@ def renew(rows, j):
 @inlined
 def observe_ranks(rows, by, values, columns, start, end, skip):
     """Take a learned row into the recent values, before it is taken into the statistics of `by`."""
-    call(rows.take_ranks, row_addresses(rows, by, values, columns, start, end, skip))
+    call_pointer(rows.take_ranks, row_addresses(rows, by, values, columns, start, end, skip))
 
 
 def take_ranks(address, statistics, values_address, columns_address, n_entries):
@@ -599,10 +599,10 @@ def take_ranks(address, statistics, values_address, columns_address, n_entries):
     n_ranked, leaving = rows.ranks.shape[0], rows.leaving
     find_places(rows, by, values, columns, n_entries)
     for i in range(n_entries):
-        x, column = values[u(i)], columns[u(i)]
+        x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
-        j = u(column)
+        j = uint(column)
         if x == x and by.due[j] >= 0.0 and leaving[j] >= 0:
             replace(rows.ranks[j], leaving[j], rows.entering[j], x)
 
@@ -612,18 +612,18 @@ def find_places(rows, by, values, columns, n_entries):
     """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
     n_ranked, window, spacing, n = rows.ranks.shape[0], rows.window, rows.spacing, 0
     for i in range(n_entries):
-        x, column = values[u(i)], columns[u(i)]
+        x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
-        if not (x == x and by.due[u(column)] >= 0.0):
+        if not (x == x and by.due[uint(column)] >= 0.0):
             continue
-        j = u(column)
+        j = uint(column)
         index = n_ranked_values(by, j)
         after = index - window
         if after > 0 and after & (spacing - 1) != 0:
             rows.leaving[j] = -1
             continue
-        ordered, slot = rows.ranks[j], u(index if after < 0 else after // spacing % window)
+        ordered, slot = rows.ranks[j], uint(index if after < 0 else after // spacing % window)
         oldest = rows.ring[j, slot]
         rows.ring[j, slot] = x
         held = min(index, window)
@@ -633,7 +633,7 @@ def find_places(rows, by, values, columns, n_entries):
         if index < window:
             rows.leaving[j] = index
         else:
-            rows.searched[u(n)], rows.sought[u(n)] = column, oldest
+            rows.searched[uint(n)], rows.sought[uint(n)] = column, oldest
             n += 1
         if not is_below(ordered, x, held, rows.entering[j]):  # else the row has been ranked just now
             rows.entering[j] = count_below(ordered, x, held)
@@ -651,7 +651,7 @@ def observe_rows(rows, values, columns, indptr, shared):
                 renew(rows, j)
 
 
-ENTRIES = {
-    "find_ranks": Entry(find_ranks, (INTEGER,) * 5),
-    "take_ranks": Entry(take_ranks, (INTEGER,) * 5),
+ENTRY_POINTS = {
+    "find_ranks": EntryPoint(find_ranks, (INTEGER,) * 5),
+    "take_ranks": EntryPoint(take_ranks, (INTEGER,) * 5),
 }

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.core.bits import mask_below, move
 from streamsvm.core.jit import inlined
 
-u = np.uint64
+uint = np.uint64
 
 
 @inlined
@@ -23,9 +23,9 @@ def count_below(values, x, held):
     low, n = 0, held
     while n > 1:
         half = n >> 1
-        low += half & mask_below(values[u(low + half - 1)], x)
+        low += half & mask_below(values[uint(low + half - 1)], x)
         n -= half
-    return low - mask_below(values[u(low)], x)
+    return low - mask_below(values[uint(low)], x)
 
 
 @inlined
@@ -34,22 +34,27 @@ def count_below_in_four(ranks, columns, sought, k, found):
 
     Each step of a search waits for the one before. Four searches at a time wait together.
     """
-    a, b, c, d = u(columns[u(k)]), u(columns[u(k + 1)]), u(columns[u(k + 2)]), u(columns[u(k + 3)])
-    of_a, of_b = -(0.0 - sought[u(k)]), -(0.0 - sought[u(k + 1)])
-    of_c, of_d = -(0.0 - sought[u(k + 2)]), -(0.0 - sought[u(k + 3)])
+    a, b, c, d = (
+        uint(columns[uint(k)]),
+        uint(columns[uint(k + 1)]),
+        uint(columns[uint(k + 2)]),
+        uint(columns[uint(k + 3)]),
+    )
+    of_a, of_b = -(0.0 - sought[uint(k)]), -(0.0 - sought[uint(k + 1)])
+    of_c, of_d = -(0.0 - sought[uint(k + 2)]), -(0.0 - sought[uint(k + 3)])
     in_a = in_b = in_c = in_d = 0
     n = ranks.shape[1]
     while n > 1:
         half = n >> 1
-        in_a += half & mask_below(ranks[a, u(in_a + half - 1)], of_a)
-        in_b += half & mask_below(ranks[b, u(in_b + half - 1)], of_b)
-        in_c += half & mask_below(ranks[c, u(in_c + half - 1)], of_c)
-        in_d += half & mask_below(ranks[d, u(in_d + half - 1)], of_d)
+        in_a += half & mask_below(ranks[a, uint(in_a + half - 1)], of_a)
+        in_b += half & mask_below(ranks[b, uint(in_b + half - 1)], of_b)
+        in_c += half & mask_below(ranks[c, uint(in_c + half - 1)], of_c)
+        in_d += half & mask_below(ranks[d, uint(in_d + half - 1)], of_d)
         n -= half
-    found[a] = in_a - mask_below(ranks[a, u(in_a)], of_a)
-    found[b] = in_b - mask_below(ranks[b, u(in_b)], of_b)
-    found[c] = in_c - mask_below(ranks[c, u(in_c)], of_c)
-    found[d] = in_d - mask_below(ranks[d, u(in_d)], of_d)
+    found[a] = in_a - mask_below(ranks[a, uint(in_a)], of_a)
+    found[b] = in_b - mask_below(ranks[b, uint(in_b)], of_b)
+    found[c] = in_c - mask_below(ranks[c, uint(in_c)], of_c)
+    found[d] = in_d - mask_below(ranks[d, uint(in_d)], of_d)
 
 
 @inlined
@@ -57,7 +62,7 @@ def is_below(values, x, held, below):
     """Whether so many of the first `held` sorted values are smaller than x."""
     if not 0 <= below <= held:
         return False
-    return (below == 0 or values[u(below - 1)] < x) and (below == held or values[u(below)] >= x)
+    return (below == 0 or values[uint(below - 1)] < x) and (below == held or values[uint(below)] >= x)
 
 
 @inlined
@@ -65,7 +70,7 @@ def guess_below(values, x, held, first, second):
     """`count_below` where that is none, all, or one of two guesses; else -1."""
     if values[0] >= x:
         return 0
-    if values[u(held - 1)] < x:
+    if values[uint(held - 1)] < x:
         return held
     if is_below(values, x, held, first):
         return first
@@ -75,16 +80,16 @@ def guess_below(values, x, held, first, second):
 @inlined
 def count_upto(values, x, held, below):
     """How many are not larger, given how many are smaller."""
-    if below == held or values[u(below)] != x:
+    if below == held or values[uint(below)] != x:
         return below
-    if values[u(held - 1)] == x:
+    if values[uint(held - 1)] == x:
         return held
     low, n = below, held - below
     while n > 1:
         half = n >> 1
-        low += half & ~mask_below(x, -(0.0 - values[u(low + half - 1)]))
+        low += half & ~mask_below(x, -(0.0 - values[uint(low + half - 1)]))
         n -= half
-    return low + 1 + mask_below(x, -(0.0 - values[u(low)]))
+    return low + 1 + mask_below(x, -(0.0 - values[uint(low)]))
 
 
 @inlined
@@ -97,9 +102,9 @@ def next_above(x):
 def replace(values, at, stop, x):
     """Take out the value at `at`, and put x before what stands at `stop`."""
     if at > stop:
-        move(values, u(stop + 1), u(stop), at - stop)
+        move(values, uint(stop + 1), uint(stop), at - stop)
         at = stop
     elif at < stop - 1:
-        move(values, u(at), u(at + 1), stop - 1 - at)
+        move(values, uint(at), uint(at + 1), stop - 1 - at)
         at = stop - 1
-    values[u(at)] = x
+    values[uint(at)] = x

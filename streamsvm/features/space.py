@@ -30,7 +30,7 @@ from connectors.time_formats import formats_of
 from connectors.times import is_spelled_out
 from streamsvm.core.precompile import prepare
 from streamsvm.features import datetimes
-from streamsvm.features.encoding import DIGITS, ENTRIES
+from streamsvm.features.encoding import DIGITS, ENTRY_POINTS
 from streamsvm.features.names import FeatureMismatchError, Strangers, check_width, compare
 from streamsvm.features.scaler import LARGEST
 from streamsvm.labels import is_nan, twin_of
@@ -1148,7 +1148,7 @@ def _in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
 
 def _call(name: str, *arrays: NDArray[Any]) -> None:
     """Call a compiled function, which has no look at types: arrays may be read-only."""
-    entry = ENTRIES[name]
+    entry = ENTRY_POINTS[name]
     prepare([entry])
     entry.compile()(*arrays)
 

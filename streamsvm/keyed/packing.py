@@ -461,10 +461,10 @@ class Packer:
 
 def _tables(state: State) -> str:
     """What tells the tables of a state from others."""
-    declarations = {each.declaration.name: each.declaration for each in state.all()}
+    schemas_of = {each.schema.name: each.schema for each in state.all()}
     said = [
         (name, key, str(getattr(entry, "element", getattr(entry, "dtype", ""))), getattr(entry, "dims", ()))
-        for name, declaration in sorted(declarations.items())
-        for key, entry in declaration.entries.items()
+        for name, schema in sorted(schemas_of.items())
+        for key, entry in schema.entries.items()
     ]
     return _digest(repr(said).encode(), 8).hex()

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import kernel
 from streamsvm.core.signatures import BYTES, INTEGERS, NUMBERS, WORDS
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, State, array_address, f32, f64, i64, u64
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, State, array_address, f32, f64, i64, u64
 
 Words = NDArray[np.uint64]
 
@@ -38,43 +38,45 @@ def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at
     reals, wholes, singles = words.view(np.float64), words.view(np.int64), words.view(np.float32)
     i = 0
     for k in range(addresses.size):
-        end = addresses[u(k)]
+        end = addresses[uint(k)]
         for j in range(i, end):
-            block[u(j)] = fresh[u(j)]
+            block[uint(j)] = fresh[uint(j)]
         i = end + 1
     for j in range(i, block.size):
-        block[u(j)] = fresh[u(j)]
+        block[uint(j)] = fresh[uint(j)]
     bit, word, n_wrong = at[0], at[1], 0
     for k in range(saved.size):
-        if (there[u(bit >> 3)] >> (bit & 7)) & 1 == 0:
-            block[u(saved[u(k)])] = 0
-            n_wrong += not low[u(k)] <= 0.0 <= high[u(k)]
+        if (there[uint(bit >> 3)] >> (bit & 7)) & 1 == 0:
+            block[uint(saved[uint(k)])] = 0
+            n_wrong += not low[uint(k)] <= 0.0 <= high[uint(k)]
         else:
             if word >= words.size:
                 return -1
-            block[u(saved[u(k)])] = words[u(word)]
-            if kinds[u(k)] == REALS:
-                n_wrong += not low[u(k)] <= reals[u(word)] <= high[u(k)]
-            elif kinds[u(k)] == WHOLE:
-                n_wrong += not low[u(k)] <= wholes[u(word)] <= high[u(k)]
-            elif kinds[u(k)] == SINGLES:
-                n_wrong += not low[u(k)] <= singles[u(2 * word)] <= high[u(k)]
-                n_wrong += not low[u(k)] <= singles[u(2 * word + 1)] <= high[u(k)]
+            block[uint(saved[uint(k)])] = words[uint(word)]
+            if kinds[uint(k)] == REALS:
+                n_wrong += not low[uint(k)] <= reals[uint(word)] <= high[uint(k)]
+            elif kinds[uint(k)] == WHOLE:
+                n_wrong += not low[uint(k)] <= wholes[uint(word)] <= high[uint(k)]
+            elif kinds[uint(k)] == SINGLES:
+                n_wrong += not low[uint(k)] <= singles[uint(2 * word)] <= high[uint(k)]
+                n_wrong += not low[uint(k)] <= singles[uint(2 * word + 1)] <= high[uint(k)]
             word += 1
         bit += 1
     at[0], at[1] = bit, word
     return n_wrong
 
 
-ENTRIES = {
-    "put_words": Entry(put_words, (WORDS, WORDS, INTEGERS, INTEGERS, BYTES, NUMBERS, NUMBERS, BYTES, WORDS, INTEGERS)),
+ENTRY_POINTS = {
+    "put_words": EntryPoint(
+        put_words, (WORDS, WORDS, INTEGERS, INTEGERS, BYTES, NUMBERS, NUMBERS, BYTES, WORDS, INTEGERS)
+    ),
 }
 
 
 @cache
 def _put() -> Any:
     """The compiled function."""
-    return ENTRIES["put_words"].compile()
+    return ENTRY_POINTS["put_words"].compile()
 
 
 class Image:
@@ -91,7 +93,7 @@ class Image:
 
     def __init__(self, state: State) -> None:
         self._fresh = [block.copy() for block in state.blocks()]
-        self._places = [_places(each.declaration, tuple(each.dims.items())) for each in state.all()]
+        self._places = [_places(each.schema, tuple(each.dims.items())) for each in state.all()]
         ends = np.cumsum([len(place.saved) for place in self._places])
         self._parts = [slice(int(end) - len(p.saved), int(end)) for p, end in zip(self._places, ends, strict=True)]
         self.n_words = int(ends[-1])
@@ -160,25 +162,25 @@ class _Places:
 
 
 @lru_cache(maxsize=1024)
-def _places(declaration: Declaration, dims: tuple[tuple[str, int], ...]) -> _Places:
-    state = State(declaration, dict(dims))
-    kept = [(view.dtype.type, _offsets(view, state) // 8, within) for _, view, within in state.kept()]
+def _places(schema: Schema, dims: tuple[tuple[str, int], ...]) -> _Places:
+    state = State(schema, dict(dims))
+    kept = [(view.dtype.type, _offsets(view, state) // 8, bounds) for _, view, bounds in state.kept()]
     saved = np.unique(np.concatenate([np.zeros(0, i64), *(words for _, words, _ in kept)]))
     kinds, low, high = np.zeros(len(saved), np.uint8), np.full(len(saved), -math.inf), np.full(len(saved), math.inf)
-    for kind, words, within in kept:
+    for kind, words, bounds in kept:
         most = float(np.finfo(kind).max) if kind in (f32, f64) else math.inf
         at = np.searchsorted(saved, words)
-        kinds[at], low[at], high[at] = _KINDS.get(kind, OTHER), *np.clip(within, -most, most)
-    return _Places(saved, kinds, low, high, np.unique(_address_words(declaration, state)))
+        kinds[at], low[at], high[at] = _KINDS.get(kind, OTHER), *np.clip(bounds, -most, most)
+    return _Places(saved, kinds, low, high, np.unique(_address_words(schema, state)))
 
 
-def _address_words(declaration: Declaration, state: State) -> NDArray[np.int64]:
+def _address_words(schema: Schema, state: State) -> NDArray[np.int64]:
     """The words of a state that are addresses, its own or another's, or the shapes that go with them."""
-    names = [f"{name}@" for name, entry in declaration.entries.items() if not isinstance(entry, Number)]
-    names += [name for name, number in declaration.of(Number) if number.is_address]
-    names += [f"{n}@{k}" for n, array in declaration.of(Array) if array.lent for k in range(len(array.dims))]
-    words = [np.array([declaration.offset(name) // 8 for name in names], i64)]
-    for name, array in declaration.own_arrays.items():
+    names = [f"{name}@" for name, entry in schema.entries.items() if not isinstance(entry, Number)]
+    names += [name for name, number in schema.of(Number) if number.is_address]
+    names += [f"{n}@{k}" for n, array in schema.of(Array) if array.external for k in range(len(array.dims))]
+    words = [np.array([schema.offset(name) // 8 for name in names], i64)]
+    for name, array in schema.own_arrays.items():
         words += [_offsets(getattr(state, name)[key].view(np.ndarray), state) // 8 for key in array.addresses]
     return np.concatenate(words)
 

@@ -53,7 +53,7 @@ def check_ranks(rows: State, by: State) -> None:
         raise ArchiveError(f"the sorted values of column {int(alike.argmin())} are not its values")
 
 
-def within(name: str, values: NDArray[Any], low: float, high: float) -> None:
+def check_bounds(name: str, values: NDArray[Any], low: float, high: float) -> None:
     """Refuse values of an archive beyond their bounds."""
     # States of keys are checked each time they are loaded: of few values, the extremes are found in half the time.
     if values.size and not (

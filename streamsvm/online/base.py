@@ -17,7 +17,7 @@ from river import base
 from connectors.held import numbers_of
 from connectors.notices import Notice, grouped
 from streamsvm.adjusting import Adjustable, Setting, check_mutable
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.arrays import Members
@@ -39,10 +39,10 @@ from streamsvm.models.archive import check_names, decode_label, decode_labels, e
 from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online import driver
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
+from streamsvm.online.batch import BATCH
 from streamsvm.online.calibration import noise_of
 from streamsvm.online.classes import Classes, are_labels
 from streamsvm.online.protocol import LearnerProtocol
-from streamsvm.online.requests import REQUEST
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
 logger = logging.getLogger(__name__)
@@ -289,10 +289,10 @@ class OnlineClassifier(
         self._follow_space()
         self._follow_sets()
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[EntryPoint]:
         """The compiled code that single events need."""
-        ranks = scaling.ENTRIES.values() if self._is_ranking() else ()
-        return [driver.ENTRIES["event"], *self._kernels.CODE.values(), *ranks]
+        ranks = scaling.ENTRY_POINTS.values() if self._is_ranking() else ()
+        return [driver.ENTRY_POINTS["event"], *self._kernels.CODE.values(), *ranks]
 
     def _is_ranking(self) -> bool:
         """Whether values are scaled by their ranks."""
@@ -304,7 +304,7 @@ class OnlineClassifier(
         rows.learner = self._state.address
         for name, entry in self._kernels.CODE.items():
             setattr(rows, name, entry.compile().address)
-        rows.lend(proba=self._state.proba)
+        rows.bind(proba=self._state.proba)
 
     def _follow_space(self) -> None:
         space = self._space
@@ -842,10 +842,10 @@ class OnlineClassifier(
         memories, apart = (_NO_MEMORY, _NONE) if late is None else late
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
-        request = State(REQUEST)
-        request.shared, request.predicting, request.unordered = rows.shared, predict, predict and codes is None
-        request.answering = predict or score or n_proba > 0
-        request.lend(
+        batch = State(BATCH)
+        batch.shared, batch.predicting, batch.unordered = rows.shared, predict, predict and codes is None
+        batch.answering = predict or score or n_proba > 0
+        batch.bind(
             values=np.ascontiguousarray(rows.values, np.float64),
             columns=np.ascontiguousarray(rows.columns, np.int64),
             indptr=np.ascontiguousarray(rows.indptr, np.int64),
@@ -857,12 +857,12 @@ class OnlineClassifier(
             apart=apart,
             memories=memories,
         )
-        self._run_request(request)
+        self._run_rows(batch)
         return predicted, scores, proba
 
-    def _run_request(self, request: State) -> None:
-        prepare([driver.ENTRIES["run_rows"]])
-        driver.run_rows(self._rows, request)
+    def _run_rows(self, batch: State) -> None:
+        prepare([driver.ENTRY_POINTS["run_rows"]])
+        driver.run_rows(self._rows, batch)
 
     # Reasons -----------------------------------------------------------------------------------------------------
 
@@ -1045,7 +1045,7 @@ def _entry(name: str) -> Any:
     """
 
     def first_call(*arguments: Any) -> Any:
-        entry = driver.ENTRIES[name]
+        entry = driver.ENTRY_POINTS[name]
         prepare([entry])
         compiled = entry.compile()
         plain = isinstance(compiled, FunctionType)

@@ -30,8 +30,8 @@ import numpy as np
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import log_of, most_loss, moved
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, State
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, State
 
 # Single learners take one label in so many: of the first ones, and of those after them.
 FIRST_SAMPLE, FIRST_EVENTS, SAMPLE = 4, 2_000, 8
@@ -62,8 +62,8 @@ TEMPERATURE_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURP
 def inverse_temperature(
     text: str, least: float = LEAST_INVERSE_TEMPERATURE, most: float = MOST_INVERSE_TEMPERATURE
 ) -> Number:
-    """The declaration of an inverse temperature that is learned."""
-    return Number(text, start=1.0, saved=True, within=(least, most))
+    """The schema entry of an inverse temperature that is learned."""
+    return Number(text, start=1.0, saved=True, bounds=(least, most))
 
 
 @inlined
@@ -91,30 +91,30 @@ def calibrated(beta, logs, proba, n, label):
     return stepped(beta, step, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE)
 
 
-CALIBRATION = Declaration(
+CALIBRATION = Schema(
     "calibration",
     {
         "sharpness": Number(
-            "the exponent of the probabilities", start=1.0, saved=True, within=(LEAST_SHARPNESS, MOST_SHARPNESS)
+            "the exponent of the probabilities", start=1.0, saved=True, bounds=(LEAST_SHARPNESS, MOST_SHARPNESS)
         ),
         "odds": Number(
-            "of a label that is as if drawn at random", start=FIRST_ODDS, saved=True, within=(LEAST_ODDS, MOST_ODDS)
+            "of a label that is as if drawn at random", start=FIRST_ODDS, saved=True, bounds=(LEAST_ODDS, MOST_ODDS)
         ),
         "of_sharpness": Number(
             "the information of late on its logarithm",
             start=FIRST_INFORMATION,
             saved=True,
-            within=(FIRST_INFORMATION / 2.0, _INFORMATION),
+            bounds=(FIRST_INFORMATION / 2.0, _INFORMATION),
         ),
         "of_odds": Number(
             "that on theirs",
             start=FIRST_INFORMATION,
             saved=True,
-            within=(FIRST_INFORMATION / 2.0, _INFORMATION),
+            bounds=(FIRST_INFORMATION / 2.0, _INFORMATION),
         ),
-        "of_both": Number("that they share", saved=True, within=(-_INFORMATION, _INFORMATION)),
+        "of_both": Number("that they share", saved=True, bounds=(-_INFORMATION, _INFORMATION)),
         "gain": Number(
-            "the decayed log loss without this, less that with it", start=-CAUTION, saved=True, within=(-_GAIN, _GAIN)
+            "the decayed log loss without this, less that with it", start=-CAUTION, saved=True, bounds=(-_GAIN, _GAIN)
         ),
         "memory": Number("about how many labels the information rests on"),
         "hearing": Number("about how many the gain rests on"),
@@ -146,7 +146,7 @@ def is_sampled(seen):
 
 
 @inlined
-def is_heard(state):
+def is_used(state):
     """Whether it makes probabilities better, of late."""
     return state.gain > MARGIN
 
@@ -198,7 +198,7 @@ def mix_logs(state, n):
 def allow_for_noise(state, n, others, proba):
     """Put what they are worth in the place of the probabilities of n classes, where that is heard."""
     state.others = others
-    if is_heard(state):
+    if is_used(state):
         mix(state, n, proba)
         for c in range(n):
             proba[c] = state.mixed[c]
@@ -208,18 +208,18 @@ def allow_for_noise(state, n, others, proba):
 def find_softmax(state, scores, n, beta, proba):
     """The same of the softmax of beta times n scores, which needs no logarithms: their exponents are at hand."""
     sharpness, noise = 1.0, 0.0
-    if is_heard(state) and n > 1:
+    if is_used(state) and n > 1:
         sharpness, noise = state.sharpness, state.odds / (1.0 + state.odds)
     total = fast_softmax_terms(scores, 0, n, beta * sharpness, proba, 0)
     share, rest = (1.0 - noise) / total, noise / n
     for c in range(n):
-        proba[u(c)] = share * proba[u(c)] + rest
+        proba[uint(c)] = share * proba[uint(c)] + rest
 
 
 @kernel
 def learn_noise(state, n, label, proba):
     """Take the label of an event, right after noise was allowed for in its probabilities."""
-    if not is_heard(state):
+    if not is_used(state):
         mix(state, n, proba)
     learn_mixed(state, n, label)
 

@@ -16,12 +16,12 @@ from streamsvm.core.access import (
     shares_of,
     values_at,
 )
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.signatures import INTEGER, NUMBER
-from streamsvm.core.simd import u
-from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, ROWS, load, observe_in_hand, rows_at
-from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
+from streamsvm.core.simd import uint
+from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, SCALER, load, observe_current_row, rows_at
+from streamsvm.online.batch import BATCH, answer, is_learned, needs_proba
 
 # `put` returns this if it copies no values.
 NOT_TAKEN = -(1 << 62)
@@ -35,9 +35,9 @@ def drive(address, values_address, columns_address, n, shared):
     if m < 0:
         rows.best = m - 1
         return
-    call(rows.step, (rows.learner,))
+    call_pointer(rows.step, (rows.learner,))
     if rows.label >= 0:
-        observe_in_hand(rows, values, columns, 0, n, shared > 0)
+        observe_current_row(rows, values, columns, 0, n, shared > 0)
 
 
 @inlined
@@ -62,11 +62,11 @@ def put(rows, packed):
     if rows.held > 0 or n > row.size or rows.seen >= rows.room:
         return NOT_TAKEN
     for j in range(n):
-        row[u(j)] = values[u(j)]
+        row[uint(j)] = values[uint(j)]
     return n
 
 
-@brief
+@jit_holding_gil
 def event(rows, packed, label, weight):
     """Predict a single event if `label` is PREDICT, or PROBA for its probabilities too; otherwise learn it.
 
@@ -86,11 +86,13 @@ def event(rows, packed, label, weight):
     rows.following = int(rows.follow != 0 and (label >= 0 or label <= FOLLOW))
     shared = n >= 0
     columns = element_address(rows.all_rows if shared else rows.row_columns, 0)
-    call(rows.drive, (address_of(rows), element_address(rows.row, 0), columns, n if shared else -1 - n, int(shared)))
+    call_pointer(
+        rows.drive, (address_of(rows), element_address(rows.row, 0), columns, n if shared else -1 - n, int(shared))
+    )
     return rows.best if label < 0 or rows.best < -1 else 0
 
 
-@brief
+@jit_holding_gil
 def event_proba(rows, packed):
     """Predict a single event: the probabilities of all classes, or none if it cannot be used."""
     known = event(rows, packed, PROBA, 1.0) >= 0
@@ -98,31 +100,31 @@ def event_proba(rows, packed):
 
 
 @kernel
-def run_rows(rows, request):
+def run_rows(rows, batch):
     """Predict and learn rows one after another; returns how many, fewer than all if the next cannot be used."""
-    values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
-    rows.answering, rows.following = request.answering, request.following
-    rows.telling = int(needs_proba(request))
+    values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
+    rows.answering, rows.following = batch.answering, batch.following
+    rows.telling = int(needs_proba(batch))
     for i in range(indptr.size - 1):
         start, end = indptr[i], indptr[i + 1]
-        rows.at, rows.weight = i, request.weights[i]
-        rows.label = request.labels[i] if is_learned(request, i) else -1
+        rows.at, rows.weight = i, batch.weights[i]
+        rows.label = batch.labels[i] if is_learned(batch, i) else -1
         places = element_address(values, start), element_address(columns, 0 if shared else start)
-        call(rows.drive, (address_of(rows), places[0], places[1], end - start, request.shared))
+        call_pointer(rows.drive, (address_of(rows), places[0], places[1], end - start, batch.shared))
         if rows.best < -1:
             return i
-        if request.answering:
-            request.codes[i] = rows.best
+        if batch.answering:
+            batch.codes[i] = rows.best
             if rows.best >= 0:
-                answer(request, i, rows.best, rows.proba, rows.n_shares)
+                answer(batch, i, rows.best, rows.proba, rows.n_shares)
     return indptr.size - 1
 
 
-_ROWS = StateType(ROWS.name)
+_SCALER = StateType(SCALER.name)
 
-ENTRIES = {
-    "drive": Entry(drive, (INTEGER,) * 5),
-    "event": Entry(event, (_ROWS, PACKED, INTEGER, NUMBER)),
-    "event_proba": Entry(event_proba, (_ROWS, PACKED)),
-    "run_rows": Entry(run_rows, (_ROWS, StateType(REQUEST.name))),
+ENTRY_POINTS = {
+    "drive": EntryPoint(drive, (INTEGER,) * 5),
+    "event": EntryPoint(event, (_SCALER, PACKED, INTEGER, NUMBER)),
+    "event_proba": EntryPoint(event_proba, (_SCALER, PACKED)),
+    "run_rows": EntryPoint(run_rows, (_SCALER, StateType(BATCH.name))),
 }

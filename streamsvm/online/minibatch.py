@@ -7,11 +7,11 @@ a flag, to be compiled apart: it scores the rows of the block, and learns those 
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined
-from streamsvm.core.simd import u
-from streamsvm.core.state import Array, Declaration, Number, address, i64, records
-from streamsvm.features.scaler import in_hand
+from streamsvm.core.simd import uint
+from streamsvm.core.state import Array, Number, Schema, address, i64, records
+from streamsvm.features.scaler import current_row
 
-BLOCK = Declaration(
+MINIBATCH = Schema(
     "block",
     {
         "first": Number("the first of the rows, among all that are asked for", i64),
@@ -48,17 +48,17 @@ BLOCK = Declaration(
 @inlined
 def keep_pairs(block, way, at, rows, m):
     """Keep the event in hand, m pairs, among those of the block."""
-    event_rows, values = in_hand(rows)
+    event_rows, values = current_row(rows)
     kept_rows, kept = block.weight_rows, block.scaled
     for i in range(m):
-        kept[way, u(at + i)] = values[u(i)]
+        kept[way, uint(at + i)] = values[uint(i)]
     if not rows.in_order:
         for i in range(m):
-            kept_rows[way, u(at + i)] = event_rows[u(i)]
+            kept_rows[way, uint(at + i)] = event_rows[uint(i)]
 
 
 @inlined
-def hand_over(block, k, way, rows):
+def load_cached_row(block, k, way, rows):
     """Make the k-th row of the block a member's event in hand: as many pairs, which it returns, as it can hold."""
     row = block.rows[k]
     kept_rows, kept = block.weight_rows, block.scaled
@@ -71,9 +71,9 @@ def hand_over(block, k, way, rows):
         while m > 0 and kept_rows[way, at + m - 1] >= taken.size:
             m -= 1
         for i in range(m):
-            taken_rows[u(i)] = kept_rows[way, u(at + i)]
+            taken_rows[uint(i)] = kept_rows[way, uint(at + i)]
     for i in range(m):
-        taken[u(i)] = kept[way, u(at + i)]
+        taken[uint(i)] = kept[way, uint(at + i)]
     rows.n_pairs = m
     return m
 
@@ -85,4 +85,4 @@ def keep_scores(block, k, i, scores):
     kept = block.scores
     at = member.first * (scores.size // member.n_heads)
     for c in range(scores.size):
-        kept[k, u(at + c)] = scores[u(c)]
+        kept[k, uint(at + c)] = scores[uint(c)]

@@ -35,7 +35,7 @@ def new_rows(
     """
     ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
     rows = State(
-        kernels.ROWS,
+        kernels.SCALER,
         {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
@@ -50,8 +50,8 @@ def new_rows(
     )
     rows.window, rows.spacing = window if kind == "rank" else 0, spacing
     if ranked and window:
-        prepare(list(kernels.ENTRIES.values()))
-        for name, entry in kernels.ENTRIES.items():
+        prepare(list(kernels.ENTRY_POINTS.values()))
+        for name, entry in kernels.ENTRY_POINTS.items():
             setattr(rows, name, entry.compile().address)
     if kind == "decayed":
         rows.decay = 0.5 ** (1.0 / window)

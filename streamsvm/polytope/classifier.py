@@ -19,7 +19,7 @@ from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base, calibration
-from streamsvm.online.archive import within
+from streamsvm.online.archive import check_bounds
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
@@ -193,11 +193,11 @@ class CPMClassifier(base.OnlineClassifier):
 
     def _check_restored(self, state: State) -> None:
         begun = state.classes.view(np.ndarray)[: int(state.n_classes)]  # without the slower access by attributes
-        within("class fields", begun["scale"], kernels.SMALLEST, 1.0)
-        within("class fields", begun["mean_u"], kernels.SMALLEST, 1.0)
-        within("class fields", begun["next_count"], 1e-300, 1e300)
+        check_bounds("class fields", begun["scale"], kernels.SMALLEST, 1.0)
+        check_bounds("class fields", begun["mean_u"], kernels.SMALLEST, 1.0)
+        check_bounds("class fields", begun["next_count"], 1e-300, 1e300)
         if not self.average:
-            within("class fields", begun["mean_v"], 0.0, 0.0)
+            check_bounds("class fields", begun["mean_v"], 0.0, 0.0)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}

@@ -14,13 +14,13 @@ import math
 import numpy as np
 
 from streamsvm.core.access import state_at
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, u
-from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
-from streamsvm.features.scaler import MOST_EVENTS, ROWS, follow, in_hand
+from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, uint
+from streamsvm.core.state import Array, Number, Schema, Substate, i64, records
+from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row, follow
 from streamsvm.online import driver
 from streamsvm.online.calibration import (
     CALIBRATION,
@@ -32,7 +32,7 @@ from streamsvm.online.calibration import (
     stepped,
     surprise,
 )
-from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
+from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
@@ -50,12 +50,12 @@ MOST_WEIGHT = 1e250
 CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
 
-CPM = Declaration(
+CPM = Schema(
     "cpm",
     {
-        "rows": Part(ROWS, "rows on their way, and scaling"),
-        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
-        "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "rows": Substate(SCALER, "rows on their way, and scaling"),
+        "calibration": Substate(CALIBRATION, "what probabilities are worth where labels are noisy"),
+        "n_classes": Number("classes known", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "n_faces": Number("hyperplanes of a class", i64),
         "l2": Number("strength of the penalty"),
         "horizon": Number("steps count no further"),
@@ -63,29 +63,29 @@ CPM = Declaration(
         "count_growth": Number("what the weight of a count grows by"),
         "average": Number("over so many events weights are averaged, 0 for the latest"),
         "balanced": Number("whether classes weigh by how rare they are"),
-        "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, within=(0.0, 1.0)),
+        "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, bounds=(0.0, 1.0)),
         "inverse_temperature": inverse_temperature(
             "how many f the probabilities are the softmax of", LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
         ),
-        "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)),
+        "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, bounds=(-MOST_WEIGHT, MOST_WEIGHT)),
         "averaged": Array(
-            ("averaged_rows", "classes*faces"), "U of the average", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
+            ("averaged_rows", "classes*faces"), "U of the average", saved=True, bounds=(-MOST_WEIGHT, MOST_WEIGHT)
         ),
-        "counts": Array(("classes*faces",), "decayed positives of each face", saved=True, within=(0.0, 1e300)),
-        "n_log_n": Array(("classes*faces",), "n ln n of each count", saved=True, within=(-1e305, 1e305)),
+        "counts": Array(("classes*faces",), "decayed positives of each face", saved=True, bounds=(0.0, 1e300)),
+        "n_log_n": Array(("classes*faces",), "n ln n of each count", saved=True, bounds=(-1e305, 1e305)),
         "classes": records(
             ("classes",),
             "the classes",
-            scale=Number("the scalar a", saved=True, within=(0.0, 1.0)),
-            steps=Number("steps made", saved=True, within=(0.0, MOST_EVENTS)),
-            mean_v=Number("averaged weights are mean_v V + mean_u U", saved=True, within=(0.0, MOST_CANCELLED * 1.001)),
-            mean_u=Number("see mean_v", saved=True, within=(0.0, 1.0)),
-            next_count=Number("the weight of the next count", saved=True, within=(0.0, 1e300)),
-            count=Number("the sum of the counts", saved=True, within=(0.0, 1e300)),
-            log_count=Number("its logarithm", saved=True, within=(-1e305, 1e305)),
-            n_log_n=Number("the sum of n ln n over the faces", saved=True, within=(-1e305, 1e305)),
-            weight=Number("the class weight", start=1.0, saved=True, within=(0.0, 1e300)),
-            learned=Number("events learned", saved=True, within=(0.0, MOST_EVENTS)),
+            scale=Number("the scalar a", saved=True, bounds=(0.0, 1.0)),
+            steps=Number("steps made", saved=True, bounds=(0.0, MOST_EVENTS)),
+            mean_v=Number("averaged weights are mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)),
+            mean_u=Number("see mean_v", saved=True, bounds=(0.0, 1.0)),
+            next_count=Number("the weight of the next count", saved=True, bounds=(0.0, 1e300)),
+            count=Number("the sum of the counts", saved=True, bounds=(0.0, 1e300)),
+            log_count=Number("its logarithm", saved=True, bounds=(-1e305, 1e305)),
+            n_log_n=Number("the sum of n ln n over the faces", saved=True, bounds=(-1e305, 1e305)),
+            weight=Number("the class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
+            learned=Number("events learned", saved=True, bounds=(0.0, MOST_EVENTS)),
         ),
         "scores": Array(("classes*faces",), "of the event in hand, by the latest weights, not yet scaled"),
         "mean_scores": Array(("classes*faces",), "the same by U"),
@@ -96,7 +96,7 @@ CPM = Declaration(
     },
 )
 
-cpm_at, block_at = state_at(CPM), state_at(BLOCK)
+cpm_at, block_at = state_at(CPM), state_at(MINIBATCH)
 
 
 @inlined
@@ -108,7 +108,7 @@ def dot_faces(weights, n_faces, rows, values, m, out):
     f, most = 0, n_faces if n_faces <= MOST_IN_LANES else 0
     while f + DOUBLES <= most:
         stop = min(f + 3 * DOUBLES, n_faces)
-        dot_lanes(weights, u(f), u(min(f + DOUBLES, stop - DOUBLES)), u(stop - DOUBLES), rows, values, m, out)
+        dot_lanes(weights, uint(f), uint(min(f + DOUBLES, stop - DOUBLES)), uint(stop - DOUBLES), rows, values, m, out)
         f = stop
     if f < n_faces:
         dot_few(weights, f, n_faces, rows, values, m, out)
@@ -117,12 +117,12 @@ def dot_faces(weights, n_faces, rows, values, m, out):
 @inlined
 def dot_lanes(weights, a, b, c, rows, values, m, out):
     """`dot_faces` for the faces from a, b and c on, that stay in registers; some may be the same."""
-    j, x = u(rows[0]), values[0]
+    j, x = uint(rows[0]), values[0]
     first = x * lanes_at(weights, (j, a))
     second = x * lanes_at(weights, (j, b))
     third = x * lanes_at(weights, (j, c))
     for i in range(1, m):
-        j, x = u(rows[u(i)]), values[u(i)]
+        j, x = uint(rows[uint(i)]), values[uint(i)]
         first = first + x * lanes_at(weights, (j, a))
         second = second + x * lanes_at(weights, (j, b))
         third = third + x * lanes_at(weights, (j, c))
@@ -134,24 +134,24 @@ def dot_lanes(weights, a, b, c, rows, values, m, out):
 @inlined
 def dot_few(weights, low, high, rows, values, m, out):
     """`dot_faces` for the faces low <= f < high."""
-    j0, x0 = u(rows[0]), values[0]
+    j0, x0 = uint(rows[0]), values[0]
     for f in range(low, high):
-        out[u(f)] = x0 * weights[j0, u(f)]
+        out[uint(f)] = x0 * weights[j0, uint(f)]
     i = 1
     while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
-        j0, j1, j2, j3 = u(rows[u(i)]), u(rows[u(i + 1)]), u(rows[u(i + 2)]), u(rows[u(i + 3)])
-        x0, x1, x2, x3 = values[u(i)], values[u(i + 1)], values[u(i + 2)], values[u(i + 3)]
+        j0, j1, j2, j3 = uint(rows[uint(i)]), uint(rows[uint(i + 1)]), uint(rows[uint(i + 2)]), uint(rows[uint(i + 3)])
+        x0, x1, x2, x3 = values[uint(i)], values[uint(i + 1)], values[uint(i + 2)], values[uint(i + 3)]
         for f in range(low, high):
-            g = u(f)
+            g = uint(f)
             s = out[g] + x0 * weights[j0, g]
             s += x1 * weights[j1, g]
             s += x2 * weights[j2, g]
             out[g] = s + x3 * weights[j3, g]
         i += 4
     while i < m:
-        j0, x0 = u(rows[u(i)]), values[u(i)]
+        j0, x0 = uint(rows[uint(i)]), values[uint(i)]
         for f in range(low, high):
-            out[u(f)] += x0 * weights[j0, u(f)]
+            out[uint(f)] += x0 * weights[j0, uint(f)]
         i += 1
 
 
@@ -159,9 +159,9 @@ def dot_few(weights, low, high, rows, values, m, out):
 def add_faces(weights, low, high, rows, values, m, coefs):
     """weights[row, f] += value * coefs[f] for the faces low <= f < high."""
     for i in range(m):
-        j, x = u(rows[u(i)]), values[u(i)]
+        j, x = uint(rows[uint(i)]), values[uint(i)]
         for f in range(low, high):
-            weights[j, u(f)] += x * coefs[u(f)]
+            weights[j, uint(f)] += x * coefs[uint(f)]
 
 
 @inlined
@@ -169,7 +169,7 @@ def square_norm(values, m):
     """The square norm of the pairs."""
     total = 0.0
     for i in range(m):
-        total += values[u(i)] * values[u(i)]
+        total += values[uint(i)] * values[uint(i)]
     return total
 
 
@@ -179,7 +179,7 @@ def score(state, rows, values, m):
     n, k, scores, tops = state.n_classes, state.n_faces, state.scores, state.tops
     dot_faces(state.weights, n * k, rows, values, m, scores)
     for c in range(n):
-        tops[u(c)] = largest(scores, c * k, k)
+        tops[uint(c)] = largest(scores, c * k, k)
 
 
 @inlined
@@ -191,10 +191,10 @@ def predict(state, rows, values, m):
         score_averaged(state, rows, values, m)
     else:
         for c in range(n):
-            fs[u(c)] = classes[u(c)].scale * tops[u(c)]
+            fs[uint(c)] = classes[uint(c)].scale * tops[uint(c)]
     best, top = -1, -math.inf
     for c in range(n):
-        f = fs[u(c)]
+        f = fs[uint(c)]
         if f > top:
             best, top = c, f
     return best
@@ -282,7 +282,7 @@ def assign(state, c, best, previous):
         spare = after * (log_after - now - 1e-12) - s
         top = -math.inf
         for i in range(k):
-            j = u(first + i)
+            j = uint(first + i)
             if scores[j] > top and xlogx(counts[j] + one) - state.n_log_n[j] < spare:
                 chosen, top = i, scores[j]
     count_face(state, c, best, n_best, best_log, after, log_after)
@@ -325,7 +325,7 @@ def fold(weights, first, k, factor):
 @inlined
 def step_count(state, c):
     """The number of the step class c makes now: it begins at 2, because at 1 all would be lost."""
-    return min(state.classes[u(c)].steps + 2.0, state.horizon)
+    return min(state.classes[uint(c)].steps + 2.0, state.horizon)
 
 
 @inlined
@@ -346,42 +346,42 @@ def step(state, rows, values, m, label, weight, previous):
     most = state.reach / square_norm(values, m) if state.reach > 0.0 else math.inf
     low, high, is_parted = n * k, 0, n > FEW and state.average == 0.0
     for c in range(n):
-        first, a, top = c * k, classes[u(c)].scale, tops[u(c)]
+        first, a, top = c * k, classes[uint(c)].scale, tops[uint(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
         if violated:
             change = min(weight / (state.l2 * step_count(state, c) * a), most / a)
             if c == label:
                 for f in range(first, first + k):
-                    coefs[u(f)] = 0.0
+                    coefs[uint(f)] = 0.0
                 previous = place(state, c, change, previous)
             else:
                 threshold = -1.0 / a
                 for f in range(first, first + k):
-                    coefs[u(f)] = -change if scores[u(f)] > threshold else 0.0
+                    coefs[uint(f)] = -change if scores[uint(f)] > threshold else 0.0
             if is_parted and high > 0 and first - high > GAP:
                 add_faces(state.weights, low, high, rows, values, m, coefs)
                 low = first
             low, high = min(low, first), first + k
         elif high > 0:  # between two that change
             for f in range(first, first + k):
-                coefs[u(f)] = 0.0
+                coefs[uint(f)] = 0.0
     if low < high:
         add_faces(state.weights, low, high, rows, values, m, coefs)
     if state.average > 0.0:
         average(state, rows, values, m, low, high)
     for c in range(n):
         t = step_count(state, c)
-        a = classes[u(c)].scale * (1.0 - 1.0 / t)
-        classes[u(c)].steps += 1.0
-        classes[u(c)].scale = a
+        a = classes[uint(c)].scale * (1.0 - 1.0 / t)
+        classes[uint(c)].steps += 1.0
+        classes[uint(c)].scale = a
         if state.average > 0.0:
-            classes[u(c)].mean_v += max(1.0 / t, 1.0 / state.average) * a
-            if classes[u(c)].mean_v > MOST_CANCELLED * a:
+            classes[uint(c)].mean_v += max(1.0 / t, 1.0 / state.average) * a
+            if classes[uint(c)].mean_v > MOST_CANCELLED * a:
                 settle_average(state, c)
         if a < SMALLEST:
             fold(state.weights, c * k, k, a)
-            classes[u(c)].scale = 1.0
-            classes[u(c)].mean_v /= a
+            classes[uint(c)].scale = 1.0
+            classes[uint(c)].mean_v /= a
     return previous
 
 
@@ -448,7 +448,7 @@ def run_event(address):
     """Predict and learn the current event; compiled separately, see `driver`."""
     state = cpm_at(address)
     rows = state.rows
-    event_rows, values = in_hand(rows)
+    event_rows, values = current_row(rows)
     m, label = rows.n_pairs, rows.label
     if rows.answering:
         best = predict(state, event_rows, values, m)
@@ -466,15 +466,15 @@ def run_event(address):
         step(state, event_rows, values, m, label, rows.weight, -1)
 
 
-def run_member(address, block_address, i, at_hand):
+def run_member(address, block_address, i, cached):
     """Score the rows of a block as its i-th member, and learn those with a label."""
     state, block = cpm_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
     for k in range(block.n_rows):
         row = block.rows[k]
-        m = hand_over(block, k, member.way, rows)
-        event_rows, values = in_hand(rows)
-        if at_hand == 0:
+        m = load_cached_row(block, k, member.way, rows)
+        event_rows, values = current_row(rows)
+        if cached == 0:
             predict(state, event_rows, values, m)
             keep_scores(block, k, i, state.f)
         if row.label >= 0:
@@ -512,8 +512,8 @@ def draw(rng, n):
     return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
-ENTRIES = {
-    "run_event": Entry(run_event, (INTEGER,)),
-    "run_member": Entry(run_member, (INTEGER,) * 4),
+ENTRY_POINTS = {
+    "run_event": EntryPoint(run_event, (INTEGER,)),
+    "run_member": EntryPoint(run_member, (INTEGER,) * 4),
 }
-CODE = {"drive": driver.ENTRIES["drive"], "step": ENTRIES["run_event"]}
+CODE = {"drive": driver.ENTRY_POINTS["drive"], "step": ENTRY_POINTS["run_event"]}

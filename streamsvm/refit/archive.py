@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
-from streamsvm.online.archive import decode_param, encode_param, within
+from streamsvm.online.archive import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec
 from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.jobs import Refit
@@ -171,8 +171,8 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
         If it is no such state.
     """
     window, d = window_of_state(header, arrays), int(header["n_columns"])
-    within("columns", window.rows.columns, 0, d - 1)
-    within("codes", window.codes, 0, n_classes - 1)
+    check_bounds("columns", window.rows.columns, 0, d - 1)
+    check_bounds("codes", window.codes, 0, n_classes - 1)
     relevance = arrays.get("relevance")
     if relevance is not None and (relevance.shape != (d,) or not (np.isfinite(relevance) & (relevance >= 0.0)).all()):
         raise ArchiveError(f"there is no relevance for each of {d} columns")

@@ -35,7 +35,7 @@ from streamsvm.refit.windows import Latest, Window
 from streamsvm.refit.wrapped import LearnerWrapper
 
 # Compiled when a classifier is made, so that no event waits for it.
-_ENTRIES = [entry for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRIES.values()]
+_ENTRY_POINTS = [entry for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()]
 # Parameters that archives store as they are.
 _PLAIN = ("experts", "delay", "search", "timeout", "seed")
 
@@ -129,8 +129,8 @@ class RefitClassifier(LearnerWrapper, RowMethods, Adjustable, Explains, Changes,
         own_solver = solver_of(solver)
         settings = RefitSettings(window, trigger, experts, delay, search, timeout, seed)
         get_ready(own_solver)
-        prepare(_ENTRIES)
-        for entry in _ENTRIES:
+        prepare(_ENTRY_POINTS)
+        for entry in _ENTRY_POINTS:
             entry.compile()  # loads it: some is first called long after the first event
         self.learner = learner
         self.solver = solver

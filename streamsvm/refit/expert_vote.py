@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.access import StateType, address_of
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.losses import best_class
 from streamsvm.core.signatures import INTEGER, NUMBERS
-from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
+from streamsvm.core.state import Array, Number, Schema, Substate, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.voting import is_right, next_advantage
 from streamsvm.refit.frozen_models import QUERY
@@ -39,37 +39,37 @@ ACCURACY_WINDOW, USE_WINDOW = 500.0, 10_000.0
 _UNIT = (0.0, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
 
-EXPERT_VOTE = Declaration(
+EXPERT_VOTE = Schema(
     "expert_vote",
     {
-        "seen": Number("labelled events", saved=True, within=_COUNT),
-        "n_classes": Number("classes known", i64, saved=True, within=_COUNT),
-        "advantage": Number("recent accuracy of the vote minus that of the learner", saved=True, within=(-1.0, 1.0)),
+        "seen": Number("labelled events", saved=True, bounds=_COUNT),
+        "n_classes": Number("classes known", i64, saved=True, bounds=_COUNT),
+        "advantage": Number("recent accuracy of the vote minus that of the learner", saved=True, bounds=(-1.0, 1.0)),
         "members": records(
             ("members",),
             "the learner and the refitted models",
-            present=Number("whether there is one", i64, saved=True, within=_UNIT),
-            active=Number("whether it votes", i64, saved=True, within=_UNIT),
-            entered=Number("labelled events before it entered", saved=True, within=_COUNT),
-            evaluated=Number("labelled events it was evaluated on", saved=True, within=_COUNT),
-            accuracy=Number("recent accuracy", saved=True, within=_UNIT),
-            weight=Number("weight in the vote", saved=True, within=_UNIT),
-            use=Number("mean recent weight", saved=True, within=_UNIT),
+            present=Number("whether there is one", i64, saved=True, bounds=_UNIT),
+            active=Number("whether it votes", i64, saved=True, bounds=_UNIT),
+            entered=Number("labelled events before it entered", saved=True, bounds=_COUNT),
+            evaluated=Number("labelled events it was evaluated on", saved=True, bounds=_COUNT),
+            accuracy=Number("recent accuracy", saved=True, bounds=_UNIT),
+            weight=Number("weight in the vote", saved=True, bounds=_UNIT),
+            use=Number("mean recent weight", saved=True, bounds=_UNIT),
         ),
         "vote": Array(("classes",), "weighted mean of the probabilities"),
     },
 )
 
-VOTES = Declaration(
+VOTES = Schema(
     "votes",
     {
-        "query": Part(QUERY, "the rows and the members' probabilities"),
-        "labels": Array(("asked",), "class of each row, -1 if unknown", i64, lent=True),
-        "answered": Array(("members", "asked"), "whether a member was evaluated on a row", i64, lent=True),
-        "codes": Array(("asked",), "predicted class of each row, -1 if none", i64, lent=True),
-        "scores": Array(("asked",), "its probability", lent=True),
-        "proba": Array(("asked", "classes"), "probabilities of all classes", lent=True),
-        "errors": Array(("asked",), "1 where the predicted class differs from the label", lent=True),
+        "query": Substate(QUERY, "the rows and the members' probabilities"),
+        "labels": Array(("asked",), "class of each row, -1 if unknown", i64, external=True),
+        "answered": Array(("members", "asked"), "whether a member was evaluated on a row", i64, external=True),
+        "codes": Array(("asked",), "predicted class of each row, -1 if none", i64, external=True),
+        "scores": Array(("asked",), "its probability", external=True),
+        "proba": Array(("asked", "classes"), "probabilities of all classes", external=True),
+        "errors": Array(("asked",), "1 where the predicted class differs from the label", external=True),
         "models": Array(
             ("members",),
             "the models of the members",
@@ -77,7 +77,7 @@ VOTES = Declaration(
                 "run": Number("address of the function that evaluates it, 0 if it is not compiled", i64),
                 "state": Number("address of its state", i64),
             },
-            lent=True,
+            external=True,
         ),
     },
 )
@@ -124,7 +124,7 @@ def evaluate_models(state, votes, first):
         if model.run == 0 or mark_rows(state, votes, k, first, end) == 0:
             continue
         query.member, query.first, query.end = k, first, end
-        call(model.run, (model.state, address_of(query)))
+        call_pointer(model.run, (model.state, address_of(query)))
         mark_answered(votes, k, first, end)
     return end
 
@@ -210,7 +210,7 @@ def vote_on_rows(state, votes, first, end):
                 select_active(state)
 
 
-@brief
+@jit_holding_gil
 def begin_row(state, votes, row, learner, label):
     """Evaluate the compiled models on a single row, unless it is the previous one and they were."""
     query, is_same = votes.query, True
@@ -225,14 +225,14 @@ def begin_row(state, votes, row, learner, label):
     evaluate_models(state, votes, 0)
 
 
-@brief
+@jit_holding_gil
 def vote_on_row(state, votes):
     """Predict a single row, on which the members were evaluated, and learn from its label; return the class."""
     vote_on_rows(state, votes, 0, 1)
     return votes.codes[0]
 
 
-@brief
+@jit_holding_gil
 def add_member(state, n_classes):
     """Return a free place for a new model, or that of the model with the least mean weight."""
     members, k = state.members, 1
@@ -253,12 +253,12 @@ def add_member(state, n_classes):
 
 _STATE, _VOTES = StateType(EXPERT_VOTE.name), StateType(VOTES.name)
 
-ENTRIES = {
-    "add_member": Entry(add_member, (_STATE, INTEGER)),
-    "begin_row": Entry(begin_row, (_STATE, _VOTES, NUMBERS, NUMBERS, INTEGER)),
-    "vote_on_row": Entry(vote_on_row, (_STATE, _VOTES)),
-    "mark_rows": Entry(mark_rows, (_STATE, _VOTES, INTEGER, INTEGER, INTEGER)),
-    "mark_answered": Entry(mark_answered, (_VOTES, INTEGER, INTEGER, INTEGER)),
-    "evaluate_models": Entry(evaluate_models, (_STATE, _VOTES, INTEGER)),
-    "vote_on_rows": Entry(vote_on_rows, (_STATE, _VOTES, INTEGER, INTEGER)),
+ENTRY_POINTS = {
+    "add_member": EntryPoint(add_member, (_STATE, INTEGER)),
+    "begin_row": EntryPoint(begin_row, (_STATE, _VOTES, NUMBERS, NUMBERS, INTEGER)),
+    "vote_on_row": EntryPoint(vote_on_row, (_STATE, _VOTES)),
+    "mark_rows": EntryPoint(mark_rows, (_STATE, _VOTES, INTEGER, INTEGER, INTEGER)),
+    "mark_answered": EntryPoint(mark_answered, (_VOTES, INTEGER, INTEGER, INTEGER)),
+    "evaluate_models": EntryPoint(evaluate_models, (_STATE, _VOTES, INTEGER)),
+    "vote_on_rows": EntryPoint(vote_on_rows, (_STATE, _VOTES, INTEGER, INTEGER)),
 }

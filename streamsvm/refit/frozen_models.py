@@ -25,52 +25,54 @@ import numpy as np
 
 from streamsvm.budgeted.expansion import lowest_bit
 from streamsvm.core.access import StateType, address_of, state_at
-from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import call, fused, inlined, kernel
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, jit_fma, kernel
 from streamsvm.core.losses import scale_terms, softmax_terms
 from streamsvm.core.math import exp32
 from streamsvm.core.signatures import FLAGS, INTEGER, INTEGERS, SHORT_WORD_TABLE
-from streamsvm.core.state import Array, Declaration, Number, Part, f32, i32, i64, records
+from streamsvm.core.state import Array, Number, Schema, Substate, f32, i32, i64, records
 from streamsvm.features.scaler import FARTHER
 
-u, u32 = np.uint64, np.uint32
+uint, uint32 = np.uint64, np.uint32
 # Support vectors per block.
 LANES = 64
 # Leaves per word of a mask, and the word that keeps all of them.
-WORD, ALL = 32, u32(0xFFFFFFFF)
+WORD, ALL = 32, uint32(0xFFFFFFFF)
 
-QUERY = Declaration(
+QUERY = Schema(
     "query",
     {
         "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
-        "values": Array(("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", lent=True),
-        "columns": Array(("entries",), "their columns", i64, lent=True),
-        "indptr": Array(("ends",), "where rows begin and end", i64, lent=True),
+        "values": Array(
+            ("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", external=True
+        ),
+        "columns": Array(("entries",), "their columns", i64, external=True),
+        "indptr": Array(("ends",), "where rows begin and end", i64, external=True),
         "first": Number("the first row to evaluate", i64),
         "end": Number("the row after the last one", i64),
-        "asked": Array(("asked",), "whether a row is to be evaluated", i64, lent=True),
+        "asked": Array(("asked",), "whether a row is to be evaluated", i64, external=True),
         "member": Number("the member that is evaluated", i64),
-        "proba": Array(("members", "asked", "classes"), "probabilities, by the learner's class numbers", lent=True),
+        "proba": Array(("members", "asked", "classes"), "probabilities, by the learner's class numbers", external=True),
     },
 )
 
-_ANSWER: dict[str, Number | Array | Part] = {
+_ANSWER: dict[str, Number | Array | Substate] = {
     "limit": Number("the largest scaled value"),
     "codes": Array(("own_classes",), "the learner's numbers of the model's classes", i64),
     "scores": Array(("own_classes",), "scores of the current row"),
     "terms": Array(("own_classes",), "their probabilities"),
     "start": Array(("own_classes",), "start of the scores"),
 }
-_SCALE: dict[str, Number | Array | Part] = {
+_SCALE: dict[str, Number | Array | Substate] = {
     "shift": Array(("columns",), "a scaled value is (x - shift) * scale"),
     "scale": Array(("columns",), "see shift"),
 }
 
-PLANES = Declaration(
-    "planes", _ANSWER | _SCALE | {"coef": Array(("columns", "own_classes"), "of the hyperplanes", lent=True)}
+PLANES = Schema(
+    "planes", _ANSWER | _SCALE | {"coef": Array(("columns", "own_classes"), "of the hyperplanes", external=True)}
 )
 
-EXPANSION = Declaration(
+EXPANSION = Schema(
     "gaussian_expansion",
     _ANSWER
     | _SCALE
@@ -78,15 +80,15 @@ EXPANSION = Declaration(
         "root": Array(("columns",), "the root of gamma times the relevance of a column"),
         "row": Array(("columns",), "the current row, scaled and multiplied by root", f32),
         "vectors": Array(
-            ("blocks", "columns", "lanes"), "support vectors, likewise, a block side by side", f32, lent=True
+            ("blocks", "columns", "lanes"), "support vectors, likewise, a block side by side", f32, external=True
         ),
-        "coefs": Array(("blocks", "own_classes", "lanes"), "their coefficients", f32, lent=True),
+        "coefs": Array(("blocks", "own_classes", "lanes"), "their coefficients", f32, external=True),
         "near": Array(("lanes",), "how near those of a block are, by the kernel", f32),
         "sums": Array(("own_classes", "lanes"), "what each lane adds to the scores", f32),
     },
 )
 
-TREES = Declaration(
+TREES = Schema(
     "trees",
     _ANSWER
     | {
@@ -110,7 +112,7 @@ TREES = Declaration(
     },
 )
 
-MASKED_TREES = Declaration(
+MASKED_TREES = Schema(
     "masked_trees",
     _ANSWER
     | {
@@ -124,8 +126,8 @@ MASKED_TREES = Declaration(
             missing=Number("the mask where the value is missing, -1 for none", i64),
         ),
         "thresholds": Array(("masks",), "a value that is larger has this mask, or one that follows"),
-        "masks": Array(("masks", "words"), "the leaves that stay, a bit each, as many words for each tree", u32),
-        "remaining": Array(("words",), "the leaves that remain for the current row", u32),
+        "masks": Array(("masks", "words"), "the leaves that stay, a bit each, as many words for each tree", uint32),
+        "remaining": Array(("words",), "the leaves that remain for the current row", uint32),
         "value": Array(("bits",), "what each leaf adds"),
         "outputs": Array(("trees",), "the class whose score a tree adds to", i64),
     },
@@ -155,7 +157,7 @@ def begin_scores(state):
 @inlined
 def scaled_value(state, x, j):
     """Scaled value of column j, 0 where it is missing."""
-    z = (x - state.shift[u(j)]) * state.scale[u(j)]
+    z = (x - state.shift[uint(j)]) * state.scale[uint(j)]
     share = FARTHER / abs(z) if abs(z) > FARTHER > state.limit else 1.0
     return min(max(z, -state.limit), state.limit) * (share * share) if x == x else 0.0
 
@@ -175,46 +177,46 @@ def evaluate_planes(state, query):
             if j < n_columns:
                 z = scaled_value(state, values[at], j)
                 for c in range(scores.size):
-                    scores[c] += z * coef[u(j), c]
+                    scores[c] += z * coef[uint(j), c]
         write_proba(state, query, i)
 
 
-@fused
+@jit_fma
 def find_near(state, block):
     """Compute the kernel of the current row with each vector of a block."""
     row, vectors, near, whole = state.row, state.vectors, state.near, state.row.size // 4 * 4
     for b in range(near.size):
-        near[u(b)] = f32(0.0)
+        near[uint(b)] = f32(0.0)
     for j in range(0, whole, 4):  # sums are read and written for four columns at a time
-        x, y, z, t = row[u(j)], row[u(j + 1)], row[u(j + 2)], row[u(j + 3)]
+        x, y, z, t = row[uint(j)], row[uint(j + 1)], row[uint(j + 2)], row[uint(j + 3)]
         for b in range(near.size):
-            p, q = vectors[u(block), u(j), u(b)] - x, vectors[u(block), u(j + 1), u(b)] - y
-            r, s = vectors[u(block), u(j + 2), u(b)] - z, vectors[u(block), u(j + 3), u(b)] - t
-            near[u(b)] += (p * p + q * q) + (r * r + s * s)
+            p, q = vectors[uint(block), uint(j), uint(b)] - x, vectors[uint(block), uint(j + 1), uint(b)] - y
+            r, s = vectors[uint(block), uint(j + 2), uint(b)] - z, vectors[uint(block), uint(j + 3), uint(b)] - t
+            near[uint(b)] += (p * p + q * q) + (r * r + s * s)
     for j in range(whole, row.size):
-        x = row[u(j)]
+        x = row[uint(j)]
         for b in range(near.size):
-            less = vectors[u(block), u(j), u(b)] - x
-            near[u(b)] += less * less
+            less = vectors[uint(block), uint(j), uint(b)] - x
+            near[uint(b)] += less * less
     for b in range(near.size):
-        near[u(b)] = exp32(-near[u(b)])
+        near[uint(b)] = exp32(-near[uint(b)])
 
 
-@fused
+@jit_fma
 def add_up(state):
     """Add the contributions of all vectors to the scores."""
     near, coefs, sums, scores = state.near, state.coefs, state.sums, state.scores
     for c in range(scores.size):
         for b in range(near.size):
-            sums[u(c), u(b)] = f32(0.0)
+            sums[uint(c), uint(b)] = f32(0.0)
     for block in range(coefs.shape[0]):
         find_near(state, block)
         for c in range(scores.size):
             for b in range(near.size):
-                sums[u(c), u(b)] += near[u(b)] * coefs[u(block), u(c), u(b)]
+                sums[uint(c), uint(b)] += near[uint(b)] * coefs[uint(block), uint(c), uint(b)]
     for c in range(scores.size):
         for b in range(near.size):
-            scores[u(c)] += sums[u(c), u(b)]
+            scores[uint(c)] += sums[uint(c), uint(b)]
 
 
 @kernel
@@ -232,7 +234,7 @@ def evaluate_expansion(state, query):
         for at in range(indptr[i], indptr[i + 1]):
             j = columns[at - skip]
             if j < row.size:
-                row[u(j)] = f32(scaled_value(state, values[at], j) * root[u(j)])
+                row[uint(j)] = f32(scaled_value(state, values[at], j) * root[uint(j)])
         add_up(state)
         write_proba(state, query, i)
 
@@ -256,9 +258,9 @@ def descend(state):
     for t in range(roots.size):
         at[t] = roots[t]
     for level in range(growing.size):
-        for t in range(growing[u(level)]):
-            node = nodes[u(at[u(t)])]
-            at[u(t)] = node.next + (0 if row[u(node.value)] <= node.threshold else 1)
+        for t in range(growing[uint(level)]):
+            node = nodes[uint(at[uint(t)])]
+            at[uint(t)] = node.next + (0 if row[uint(node.value)] <= node.threshold else 1)
 
 
 @kernel
@@ -275,7 +277,7 @@ def evaluate_trees(state, query):
             note_value(state, columns[k - skip], values[k])
         descend(state)
         for t in range(places.size):
-            scores[u(outputs[u(t)])] += nodes[u(at[u(places[u(t)])])].threshold
+            scores[uint(outputs[uint(t)])] += nodes[uint(at[uint(places[uint(t)])])].threshold
         write_proba(state, query, i)
         for k in range(indptr[i], indptr[i + 1]):  # cheaper than clearing all columns of a wide row
             note_value(state, columns[k - skip], math.nan)
@@ -295,7 +297,7 @@ def build_masks(masks, at, is_first, begins, ends):
             for w in range(mask.size):
                 mask[w] = ALL if is_first[k] else masks[done - 1, w]
         for bit in range(begins[k], ends[k]):
-            mask[bit // WORD] &= ~(u32(1) << u32(bit % WORD))
+            mask[bit // WORD] &= ~(uint32(1) << uint32(bit % WORD))
 
 
 @inlined
@@ -304,7 +306,7 @@ def n_below(thresholds, first, end, x):
     n = end - first
     while n > 0:
         half = (n + 1) >> 1
-        first += half if thresholds[u(first + half - 1)] < x else 0
+        first += half if thresholds[uint(first + half - 1)] < x else 0
         n -= half
     return first
 
@@ -314,17 +316,17 @@ def remove_leaves(state):
     """Remove the leaves that the current row does not reach."""
     row, thresholds, masks, remaining = state.row, state.thresholds, state.masks, state.remaining
     for w in range(remaining.size):
-        remaining[u(w)] = ALL
+        remaining[uint(w)] = ALL
     for k in range(state.used.size):
         own = state.used[k]
-        x = row[u(own.column)]
+        x = row[uint(own.column)]
         at = own.missing
         if x == x:
             at = n_below(thresholds, own.first, own.end, x) - 1
             at = at if at >= own.first else -1
         if at >= 0:
             for w in range(remaining.size):
-                remaining[u(w)] &= masks[u(at), u(w)]
+                remaining[uint(w)] &= masks[uint(at), uint(w)]
 
 
 @kernel
@@ -340,23 +342,23 @@ def evaluate_masked_trees(state, query):
         skip = indptr[i] if query.shared > 0 else 0
         for k in range(indptr[i], indptr[i + 1]):
             if columns[k - skip] < row.size:
-                row[u(columns[k - skip])] = values[k]
+                row[uint(columns[k - skip])] = values[k]
         remove_leaves(state)
         for t in range(outputs.size):
             w = t * n_words
-            while remaining[u(w)] == 0:
+            while remaining[uint(w)] == 0:
                 w += 1
-            scores[u(outputs[u(t)])] += state.value[u(WORD * w) + lowest_bit(u(remaining[u(w)]))]
+            scores[uint(outputs[uint(t)])] += state.value[uint(WORD * w) + lowest_bit(uint(remaining[uint(w)]))]
         write_proba(state, query, i)
         for k in range(indptr[i], indptr[i + 1]):  # cheaper than clearing all columns of a wide row
             if columns[k - skip] < row.size:
-                row[u(columns[k - skip])] = math.nan
+                row[uint(columns[k - skip])] = math.nan
 
 
 @kernel
 def evaluate(query, run, model):
     """Evaluate the model at an address by the function at an address."""
-    call(run, (model, address_of(query)))
+    call_pointer(run, (model, address_of(query)))
 
 
 # Called by address, each compiled separately.
@@ -386,8 +388,8 @@ def run_masked_trees(model, query):
 
 _RUN = (run_planes, run_expansion, run_trees, run_masked_trees)
 
-ENTRIES = {
-    "build_masks": Entry(build_masks, (SHORT_WORD_TABLE, INTEGERS, FLAGS, INTEGERS, INTEGERS)),
-    "evaluate": Entry(evaluate, (StateType(QUERY.name), INTEGER, INTEGER)),
-    **{run.__name__: Entry(run, (INTEGER,) * 2) for run in _RUN},
+ENTRY_POINTS = {
+    "build_masks": EntryPoint(build_masks, (SHORT_WORD_TABLE, INTEGERS, FLAGS, INTEGERS, INTEGERS)),
+    "evaluate": EntryPoint(evaluate, (StateType(QUERY.name), INTEGER, INTEGER)),
+    **{run.__name__: EntryPoint(run, (INTEGER,) * 2) for run in _RUN},
 }

@@ -193,7 +193,7 @@ class Member:
 @cache
 def _compiled(name: str) -> Any:
     """A compiled entry point. Models do not hold it, because it refers to the compiler."""
-    entry = kernels.ENTRIES[name]
+    entry = kernels.ENTRY_POINTS[name]
     prepare([entry])
     return entry.compile()
 
@@ -208,7 +208,7 @@ def query(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
 def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
     """Let a query refer to rows and to memory for the answers, shape (members, n, n_classes)."""
     state.shared, state.first, state.end = rows.shared, 0, len(rows)
-    state.lend(
+    state.bind(
         values=np.ascontiguousarray(rows.values, np.float64),
         columns=np.ascontiguousarray(rows.columns, np.int64),
         indptr=np.ascontiguousarray(rows.indptr, np.int64),
@@ -229,7 +229,7 @@ def _state_of(model: LinearModel | KernelExpansion | Trees) -> tuple[State, str]
 def _planes(model: LinearModel) -> State:
     c, d = model.coef.shape
     state = State(kernels.PLANES, {"own_classes": c, "columns": d})
-    state.lend(coef=np.ascontiguousarray(model.coef.T, np.float64))
+    state.bind(coef=np.ascontiguousarray(model.coef.T, np.float64))
     _scale(state, model.scaler)
     state.codes[:], state.start[:] = model.classes, model.intercept
     return state
@@ -239,7 +239,7 @@ def _expansion(model: KernelExpansion) -> State:
     sizes = {"own_classes": len(model.classes), "columns": model.vectors.shape[1], "lanes": kernels.LANES}
     state = State(kernels.EXPANSION, sizes)
     root = np.sqrt(model.gamma * model.relevance)
-    state.lend(
+    state.bind(
         vectors=_in_lanes(model.vectors * root),
         coefs=_in_lanes(model.coefs.T),
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.access import StateType
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import kernel
 from streamsvm.core.signatures import FLAG, INTEGERS, NUMBERS
-from streamsvm.features.scaler import FAR, LEAST_UNTIED, ROWS, observe_rows
+from streamsvm.features.scaler import FAR, LEAST_UNTIED, SCALER, observe_rows
 
 
 @kernel
@@ -28,9 +28,9 @@ def count_outliers(statistics, values, columns, indptr, shared):
     return n
 
 
-ENTRIES = {
-    "count_outliers": Entry(
+ENTRY_POINTS = {
+    "count_outliers": EntryPoint(
         count_outliers,
-        (StateType(ROWS.name), NUMBERS, INTEGERS, INTEGERS, FLAG),
+        (StateType(SCALER.name), NUMBERS, INTEGERS, INTEGERS, FLAG),
     ),
 }

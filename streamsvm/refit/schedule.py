@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
-from streamsvm.online.archive import within
+from streamsvm.online.archive import check_bounds
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit import archive
@@ -295,7 +295,7 @@ class Refits:
             If the state is not that of refits.
         """
         window = parts.pop("window")
-        within("codes", window["codes"], 0, n_classes - 1)
+        check_bounds("codes", window["codes"], 0, n_classes - 1)
         self.window.restore(header["memory"], window)
         self._trigger.restore(header["triggered"])
         members = [

@@ -14,7 +14,7 @@ from streamsvm.core.precompile import prepare
 from streamsvm.models import Scaler
 from streamsvm.models.scaling import cut
 from streamsvm.online.scaling import new_rows
-from streamsvm.refit.outliers import ENTRIES
+from streamsvm.refit.outliers import ENTRY_POINTS
 from streamsvm.refit.window_rows import WindowRows
 
 Floats = NDArray[np.float64]
@@ -132,7 +132,7 @@ def _running_statistics(task: Task) -> tuple[Floats, Floats] | None:
     rows, d = task.window.rows, task.n_columns
     known = new_rows(max(d, int(rows.columns.max(initial=-1)) + 1), "standard")
     values, columns, indptr = (np.ascontiguousarray(a) for a in (rows.values, rows.columns, rows.indptr))
-    entry = ENTRIES["count_outliers"]
+    entry = ENTRY_POINTS["count_outliers"]
     prepare([entry])
     if entry.compile()(known, values, columns, indptr, rows.shared) == 0:
         return None

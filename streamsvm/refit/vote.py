@@ -213,14 +213,14 @@ class _Batch:
         self.votes = State(kernels.VOTES, parts={"query": State(frozen_models.QUERY)})
         fill(self.votes.parts["query"], rows, self.asked, self.answers)
         answered = np.zeros((len(models), n), np.int64)
-        self.votes.lend(labels=labels, answered=answered, codes=self.codes, scores=self.scores, proba=self.proba)
-        self.votes.lend(errors=self.errors, models=models)
+        self.votes.bind(labels=labels, answered=answered, codes=self.codes, scores=self.scores, proba=self.proba)
+        self.votes.bind(errors=self.errors, models=models)
 
 
 @cache
 def _compiled(name: str) -> Any:
     """A compiled entry point, called without the type checks of a dispatcher."""
-    entry = kernels.ENTRIES[name]
+    entry = kernels.ENTRY_POINTS[name]
     prepare([entry])
     return entry.compile()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
-from streamsvm.online.archive import within
+from streamsvm.online.archive import check_bounds
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -256,9 +256,9 @@ def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
             raise ArchiveError(f"array {name!r} has {len(arrays[name])} elements for {n} events")
     rows = EncodedRows(arrays["values"], arrays["columns"], arrays["indptr"], header["shared"])
     _check_rows(rows)
-    within("codes", arrays["codes"], 0, np.inf)
-    within("weights", arrays["weights"], np.nextafter(0.0, 1.0), np.finfo(float).max)
-    within("numbers", arrays["numbers"], 0, np.inf)
+    check_bounds("codes", arrays["codes"], 0, np.inf)
+    check_bounds("weights", arrays["weights"], np.nextafter(0.0, 1.0), np.finfo(float).max)
+    check_bounds("numbers", arrays["numbers"], 0, np.inf)
     if (np.diff(arrays["numbers"]) <= 0).any():
         raise ArchiveError("events are not in order of arrival")
     if np.isinf(arrays["times"]).any():
@@ -278,9 +278,9 @@ def _check_rows(rows: EncodedRows) -> None:
     else:
         if len(columns) != len(rows.values):
             raise ArchiveError(f"there are {len(columns)} columns for {len(rows.values)} values")
-        within("columns", columns, 0, _MOST_COLUMNS - 1)
+        check_bounds("columns", columns, 0, _MOST_COLUMNS - 1)
         begins = np.zeros(len(columns) + 1, bool)
         begins[indptr] = True
         if not (np.diff(columns) > 0)[~begins[1:-1]].all():
             raise ArchiveError("the columns of a row are not in ascending order")
-    within("values", rows.values[~np.isnan(rows.values)], -LARGEST, LARGEST)
+    check_bounds("values", rows.values[~np.isnan(rows.values)], -LARGEST, LARGEST)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize, minimize_scalar
 from streamsvm import BSGDClassifier
 from streamsvm.budgeted import expansion, metric
 from streamsvm.core import merging
-from streamsvm.core.jit import call, kernel
+from streamsvm.core.jit import call_pointer, kernel
 from streamsvm.core.math import exp32, log32, power32
 from streamsvm.models import KernelExpansion, Scaler
 
@@ -38,7 +38,7 @@ def learner_with(vectors, coefs, gamma=0.5, **settings):
 
 @kernel
 def at_address(function, address):
-    call(function, (address,))
+    call_pointer(function, (address,))
 
 
 def maintain(model):

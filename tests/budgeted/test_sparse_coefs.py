@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier
-from streamsvm.budgeted import expansion
-from streamsvm.budgeted import sparse_coefs as seats
+from streamsvm.budgeted import expansion, sparse_coefs
 from streamsvm.budgeted.classifier import class_coefs
 from tests.budgeted.test_kernels import gram, learner_with, maintain
 
-MANY = 2 * seats.SEATS
+MANY = 2 * sparse_coefs.MAX_SPARSE_COEFS
 
 
 def pair(n, settings, n_said=5):
@@ -22,8 +21,8 @@ def pair(n, settings, n_said=5):
     among = np.zeros((MANY, n))
     among[np.arange(n_said) * 7 + 3] = coefs
     few, many = (learner_with(vectors, held, **settings) for held in (coefs, among))
-    assert seats.is_seated(many._state)
-    assert not seats.is_seated(few._state)
+    assert sparse_coefs.is_sparse(many._state)
+    assert not sparse_coefs.is_sparse(few._state)
     return few, many
 
 
@@ -79,35 +78,35 @@ def test_a_vector_says_most_about_the_classes_that_keep_their_seats():
     before = np.abs(class_coefs(state, "coefs")[0, :, 0])
     taken = int(state.taken[0])
     for c in range(MANY):
-        e = seats.find_seat(state, 0, c)
+        e = sparse_coefs.find_sparse_coef(state, 0, c)
         if before[c] == 0.0:
             state.coefs[e, 0] = 1e-3 * (1 + c)
     after = class_coefs(state, "coefs")[0, :, 0]
-    assert state.taken[0] == seats.SEATS
-    assert np.count_nonzero(after) == seats.SEATS
+    assert state.taken[0] == sparse_coefs.MAX_SPARSE_COEFS
+    assert np.count_nonzero(after) == sparse_coefs.MAX_SPARSE_COEFS
     assert (np.abs(after)[before > 0.2] > 0.2).all()
-    assert taken < seats.SEATS
+    assert taken < sparse_coefs.MAX_SPARSE_COEFS
     assert np.flatnonzero(after)[-1] == MANY - 1  # the latest has a seat, whatever it says
 
 
 def test_vectors_are_seated_when_one_class_too_many_comes():
-    X, y = stream(400, seats.SEATS)
+    X, y = stream(400, sparse_coefs.MAX_SPARSE_COEFS)
     model = BSGDClassifier(budget=50, heads=(("hinge", 1.0), ("log", 0.5)), average=20, scaling="none")
     model.learn_many(X, y)
     state = model._state
-    assert state.n_classes == seats.SEATS
-    assert not seats.is_seated(state)
+    assert state.n_classes == sparse_coefs.MAX_SPARSE_COEFS
+    assert not sparse_coefs.is_sparse(state)
     before = [class_coefs(state, name) for name in ("coefs", "averaged")]
     model._code("new")
-    expansion.open_classes(model._state, seats.SEATS + 1)
-    assert seats.is_seated(model._state)
+    expansion.open_classes(model._state, sparse_coefs.MAX_SPARSE_COEFS + 1)
+    assert sparse_coefs.is_sparse(model._state)
     for name, held in zip(("coefs", "averaged"), before, strict=True):
         np.testing.assert_array_equal(class_coefs(model._state, name)[:, :-1], held)
         assert not class_coefs(model._state, name)[:, -1].any()
 
 
 def test_sizes_are_those_of_the_seats_taken():
-    X, y = stream(600, 2 * seats.SEATS)
+    X, y = stream(600, 2 * sparse_coefs.MAX_SPARSE_COEFS)
     model = BSGDClassifier(budget=30, absorb=0.7, heads=(("hinge", 1.0), ("log", 0.5)), scaling="none")
     for start in range(0, 600, 100):
         model.learn_many(X[start : start + 100], y[start : start + 100])
@@ -118,7 +117,7 @@ def test_sizes_are_those_of_the_seats_taken():
         n = model.n_support_vectors
         np.testing.assert_allclose(held[:, :n], (class_coefs(state, "coefs") ** 2).sum(axis=1), rtol=1e-4)
         assert not held[:, n:].any()
-    assert seats.is_seated(state)
+    assert sparse_coefs.is_sparse(state)
 
 
 def test_two_classes_become_very_many_at_once():
@@ -131,7 +130,7 @@ def test_two_classes_become_very_many_at_once():
     model._grow()
     signed = [model._state.split(name)[0, 1, : model.n_support_vectors].copy() for name in ("coefs", "averaged")]
     expansion.open_classes(model._state, MANY)
-    assert seats.is_seated(model._state)
+    assert sparse_coefs.is_sparse(model._state)
     for name, held in zip(("coefs", "averaged"), signed, strict=True):
         found = class_coefs(model._state, name)[0]
         np.testing.assert_array_equal(found[:2], [-held, held])

@@ -16,8 +16,8 @@ from numba.core import event
 from streamsvm.core import cache
 from streamsvm.core import entry_points as entries
 from streamsvm.core.access import address_of, state_at
-from streamsvm.core.jit import apart, call, kernel
-from streamsvm.core.state import Array, Declaration, State
+from streamsvm.core.jit import as_cfunc, call_pointer, kernel
+from streamsvm.core.state import Array, Schema, State
 from streamsvm.online import driver
 from streamsvm.polytope import kernels as polytope
 from tests.core.programs import printed, printed_uncompiled
@@ -35,7 +35,7 @@ def plus_constants(x):
     return plus(x, 1) + plus(x, 2)
 
 
-FILLED = Declaration("filled", {"values": Array(("values",), "to be filled")})
+FILLED = Schema("filled", {"values": Array(("values",), "to be filled")})
 filled_at = state_at(FILLED)
 
 
@@ -47,7 +47,7 @@ def fill(address, value):
 
 @kernel
 def fill_apart(address, state, value):
-    call(address, (address_of(state), value))
+    call_pointer(address, (address_of(state), value))
 
 
 @needs_compiler
@@ -96,7 +96,7 @@ def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_tol
     code = """if True:
         import numba
         numba.version_info = (*numba.version_info[:1], 999, *numba.version_info[2:])
-        from streamsvm.core.jit import apart, call, inlined, kernel
+        from streamsvm.core.jit import as_cfunc, call_pointer, inlined, kernel
         @inlined
         def plus(a, b):
             return a + b
@@ -105,7 +105,7 @@ def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_tol
             return plus(a, a)
         def nothing(address):
             plus(address, 1)
-        print(twice(10), apart(nothing, 1).address > 0, len(plus.signatures) > 0)
+        print(twice(10), as_cfunc(nothing, 1).address > 0, len(plus.signatures) > 0)
     """
     (tmp_path / "newer.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -118,20 +118,20 @@ def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_tol
 
 def test_what_is_apart_is_called_by_its_address():
     state = State(FILLED, {"values": 5})
-    fill_apart(apart(fill, 2).address, state, 7)
+    fill_apart(as_cfunc(fill, 2).address, state, 7)
     np.testing.assert_array_equal(state.values, 7.0)
 
 
 def test_what_is_apart_is_compiled_once():
-    assert apart(fill, 2) is apart(fill, 2)
+    assert as_cfunc(fill, 2) is as_cfunc(fill, 2)
 
 
 @needs_compiler
 def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
-    entry = driver.ENTRIES["event_proba"]
+    entry = driver.ENTRY_POINTS["event_proba"]
     assert {"online.driver.event_proba", "online.driver.event"} <= entry.reached()
-    assert {"features.scaler.load", "features.scaler.renew"} <= driver.ENTRIES["drive"].reached()
-    assert "polytope.kernels.step" in polytope.ENTRIES["run_event"].reached()
+    assert {"features.scaler.load", "features.scaler.renew"} <= driver.ENTRY_POINTS["drive"].reached()
+    assert "polytope.kernels.step" in polytope.ENTRY_POINTS["run_event"].reached()
     assert "polytope.kernels.step" not in entry.reached()
     entry.compile()
     assert entry.is_compiled

@@ -21,7 +21,7 @@ from streamsvm.core import cache
 from streamsvm.core import jit as compiler
 from streamsvm.core import precompile as first_use
 from streamsvm.core.cache import cache_folder
-from streamsvm.core.entry_points import Entry
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
 from streamsvm.ensemble import linear
@@ -37,7 +37,7 @@ from streamsvm.core import precompile
 from streamsvm.ensemble import linear
 from streamsvm.features import encoding
 precompile._LEAST_SHARE = 1  # two processes for as little as this
-entries = [linear.ENTRIES["run_member"], encoding.ENTRIES["meet"]]
+entries = [linear.ENTRY_POINTS["run_member"], encoding.ENTRY_POINTS["meet"]]
 cold = [entry.name for entry in entries if not entry.is_compiled]
 precompile.prepare(entries, jobs=2)
 print(cold, [entry.is_compiled for entry in entries])
@@ -165,7 +165,7 @@ class TestFolders:
 
 def test_shares_are_about_equal_and_whole():
     entries = [
-        entry for module in (blend, budgeted, maintenance, linear, polytope) for entry in module.ENTRIES.values()
+        entry for module in (blend, budgeted, maintenance, linear, polytope) for entry in module.ENTRY_POINTS.values()
     ]
     for jobs in (1, 2, 8, 100):
         shares = first_use._shares(entries, jobs)
@@ -186,14 +186,14 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     monkeypatch.setattr(first_use, "_ready", set())
     for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
-    needed = {entry.name for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRIES.values()}
+    needed = {entry.name for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()}
     assert needed < first_use._ready  # before there is a model to ask
-    warmed: list[Entry] = []
+    warmed: list[EntryPoint] = []
     monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))
     streamsvm.warmup()
     assert first_use._ready <= {entry.name for entry in warmed}
     streamsvm.warmup(everything=True)
-    asked_for = {entry.name for module in (sets, pending) for entry in module.ENTRIES.values()}
+    asked_for = {entry.name for module in (sets, pending) for entry in module.ENTRY_POINTS.values()}
     assert asked_for <= {entry.name for entry in warmed}
 
 

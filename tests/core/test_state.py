@@ -7,19 +7,19 @@ import copy
 import numpy as np
 import pytest
 
-from streamsvm.core.state import Array, Declaration, Number, Part, State, address, i64, records
+from streamsvm.core.state import Array, Number, Schema, State, Substate, address, i64, records
 from streamsvm.keyed.snapshots import Image
 
-INNER = Declaration("inner", {"count": Number("a count", i64, saved=True)})
-OUTER = Declaration(
+INNER = Schema("inner", {"count": Number("a count", i64, saved=True)})
+OUTER = Schema(
     "outer",
     {
-        "inner": Part(INNER, "a state inside"),
+        "inner": Substate(INNER, "a state inside"),
         "rate": Number("a number that begins with something", start=0.5, saved=True),
         "code": address("where something is"),
         "values": Array(("rows", "columns"), "an array", saved=True, start=2.0),
         "empty": Array(("none",), "an array of nothing", saved=True),
-        "given": Array(("given",), "an array that lives elsewhere", lent=True),
+        "given": Array(("given",), "an array that lives elsewhere", external=True),
         "heads": records(
             ("heads",), "records", weight=Number("a weight", start=1.0, saved=True), run=address("a function")
         ),
@@ -75,7 +75,7 @@ def test_copies_and_what_is_saved_hold_the_same():
 
 def test_what_is_lent_is_found_and_what_is_not_declared_is_not():
     state, given = outer(), np.arange(3.0)
-    state.lend(given=given)
+    state.bind(given=given)
     assert state.given is given
     for name in ("nothing", "values"):
         with pytest.raises(AttributeError, match=f"'{name}'"):
@@ -89,7 +89,7 @@ def test_what_is_lent_is_found_and_what_is_not_declared_is_not():
 
 def filled(seed: int) -> State:
     rng, state = np.random.default_rng(seed), outer(heads=2)
-    state.lend(given=rng.normal(size=3))
+    state.bind(given=rng.normal(size=3))
     state.rate, state.code, state.inner.count = rng.random(), seed, seed
     state.values[:], state.heads.weight[:], state.heads.run[:] = rng.normal(size=(2, 3)), rng.random(2), seed
     return state
@@ -98,7 +98,7 @@ def filled(seed: int) -> State:
 def test_an_image_takes_what_is_saved_and_puts_it_back():
     """All else becomes as at the beginning, but addresses, which are a state's own."""
     fresh, one, other = outer(heads=2), filled(1), filled(2)
-    fresh.lend(given=np.zeros(3))
+    fresh.bind(given=np.zeros(3))
     image, given = Image(fresh), other.given
     image.put(other.blocks(), image.take(one.blocks()))
     assert {name: array.tolist() for name, array in other.saved().items()} == {
@@ -123,12 +123,12 @@ def test_zeros_take_a_bit():
 
 
 def test_images_refuse_what_is_beyond_its_bounds():
-    bounded = Declaration(
+    bounded = Schema(
         "bounded",
         {
-            "share": Number("a share", start=0.5, saved=True, within=(0.25, 1.0)),
-            "count": Number("a count", i64, saved=True, within=(0.0, 5.0)),
-            "singles": Array(("singles",), "in single precision", np.float32, saved=True, within=(-1.0, 1.0)),
+            "share": Number("a share", start=0.5, saved=True, bounds=(0.25, 1.0)),
+            "count": Number("a count", i64, saved=True, bounds=(0.0, 5.0)),
+            "singles": Array(("singles",), "in single precision", np.float32, saved=True, bounds=(-1.0, 1.0)),
         },
     )
     image = Image(State(bounded, {"singles": 3}))

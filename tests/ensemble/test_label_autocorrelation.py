@@ -117,11 +117,11 @@ def heard(state, labels, delay=0):
 def test_it_falls_silent_as_soon_as_labels_turn(seed):
     labels = np.arange(4_000) % N_CLASSES
     labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
-    is_heard = heard(fresh(), labels)
-    assert is_heard[500:2_000].all()
-    assert not is_heard[2_010]
-    assert is_heard[2_000:].sum() < 30
-    assert is_heard[2_000:].sum() > 2  # a single surprise does not silence it
+    is_used = heard(fresh(), labels)
+    assert is_used[500:2_000].all()
+    assert not is_used[2_010]
+    assert is_used[2_000:].sum() < 30
+    assert is_used[2_000:].sum() > 2  # a single surprise does not silence it
 
 
 @pytest.mark.parametrize("stay", [0.5, 0.8, 0.95])
@@ -141,16 +141,16 @@ def test_late_labels_that_miss_one_turn_together_do_not_silence_it():
 def test_late_labels_that_go_on_missing_silence_it(seed):
     labels = np.arange(4_000) % 24 % N_CLASSES
     labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
-    is_heard = heard(fresh(), labels, delay=7)
-    assert is_heard[1_000:2_000].all()
-    assert is_heard[2_000:].sum() < 100
+    is_used = heard(fresh(), labels, delay=7)
+    assert is_used[1_000:2_000].all()
+    assert is_used[2_000:].sum() < 100
 
 
 def test_a_new_autocorrelation_is_heard_again():
     labels = np.concatenate([np.arange(2_000), -np.arange(2_000)]) % N_CLASSES
-    is_heard = heard(fresh(), labels)
-    assert not is_heard[2_000:2_020].all()
-    assert is_heard[2_100:].all()
+    is_used = heard(fresh(), labels)
+    assert not is_used[2_000:2_020].all()
+    assert is_used[2_100:].all()
 
 
 def test_counts_do_not_overflow():

@@ -73,7 +73,7 @@ def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
         calibration.learn_noise(other, n_classes, label, p)
         for number in ("sharpness", "odds", "of_sharpness", "of_odds", "of_both", "gain"):
             assert getattr(one, number) == pytest.approx(getattr(other, number), rel=1e-3, abs=1e-5)
-        heard.append(bool(calibration.is_heard(one)))
+        heard.append(bool(calibration.is_used(one)))
     assert set(heard) == {False, True}
 
 

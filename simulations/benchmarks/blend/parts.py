@@ -24,7 +24,7 @@ from streamsvm.budgeted.maintenance import find_costs, find_smallest
 from streamsvm.budgeted.metric import relearn_metric
 from streamsvm.core.jit import kernel
 from streamsvm.core.math import ZERO, exp32
-from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, u
+from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, uint
 from streamsvm.core.state import State
 from streamsvm.ensemble import vote as kernels
 
@@ -48,7 +48,7 @@ def replay_exponentials(state, m, times):
     far, near = state.work[0], state.work[1]
     for _ in range(times):
         for b in range(padded(state.n_vectors)):
-            near[u(b)] = exp32(-far[u(b)])
+            near[uint(b)] = exp32(-far[uint(b)])
 
 
 @kernel
@@ -77,7 +77,7 @@ def read(values, n, times):
     for _ in range(times):
         sums = lanes(ZERO)
         for b in range(0, n, LANES):
-            sums = times_plus(lanes_at(values, u(b)), values[0], sums)
+            sums = times_plus(lanes_at(values, uint(b)), values[0], sums)
         total += sum_of(sums)
     return total
 
@@ -121,18 +121,18 @@ class _Staged(StreamSVMClassifier):
 
     seconds: dict[str, float]
 
-    def _run_request(self, request: State) -> None:
+    def _run_rows(self, batch: State) -> None:
         state, block = self._state, self._state.block
-        addresses = state.address, block.address, request.address
-        scale, vote = (kernels.ENTRIES[name].compile().ctypes for name in ("scale_rows", "vote_on_rows"))
+        addresses = state.address, block.address, batch.address
+        scale, vote = (kernels.ENTRY_POINTS[name].compile().ctypes for name in ("scale_rows", "vote_on_rows"))
         stages: dict[str, tuple[Any, tuple[int, ...]]] = {"rows": (scale, addresses)}
         for i, (name, kind, member) in enumerate(zip(self._members(), self._kinds(), block.members, strict=True)):
             learn = kind.entries[0].compile().ctypes
             stages[f"member {i + 1}, {name}"] = learn, (int(member.state), block.address, i, 0)
         stages["votes"] = vote, addresses
         self.seconds = dict.fromkeys(stages, 0.0)
-        state.at_hand = block.first = 0
-        while block.first < request.indptr.size - 1:
+        state.cached = block.first = 0
+        while block.first < batch.indptr.size - 1:
             for name, (do, arguments) in stages.items():
                 start = time.process_time()
                 do(*arguments)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.jit import allocating, fused, kernel, reduction
+from streamsvm.core.jit import allocating, jit_fastmath, jit_fma, kernel
 
 # Unsigned indices spare numba's handling of negative ones.
-u = np.uint64
+uint = np.uint64
 # Steps between two computations of the duality gap.
 LOOK = 8
 # Least curvature beside another row, as a share of the row's own: less is rounding.
@@ -156,35 +156,35 @@ def step_others(dual, rows, i, j):
                 break
 
 
-@reduction
+@jit_fastmath
 def highest(losses, weights, high, up, back):
     """Find the label with the largest loss of each row, that loss, and the label's weight."""
     high[:] = -LARGE
     up[:] = 0
     for c in range(len(losses)):
-        loss, label = losses[u(c)], np.int32(c)
+        loss, label = losses[uint(c)], np.int32(c)
         for i in range(high.size):
-            up[u(i)] = label if loss[u(i)] > high[u(i)] else up[u(i)]
-            high[u(i)] = loss[u(i)] if loss[u(i)] > high[u(i)] else high[u(i)]
+            up[uint(i)] = label if loss[uint(i)] > high[uint(i)] else up[uint(i)]
+            high[uint(i)] = loss[uint(i)] if loss[uint(i)] > high[uint(i)] else high[uint(i)]
     for c in range(len(losses)):
-        weight, label = weights[u(c)], np.int32(c)
+        weight, label = weights[uint(c)], np.int32(c)
         for i in range(high.size):
-            back[u(i)] = weight[u(i)] if up[u(i)] == label else back[u(i)]
+            back[uint(i)] = weight[uint(i)] if up[uint(i)] == label else back[uint(i)]
 
 
-@reduction
+@jit_fastmath
 def lowest(losses, weights, rows):
     """Find the label with the smallest loss among those with weight; the highest label where there is no other."""
     high, up, low, down, room = rows.high, rows.up, rows.low, rows.down, rows.room
     for i in range(low.size):
-        low[u(i)], down[u(i)], room[u(i)] = high[u(i)], up[u(i)], ZERO
+        low[uint(i)], down[uint(i)], room[uint(i)] = high[uint(i)], up[uint(i)], ZERO
     for c in range(len(losses)):
-        loss, weight, label = losses[u(c)], weights[u(c)], np.int32(c)
+        loss, weight, label = losses[uint(c)], weights[uint(c)], np.int32(c)
         for i in range(low.size):
-            at, least = loss[u(i)] if weight[u(i)] > ZERO else LARGE, low[u(i)]
-            down[u(i)] = label if at < least else down[u(i)]
-            room[u(i)] = weight[u(i)] if at < least else room[u(i)]
-            low[u(i)] = at if at < least else least
+            at, least = loss[uint(i)] if weight[uint(i)] > ZERO else LARGE, low[uint(i)]
+            down[uint(i)] = label if at < least else down[uint(i)]
+            room[uint(i)] = weight[uint(i)] if at < least else room[uint(i)]
+            low[uint(i)] = at if at < least else least
 
 
 @kernel
@@ -192,36 +192,36 @@ def gap_of(losses, weights, high, most):
     """Compute the duality gap: the largest losses less the weighted ones."""
     gap = 0.0
     for i in range(high.size):
-        gap += np.float64(most[u(i)]) * high[u(i)]
+        gap += np.float64(most[uint(i)]) * high[uint(i)]
     for c in range(len(losses)):
-        loss, weight = losses[u(c)], weights[u(c)]
+        loss, weight = losses[uint(c)], weights[uint(c)]
         for i in range(high.size):
-            gap -= np.float64(weight[u(i)]) * loss[u(i)]
+            gap -= np.float64(weight[uint(i)]) * loss[uint(i)]
     return gap
 
 
-@reduction
+@jit_fastmath
 def together(values, share, i, up, down, shared):
     """Compute the curvature that each row's step shares with the step of row i; `values` is row i of the kernel."""
     a, b = up[i], down[i]
     for k in range(shared.size):
-        to, off = up[u(k)], down[u(k)]
+        to, off = up[uint(k)], down[uint(k)]
         same = (ONE if to == a else ZERO) + (ONE if off == b else ZERO)
         opposed = (ONE if to == b else ZERO) + (ONE if off == a else ZERO)
-        shared[u(k)] = (same - opposed) * share * values[u(k)]
+        shared[uint(k)] = (same - opposed) * share * values[uint(k)]
 
 
-@reduction
+@jit_fastmath
 def gain_alone(high, low, room, squares, gains):
     """Compute what the best step of each row gains."""
     for i in range(high.size):
-        slope, square = high[u(i)] - low[u(i)], squares[u(i)]
+        slope, square = high[uint(i)] - low[uint(i)], squares[uint(i)]
         step = slope / square
-        step = step if step < room[u(i)] else room[u(i)]
-        gains[u(i)] = step * (slope - HALF * step * square)
+        step = step if step < room[uint(i)] else room[uint(i)]
+        gains[uint(i)] = step * (slope - HALF * step * square)
 
 
-@reduction
+@jit_fastmath
 def gain_beside(rows, alone, inverse):
     """Compute what the best step of each row gains after the first row's step `alone`.
 
@@ -229,25 +229,25 @@ def gain_beside(rows, alone, inverse):
     """
     high, low, room, back, squares, shared = rows.high, rows.low, rows.room, rows.back, rows.squares, rows.shared
     for i in range(high.size):
-        slope = high[u(i)] - low[u(i)] - alone * shared[u(i)]
-        square = squares[u(i)] - shared[u(i)] * (shared[u(i)] * inverse)
-        least = LEAST * squares[u(i)]
+        slope = high[uint(i)] - low[uint(i)] - alone * shared[uint(i)]
+        square = squares[uint(i)] - shared[uint(i)] * (shared[uint(i)] * inverse)
+        least = LEAST * squares[uint(i)]
         square = square if square > least else least
         step = slope / square
-        step = step if step > -back[u(i)] else -back[u(i)]
-        step = step if step < room[u(i)] else room[u(i)]
-        rows.beside[u(i)] = step * (slope - HALF * step * square)
+        step = step if step > -back[uint(i)] else -back[uint(i)]
+        step = step if step < room[uint(i)] else room[uint(i)]
+        rows.beside[uint(i)] = step * (slope - HALF * step * square)
 
 
-@reduction
+@jit_fastmath
 def largest(values, lanes):
     """Find the index of the largest of a multiple of LANES values."""
     for k in range(LANES):
-        lanes[u(k)] = values[u(k)]
+        lanes[uint(k)] = values[uint(k)]
     for first in range(LANES, values.size, LANES):
         part = values[first : first + LANES]
         for k in range(LANES):
-            lanes[u(k)] = part[u(k)] if part[u(k)] > lanes[u(k)] else lanes[u(k)]
+            lanes[uint(k)] = part[uint(k)] if part[uint(k)] > lanes[uint(k)] else lanes[uint(k)]
     place = 0
     for k in range(1, LANES):
         if lanes[k] > lanes[place]:
@@ -308,9 +308,9 @@ def move(dual, i, up, down, step):
         add_scaled(losses[down], values, step * dual.share)
 
 
-@fused
+@jit_fma
 def add_scaled(total, values, a):
     """Add a * values to total."""
     if a != 0.0:
         for i in range(values.size):
-            total[u(i)] += a * values[u(i)]
+            total[uint(i)] += a * values[uint(i)]

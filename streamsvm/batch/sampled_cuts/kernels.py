@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.jit import allocating, fused, inlined, kernel
+from streamsvm.core.jit import allocating, inlined, jit_fma, kernel
 from streamsvm.core.math import exp32
 
 # Unsigned indices spare numba's handling of negative ones.
-u = np.uint64
+uint = np.uint64
 # Rows scored at a time.
 STRIP = 256
 
@@ -23,46 +23,46 @@ STRIP = 256
 # Sums over kernel values -----------------------------------------------------------------------------------------
 
 
-@fused
+@jit_fma
 def add(values, coefs, j, owner, out, first):
     """Add the kernel values of vector j with the rows from `first` on to the scores of its cut."""
     m = values.size
     for c in range(coefs.shape[1]):
-        a = coefs[j, u(c)]
+        a = coefs[j, uint(c)]
         if a != 0.0:
-            total = out[owner, u(c)]
+            total = out[owner, uint(c)]
             for i in range(m):
-                total[u(first + i)] += a * values[u(i)]
+                total[uint(first + i)] += a * values[uint(i)]
 
 
 @kernel
 def add_exponentials(exponents, coefs, owners, out):
     """Add coefs[j, c] * exp(exponents[j]) to out[owners[j], c]; exponents, shape (vectors, rows), are overwritten."""
     for k in range(len(exponents)):
-        row = exponents[u(k)]
+        row = exponents[uint(k)]
         for i in range(row.size):
-            row[u(i)] = exp32(min(row[u(i)], np.float32(0.0)))
-        add(row, coefs, u(k), u(owners[u(k)]), out, 0)
+            row[uint(i)] = exp32(min(row[uint(i)], np.float32(0.0)))
+        add(row, coefs, uint(k), uint(owners[uint(k)]), out, 0)
 
 
-@fused
+@jit_fma
 def subtract_squares(values, vector, columns, j, first):
     """Subtract squared differences in columns j to j + 3 of the rows from `first` on."""
-    v0, v1, v2, v3 = vector[u(j)], vector[u(j + 1)], vector[u(j + 2)], vector[u(j + 3)]
-    c0, c1, c2, c3 = columns[u(j)], columns[u(j + 1)], columns[u(j + 2)], columns[u(j + 3)]
+    v0, v1, v2, v3 = vector[uint(j)], vector[uint(j + 1)], vector[uint(j + 2)], vector[uint(j + 3)]
+    c0, c1, c2, c3 = columns[uint(j)], columns[uint(j + 1)], columns[uint(j + 2)], columns[uint(j + 3)]
     for i in range(values.size):
-        at = u(first + i)
+        at = uint(first + i)
         d0, d1, d2, d3 = c0[at] - v0, c1[at] - v1, c2[at] - v2, c3[at] - v3
-        values[u(i)] -= (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        values[uint(i)] -= (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
 
 
-@fused
+@jit_fma
 def subtract_square(values, vector, columns, j, first):
     """Subtract squared differences in column j of the rows from `first` on."""
-    v, c = vector[u(j)], columns[u(j)]
+    v, c = vector[uint(j)], columns[uint(j)]
     for i in range(values.size):
-        difference = c[u(first + i)] - v
-        values[u(i)] -= difference * difference
+        difference = c[uint(first + i)] - v
+        values[uint(i)] -= difference * difference
 
 
 @allocating
@@ -76,7 +76,7 @@ def add_near(vectors, columns, coefs, owners, out):
         last = min(first + STRIP, m)
         values = np.empty(last - first, np.float32)
         for k in range(len(vectors)):
-            vector = vectors[u(k)]
+            vector = vectors[uint(k)]
             values[:] = np.float32(0.0)
             j = 0
             while j + 4 <= d:
@@ -86,8 +86,8 @@ def add_near(vectors, columns, coefs, owners, out):
                 subtract_square(values, vector, columns, j, first)
                 j += 1
             for i in range(values.size):
-                values[u(i)] = exp32(values[u(i)])
-            add(values, coefs, u(k), u(owners[u(k)]), out, first)
+                values[uint(i)] = exp32(values[uint(i)])
+            add(values, coefs, uint(k), uint(owners[uint(k)]), out, first)
 
 
 # The quadratic program -------------------------------------------------------------------------------------------
@@ -122,13 +122,13 @@ def dot(a, b, n):
     s0 = s1 = s2 = s3 = 0.0
     k = 0
     while k + 4 <= n:
-        s0 += a[u(k)] * b[u(k)]
-        s1 += a[u(k + 1)] * b[u(k + 1)]
-        s2 += a[u(k + 2)] * b[u(k + 2)]
-        s3 += a[u(k + 3)] * b[u(k + 3)]
+        s0 += a[uint(k)] * b[uint(k)]
+        s1 += a[uint(k + 1)] * b[uint(k + 1)]
+        s2 += a[uint(k + 2)] * b[uint(k + 2)]
+        s3 += a[uint(k + 3)] * b[uint(k + 3)]
         k += 4
     while k < n:
-        s0 += a[u(k)] * b[u(k)]
+        s0 += a[uint(k)] * b[uint(k)]
         k += 1
     return (s0 + s1) + (s2 + s3)
 
@@ -177,7 +177,7 @@ def solve(L, p, x):
         x[i] = value
         row = L[i]
         for k in range(i):
-            x[u(k)] -= row[u(k)] * value
+            x[uint(k)] -= row[uint(k)] * value
 
 
 @kernel
@@ -216,7 +216,7 @@ def solve_dual(program, n, p, most, ridge, tol):
         for i in range(p):
             a, row = alpha[active[i]], G[active[i]]
             for t in range(n):
-                gradient[u(t)] -= a * row[u(t)]
+                gradient[uint(t)] -= a * row[uint(t)]
         for i in range(p):
             gradient[active[i]] = -math.inf
         entering, largest = -1, slack + tol

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.jit import inlined, kernel, reduction
+from streamsvm.core.jit import inlined, jit_fastmath, kernel
 
 # Unsigned indices spare numba's handling of negative ones.
-u = np.uint64
+uint = np.uint64
 
 
 class Margins(NamedTuple):
@@ -67,7 +67,7 @@ def label(m, i):
     return 1.0 if m.codes[i] == m.positive else -1.0
 
 
-@reduction
+@jit_fastmath
 def measure(m, r):
     """Fill r with y * alpha, where alpha = c * psi'(u) is the dual point of the margins.
 
@@ -80,7 +80,7 @@ def measure(m, r):
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     hinge = mass = balance = slack = 0.0
     for k in range(len(z)):
-        i = u(k)
+        i = uint(k)
         y = label(m, i)
         margin = 1.0 - y * (z[i] + bias)
         root = math.sqrt(eps * eps + margin * margin)
@@ -94,13 +94,13 @@ def measure(m, r):
     return hinge, mass, balance, slack
 
 
-@reduction
+@jit_fastmath
 def along(m, dz, dbias, t):
     """Compute the smoothed hinge at z + t * dz, bias + t * dbias, and its first two derivatives in t."""
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     value = slope = curvature = 0.0
     for k in range(len(z)):
-        i = u(k)
+        i = uint(k)
         y = label(m, i)
         step = -y * (dz[i] + dbias)
         margin = 1.0 - y * (z[i] + bias) + t * step
@@ -112,7 +112,7 @@ def along(m, dz, dbias, t):
     return value, slope, curvature
 
 
-@reduction
+@jit_fastmath
 def foresee(m, dz, dbias, shares, r):
     """Move alpha = c * shares by a full step, to first order and clipped to [0, c], and fill r with y * alpha.
 
@@ -124,7 +124,7 @@ def foresee(m, dz, dbias, shares, r):
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     mass = balance = 0.0
     for k in range(len(z)):
-        i = u(k)
+        i = uint(k)
         y = label(m, i)
         margin = 1.0 - y * (z[i] + bias)
         root = math.sqrt(eps * eps + margin * margin)
@@ -138,23 +138,23 @@ def foresee(m, dz, dbias, shares, r):
     return mass, balance
 
 
-@reduction
+@jit_fastmath
 def slopes(m, shares):
     """Fill shares with psi'(u)."""
     z, bias, eps = m.z, m.bias, m.eps
     for k in range(len(z)):
-        i = u(k)
+        i = uint(k)
         margin = 1.0 - label(m, i) * (z[i] + bias)
         shares[i] = 0.5 * (1.0 + margin / math.sqrt(eps * eps + margin * margin))
 
 
-@reduction
+@jit_fastmath
 def at_bias(m):
     """Compute the first two derivatives of the smoothed hinge in the bias."""
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     slope = curvature = 0.0
     for k in range(len(z)):
-        i = u(k)
+        i = uint(k)
         y = label(m, i)
         margin = 1.0 - y * (z[i] + bias)
         square = eps * eps + margin * margin
@@ -164,7 +164,7 @@ def at_bias(m):
     return slope, curvature
 
 
-@reduction
+@jit_fastmath
 def bend(m, shares, h):
     """Fill h with the weights of the rows in the Hessian; returns their sum, and their mean for c = 1.
 
@@ -174,7 +174,7 @@ def bend(m, shares, h):
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     total = mass = 0.0
     for k in range(len(z)):
-        i = u(k)
+        i = uint(k)
         margin = 1.0 - label(m, i) * (z[i] + bias)
         root = math.sqrt(eps * eps + margin * margin)
         weight = c[i] * 0.5 * (1.0 - (2.0 * shares[i] - 1.0) * margin / root) / root
@@ -198,7 +198,7 @@ def mirror(H):
     """Fill the upper triangle with the lower one."""
     for i in range(len(H)):
         for j in range(i):
-            H[u(j), u(i)] = H[u(i), u(j)]
+            H[uint(j), uint(i)] = H[uint(i), uint(j)]
 
 
 @kernel
@@ -224,7 +224,7 @@ def descend(H, step, n_sweeps, tolerance):
                 d[j] = after - w[j]
                 column = H[j]
                 for i in range(n):
-                    q[u(i)] += change * column[u(i)]
+                    q[uint(i)] += change * column[uint(i)]
                 moved = max(moved, abs(change) * H[j, j])
         if moved <= tolerance:
             if full:
@@ -249,13 +249,13 @@ def descend_columns(B, diagonal, ridge, step, n_sweeps, tolerance):
             penalty = mu if j < n - 1 else 0.0
             slope = g[j] + ridge[j] * d[j]
             for p in range(indptr[j], indptr[j + 1]):
-                slope += data[u(p)] * q[u(indices[u(p)])]
+                slope += data[uint(p)] * q[uint(indices[uint(p)])]
             after = shrink(before - slope / diagonal[j], penalty / diagonal[j])
             change = after - before
             if change != 0.0:
                 d[j] = after - w[j]
                 for p in range(indptr[j], indptr[j + 1]):
-                    q[u(indices[u(p)])] += change * data[u(p)]
+                    q[uint(indices[uint(p)])] += change * data[uint(p)]
                 moved = max(moved, abs(change) * diagonal[j])
         if moved <= tolerance:
             break

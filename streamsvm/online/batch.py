@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.jit import inlined
-from streamsvm.core.state import Array, Declaration, Number, State, i64
+from streamsvm.core.state import Array, Number, Schema, State, i64
 
-REQUEST = Declaration(
+BATCH = Schema(
     "request",
     {
         "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
@@ -16,30 +16,32 @@ REQUEST = Declaration(
         "unordered": Number("whether rows are only predicted, as a batch in no order", i64),
         "answering": Number("whether codes, and what else is asked for, are wanted", i64),
         "following": Number("whether what follows events is told of these", i64),
-        "at_hand": Number("whether the first row is scaled already, and members have its scores", i64),
-        "values": Array(("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", lent=True),
-        "columns": Array(("entries",), "their columns", i64, lent=True),
-        "indptr": Array(("ends",), "where rows begin and end", i64, lent=True),
-        "labels": Array(("asked",), "a class for each row, -1 where unknown: it is not learned", i64, lent=True),
-        "weights": Array(("asked",), "how much its step weighs: none is made where that is 0", lent=True),
-        "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, lent=True),
-        "scores": Array(("scored",), "its probability, unless empty", lent=True),
-        "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", lent=True),
+        "cached": Number("whether the first row is scaled already, and members have its scores", i64),
+        "values": Array(
+            ("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", external=True
+        ),
+        "columns": Array(("entries",), "their columns", i64, external=True),
+        "indptr": Array(("ends",), "where rows begin and end", i64, external=True),
+        "labels": Array(("asked",), "a class for each row, -1 where unknown: it is not learned", i64, external=True),
+        "weights": Array(("asked",), "how much its step weighs: none is made where that is 0", external=True),
+        "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, external=True),
+        "scores": Array(("scored",), "its probability, unless empty", external=True),
+        "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", external=True),
         "apart": Array(
             ("apart",),
             "1 + the number of the memory rows share which are an event, predicted and learned later; 0 for others",
             i64,
-            lent=True,
+            external=True,
         ),
-        "memories": Array(("waiting", "memory"), "what was known when an event was predicted", i64, lent=True),
+        "memories": Array(("waiting", "memory"), "what was known when an event was predicted", i64, external=True),
     },
 )
 
 
 def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
     """A request for a single event, whose values and columns come to stand in these arrays."""
-    request = State(REQUEST)
-    request.lend(
+    batch = State(BATCH)
+    batch.bind(
         values=values,
         columns=columns,
         indptr=np.zeros(2, i64),
@@ -51,33 +53,33 @@ def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
         apart=np.zeros(0, i64),
         memories=np.zeros((0, 0), i64),
     )
-    return request
+    return batch
 
 
 @inlined
-def is_learned(request, i):
+def is_learned(batch, i):
     """Whether row i is to be learned."""
-    return request.labels[i] >= 0 and request.weights[i] > 0.0
+    return batch.labels[i] >= 0 and batch.weights[i] > 0.0
 
 
 @inlined
-def late_at(request, i):
+def late_at(batch, i):
     """The memory of row i, where it is either predicted or learned, and others may be both at once; -1 for none."""
-    return request.apart[i] - 1 if request.apart.size > 0 else -1
+    return batch.apart[i] - 1 if batch.apart.size > 0 else -1
 
 
 @inlined
-def needs_proba(request):
+def needs_proba(batch):
     """Whether anybody looks at the probabilities."""
-    return request.scores.size > 0 or request.following > 0
+    return batch.scores.size > 0 or batch.following > 0
 
 
 @inlined
-def answer(request, i, best, proba, n):
+def answer(batch, i, best, proba, n):
     """The probability of the best of n classes for row i, and of as many classes, as far as they are asked for."""
-    if request.scores.size == 0:
+    if batch.scores.size == 0:
         return
-    request.scores[i] = proba[best]
-    out = request.proba
+    batch.scores[i] = proba[best]
+    out = batch.proba
     for c in range(min(n, out.shape[1])):
         out[i, c] = proba[c]
