@@ -16,8 +16,9 @@ from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
 from streamsvm.core import losses, merging
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
-from streamsvm.features.space import FeatureSpace, Floats, Ints
+from streamsvm.features.space import FeatureSpace
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base, calibration

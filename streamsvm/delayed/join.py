@@ -16,7 +16,7 @@ from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.rows import Objects, Packed, in_order, stacked, taken
 from streamsvm.delayed.store import Settled, Store
-from streamsvm.features.space import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 
 _NOTES = 2  # numbers that are kept beside probabilities, at most: the decision and the alarm
 HOW = ("in time", "late", "timeout")

@@ -9,7 +9,7 @@ import numpy as np
 from river import base
 
 from streamsvm.delayed.join import Answer, Asked
-from streamsvm.features.space import BadRows
+from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features.space import Ints
+from streamsvm.features.rows import Ints
 
 _FIRST = 64
 

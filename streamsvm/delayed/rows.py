@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Features, SparseRows, rows_of
 from streamsvm.delayed.ragged import Growing, Ragged
-from streamsvm.features.space import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 

@@ -29,7 +29,7 @@ from streamsvm.delayed.rows import (
     stacked,
     under,
 )
-from streamsvm.features.space import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
 
 # So many slots make a segment, which is closed and never changes again; so many events may leave at a time.

@@ -25,8 +25,8 @@ from streamsvm.ensemble import linear
 from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.parts import Parts, with_parts
+from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import ROOM
-from streamsvm.features.space import Floats
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.online import base

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import allocating, inlined, kernel
 from streamsvm.core.signatures import FLAGS, INTEGERS, NUMBERS
 from streamsvm.core.simd import uint
 
@@ -30,12 +32,9 @@ def meet(names, values, indptr, learn, table, rows, counts):
                 counts[name] += 1
 
 
-@kernel
-def order(columns, values, indptr, out_columns, out_values, out_indptr, spare_columns, spare_values, counts):
-    """Lay out rows with their entries in ascending order of columns, without those whose column is negative.
-
-    There is room in `spare_columns` and `spare_values` for the longest row.
-    """
+@allocating
+def order(columns, values, indptr, out_columns, out_values, out_indptr):
+    """Lay out rows with their entries in ascending order of columns, without those whose column is negative."""
     at = out_indptr[0] = 0
     for i in range(indptr.size - 1):
         first, largest, ascending = at, -1, True
@@ -49,7 +48,7 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr, spare_co
         if not ascending and at - first <= INSERTED_MOST:
             insert(out_columns, out_values, first, at)
         elif not ascending:
-            sort(out_columns, out_values, first, at - first, largest, spare_columns, spare_values, counts)
+            sort(out_columns, out_values, first, at - first, largest)
         out_indptr[uint(i + 1)] = at
 
 
@@ -64,9 +63,10 @@ def insert(columns, values, first, end):
         columns[uint(j)], values[uint(j)] = column, value
 
 
-@inlined
-def sort(columns, values, first, n, largest, spare_columns, spare_values, counts):
+@allocating
+def sort(columns, values, first, n, largest):
     """Sort the n entries from `first` on by the digits of their columns, the lowest first."""
+    spare_columns, spare_values, counts = np.empty(n, np.int64), np.empty(n), np.empty(DIGITS + 1, np.int64)
     shift = 0
     while largest >> shift > 0:
         for digit in range(counts.size):
@@ -88,5 +88,5 @@ def sort(columns, values, first, n, largest, spare_columns, spare_values, counts
 
 ENTRY_POINTS = {
     "meet": EntryPoint(meet, (INTEGERS, NUMBERS, INTEGERS, FLAGS, INTEGERS, INTEGERS, INTEGERS)),
-    "order": EntryPoint(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS)),
+    "order": EntryPoint(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS)),
 }

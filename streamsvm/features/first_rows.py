@@ -13,7 +13,7 @@ from connectors.notices import Notice
 from connectors.sentinels import sentinels
 
 if TYPE_CHECKING:
-    from streamsvm.features.space import EncodedRows
+    from streamsvm.features.rows import EncodedRows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.features.scaler import LARGEST
-from streamsvm.features.space import EncodedRows, Floats
 
 if TYPE_CHECKING:
     import narwhals as nw

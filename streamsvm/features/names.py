@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from copy import copy
+from itertools import chain, islice
 from typing import Any
+
+import numpy as np
+
+from connectors.cells import shown
+from connectors.events import SparseRows
+from connectors.notices import Notice, Notices
+from streamsvm.features.columns import Columns
+from streamsvm.features.tables import names_with_values
+from streamsvm.features.texts import Texts, conversion
+from streamsvm.labels import twin_of
 
 _SHOWN = 5
 # So many events in a row without a single known feature raise a warning.
 _MOST_STRANGE = 10
+# So many values of another kind than was learned raise a warning.
+_MOST_OF_OTHER_KIND = 10
+# So many texts under a name that were not learned are compared with so many that were.
+_MOST_ASKED = 100
 
 
 class FeatureMismatchError(ValueError):
@@ -105,23 +122,143 @@ def check_width(learned: int | None, given: int) -> None:
         )
 
 
-class Strangers:
-    """Counts events in a row of which no feature is known, to warn once."""
+class Mismatches:
+    """Warns, once each, of features that differ from those learned.
 
-    def __init__(self) -> None:
-        self.count = 0  # to be set to 0 where an event has one
-        self.notice = ""
+    Parameters
+    ----------
+    columns, texts
+        The features that were learned.
+    said
+        Warns of single features.
+    log
+        Warns of rows.
 
-    def come(self, names: Iterable[Any], n: int) -> bool:
-        """Count events without any; whether to warn now, with `notice`."""
-        self.count += n
-        if self.notice or self.count < _MOST_STRANGE:
-            return False
-        self.notice = (
-            f"{self.count} events in a row have no feature that the model has learned, but such as "
-            f"{_listed(list(names))}: they are predicted from the frequencies of the classes alone"
-        )
-        return True
+    Attributes
+    ----------
+    width
+        The width of the arrays learned, None if there were none.
+    accepted
+        The names, or the width, of the last rows whose names were compared.
+    """
+
+    def __init__(self, columns: Columns, texts: Texts, said: Notices, log: logging.Logger) -> None:
+        self._columns, self._texts, self._said, self._log = columns, texts, said, log
+        self.width: int | None = None
+        self.accepted: Any = None
+        self._doubts, self._differs = "", False
+        self._n_strange, self._strange = 0, ""
+        self._n_of_other_kind: dict[Hashable, int] = {}
+        self._n_asked: dict[Hashable, int] = {}
+        self._other_kinds: dict[Hashable, Notice] = {}
+
+    def copy(self, columns: Columns, texts: Texts) -> Mismatches:
+        """Return a copy for copies of what was learned."""
+        twin = copy(self)
+        twin._columns, twin._texts = columns, texts
+        twin._n_of_other_kind, twin._other_kinds = self._n_of_other_kind.copy(), self._other_kinds.copy()
+        twin._n_asked = self._n_asked.copy()
+        return twin
+
+    def notices(self) -> tuple[list[Notice], list[str]]:
+        """The warnings about single features, and those about rows."""
+        return list(self._other_kinds.values()), list(filter(None, (self._doubts, self._strange)))
+
+    def knows(self, name: Hashable) -> bool:
+        """Whether anything was learned under a name."""
+        columns = self._columns
+        return name in columns.numbers or name in columns.strings or name in self._texts.left_out
+
+    def compare(self, given: Sequence[Any], *, open_ended: bool = False, **how: bool) -> None:
+        """Compare the names of rows with those learned, as the function `compare` does."""
+        columns = self._columns
+        known = dict.fromkeys((*columns.numbers, *columns.strings, *self._texts.left_out))
+        level, doubts = compare(known, given, open_ended=open_ended or columns.n_refused > 0, **how)
+        if doubts and level >= logging.WARNING and not self._doubts:
+            self._doubts = doubts
+            self._log.warning("%s", doubts)
+        elif doubts and not self._doubts and not self._differs:
+            self._differs = True
+            self._log.info("%s", doubts)
+        if columns.names:
+            self.accepted = given
+
+    def check_names(self, X: Any) -> None:
+        """Compare the names of the first rows of a stream, without any other use of them."""
+        if isinstance(X, SparseRows):
+            self.compare(np.unique(X.indices).tolist(), complete=False)
+        elif isinstance(X, Mapping):
+            self.compare(names_with_values(X), table=True)
+        else:
+            counts = Counter(chain.from_iterable(X))
+            # Rows of which most have most names are as a table, unless names that most of them have are all known.
+            is_dense = 2 * counts.total() >= len(X) * len(counts)
+            usual = [name for name, n in counts.items() if self.knows(name) or 2 * n >= len(X)]
+            is_table = is_dense and not all(map(self.knows, usual))
+            self.compare(usual if is_table else list(counts), table=is_table)
+
+    def compare_width(self, shape: tuple[int, int], *, sparse: bool = False) -> None:
+        """Refuse arrays of another width than those learned, or whose columns are none of the names known."""
+        n, width = shape
+        if not n:
+            return
+        check_width(self.width, width)
+        if self.width is None and self._columns.names and self.accepted != width:
+            self.compare(range(width), complete=not sparse, open_ended=sparse, table=not sparse)
+            self.accepted = width
+
+    def look_at(self, n: int, n_values: int, names: Collection[Any]) -> None:
+        """Count n rows to predict with so many known values; warn if many in a row have none under any name."""
+        if n_values:
+            self._n_strange = 0
+        elif self._columns.names and len(names) and not any(map(self.knows, names)):
+            self._n_strange += n
+            if not self._strange and self._n_strange >= _MOST_STRANGE:
+                self._strange = (
+                    f"{self._n_strange} events in a row have no feature that the model has learned, but such as "
+                    f"{_listed(list(names))}: they are predicted from the frequencies of the classes alone"
+                )
+                self._log.warning("%s", self._strange)
+
+    def meet_other_kind(self, name: Hashable, value: Any, n: int = 1) -> None:
+        """Count n values to predict that are texts if numbers were learned, or the other way round."""
+        is_text = isinstance(value, str)
+        numbers, strings = self._columns.numbers, self._columns.strings
+        own, other = (strings, numbers) if is_text else (numbers, strings)
+        if name in own or name not in other or name in self._texts.left_out or name in self._other_kinds or not n:
+            return
+        self._n_of_other_kind[name] = self._n_of_other_kind.get(name, 0) + n
+        if self._n_of_other_kind[name] >= _MOST_OF_OTHER_KIND:
+            if is_text:
+                learned, given, remedy = "numbers", "texts", f"convert each x by {conversion(value)}"
+            else:
+                given, learned = "numbers", f"texts such as {shown(next(iter(strings[name]), ''))}"
+                ways = {"str(x)": str(value), "str(int(x))": f"{value:.0f}"}
+                way = next((way for way, text in ways.items() if text in strings[name]), None)
+                remedy = f"convert each x by {way}" if way else "give such texts"
+            what = "was learned as {learned} and is given as {given} such as {example}, which are ignored: {remedy}"
+            self._say(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
+
+    def meet_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
+        """Count texts to predict that differ from one learned only in how they are written."""
+        n_asked = self._n_asked.get(name, 0)
+        if name in self._other_kinds or name in self._texts.left_out or n_asked >= _MOST_ASKED:
+            return
+        for text, n in islice(Counter(texts).items(), _MOST_ASKED - n_asked):
+            self._n_asked[name] = self._n_asked.get(name, 0) + 1
+            twin = twin_of(text, islice(self._columns.strings[name], _MOST_ASKED))
+            self._n_of_other_kind[name] = self._n_of_other_kind.get(name, 0) + (0 if twin is None else n)
+            if self._n_of_other_kind[name] >= _MOST_OF_OTHER_KIND and twin is not None:
+                what = (
+                    "is given as texts such as {example}, which differ from those learned, such as {twin}, only in how "
+                    "they are written, and are ignored: write them alike"
+                )
+                self._say(name, what, example=shown(text), twin=shown(twin))
+                return
+
+    def _say(self, name: Hashable, what: str, **details: str) -> None:
+        self._other_kinds[name] = Notice.of(f"feature {{name!r}} {what}", name, **details)
+        self._said.say(self._other_kinds[name])
 
 
 def _listed(names: Sequence[Any], form: Callable[[Any], str] = str) -> str:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from connectors.notices import Notices
 from streamsvm.core.state import State
-from streamsvm.features.space import logger
+from streamsvm.features.known import logger
 from streamsvm.keyed.snapshots import Image
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED

@@ -28,7 +28,10 @@ from streamsvm.decide.reasons import Explains, Groups, Masks
 from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.frames import like, weight_of, weights_of
-from streamsvm.features.space import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
+from streamsvm.features.rows import BadRows, EncodedRows, Floats, Ints
+from streamsvm.features.space import FeatureSpace
+from streamsvm.features.tables import NOT_PLAIN
+from streamsvm.features.texts import Recurrence
 from streamsvm.labels import (
     coded_labels,
     unhashable,
@@ -196,11 +199,11 @@ class OnlineClassifier(
     @property
     def n_features_in_(self) -> int | None:
         """How many columns the arrays have that were learned, None where none were; others are refused."""
-        return self._space.width
+        return self._space.mismatches.width
 
     @n_features_in_.setter
     def n_features_in_(self, width: int | None) -> None:
-        self._space.width = width
+        self._space.mismatches.width = width
 
     def check_names(self, X: Any) -> None:
         """Compare the features of the first rows of a stream with those that were learned; warn where few are known.
@@ -215,7 +218,7 @@ class OnlineClassifier(
         FeatureMismatchError
             Where none is known.
         """
-        self._space.check_names(X)
+        self._space.mismatches.check_names(X)
 
     def moment(self) -> Moment:
         """What it knows now, for `changes` to compare with later: a few numbers for each feature and class."""
@@ -276,7 +279,7 @@ class OnlineClassifier(
             Names of features whose texts are mostly new, such as identifiers, which are left out otherwise.
         """
         self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
-        self._own_space().keep(names)
+        self._own_space().texts.keep(names)
 
     def _use(self, state: State) -> None:
         """Work on this state from now on, with what the fast path of single events needs at hand."""
@@ -309,10 +312,10 @@ class OnlineClassifier(
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
-        self._fast = (space.plain_length, space.packer, space.getter, self._rows)
+        self._fast = (space.columns.plain_length, space.columns.packer, space.columns.getter, self._rows)
         # The first events are learned one by one, since they are looked at.
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
-        self._fill, self._view = space.filler, self._row.data
+        self._fill, self._view = space.columns.filler, self._row.data
 
     def _follow_sets(self) -> None:
         """Have sets asked, and taught, by the probabilities that events leave."""
@@ -451,7 +454,7 @@ class OnlineClassifier(
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
         self._rows.listed = 1 + n
-        if self._fast[0] != self._space.plain_length:
+        if self._fast[0] != self._space.columns.plain_length:
             self._follow_space()
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
@@ -905,9 +908,9 @@ class OnlineClassifier(
             "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
             "watched": [
                 [encode_label(name), found.before, found.seen, *sorted(found.again)]
-                for name, found in space.watched.items()
+                for name, found in space.texts.watched.items()
             ],
-            "quoted": [[encode_label(name), way] for name, way in space.quoted.items()],
+            "quoted": [[encode_label(name), way] for name, way in space.texts.quoted.items()],
             "noticed": grouped(space.noticed),
             "many_classes_at": self.labels.many_at,
             "sets": self._sets.header(),
@@ -995,10 +998,10 @@ class OnlineClassifier(
             del state[name]
         space = self._space
         state["_columns"] = (
-            *(space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched)),
-            *(space.quoted, space.noticed),
+            *(space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.texts.watched)),
+            *(space.texts.quoted, space.noticed),
         )
-        state["_width"] = space.width
+        state["_width"] = space.mismatches.width
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -1008,7 +1011,7 @@ class OnlineClassifier(
         self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
-        self._space.width = width
+        self._space.mismatches.width = width
         prepare(self._entries())
         fresh = self._fresh_state()
         fresh.take(memory)

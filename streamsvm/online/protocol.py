@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.core.state import State
-from streamsvm.features.space import EncodedRows, FeatureSpace, Floats, Ints
+from streamsvm.features.rows import EncodedRows, Floats, Ints
+from streamsvm.features.space import FeatureSpace
 
 if TYPE_CHECKING:
     from streamsvm.locks import LearnerLock
@@ -96,7 +97,7 @@ class LearnerProtocol:
     def load_event(self, x: Any) -> Floats | None:
         """Make an event with a number for each known name the current row and return it; None for other events."""
         self._make_room(1)
-        n = self._space.plain_length
+        n = self._space.columns.plain_length
         if self._fast[0] != n:
             self._follow_space()
         return self._row[:n] if self._pack(x) else None
@@ -108,11 +109,11 @@ class LearnerProtocol:
     def learn_loaded(self, code: int) -> Floats | None:
         """Predict and learn the current row; return the probabilities, None if a value is out of range."""
         if self._first is not None:
-            n = self._space.plain_length
+            n = self._space.columns.plain_length
             self._look_at_event(np.arange(n), self._row[:n].copy())
         proba: Floats | None = self._learn_packed(code)
         return proba
 
     def look_for_fast_path(self, x: dict[Any, Any]) -> None:
         """Enable the fast path for events with the names of this one, if possible."""
-        self._space.look_for_fast_path(x)
+        self._space.columns.look_for_fast_path(x)

@@ -10,7 +10,8 @@ import numpy as np
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features import scaler as kernels
-from streamsvm.features.space import FeatureSpace, Floats, Ints
+from streamsvm.features.rows import Floats, Ints
+from streamsvm.features.space import FeatureSpace
 from streamsvm.models import Scaler
 
 SCALINGS = ("none", "standard", "decayed", "rank")

@@ -14,7 +14,7 @@ import numpy as np
 from connectors.notices import Notices
 from streamsvm.core.state import State
 from streamsvm.features.scaler import ROOM
-from streamsvm.features.space import Recurrence
+from streamsvm.features.texts import Recurrence
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.online.base import OnlineClassifier
@@ -54,7 +54,7 @@ def with_schema(learner: OnlineClassifier, data: bytes, notices: Notices) -> Onl
     learner._restore_space(header, indicators)
     learner._space.said = notices
     learner.labels = Classes(decode_labels(said["classes"]))
-    learner._space.set_fast_path()
+    learner._space.columns.set_fast_path()
     learner._grow()
     for code, label in enumerate(learner.classes_):
         learner._weight_class(label, code)
@@ -93,12 +93,12 @@ def counts(learner: OnlineClassifier) -> bytes:
     A name stands there as its first column.
     """
     space = learner._space
-    if not (space.watched or space.n_refused or learner.labels.many_at):
+    if not (space.texts.watched or space.n_refused or learner.labels.many_at):
         return b""
     numbers = [space.n_refused, learner.labels.many_at]
-    for name, found in space.watched.items():
+    for name, found in space.texts.watched.items():
         numbers += [
-            min(space._strings[name].values()),
+            min(space.columns.strings[name].values()),
             found.before,
             found.seen,
             len(found.again),
@@ -111,7 +111,7 @@ def recall(learner: OnlineClassifier, counts: bytes) -> None:
     """Take over what is counted of columns."""
     space = learner._space
     if not counts:
-        if space.watched or space.n_refused or learner.labels.many_at:
+        if space.texts.watched or space.n_refused or learner.labels.many_at:
             learner._own_space().recall(0, {})
             learner.labels.many_at = 0
         return

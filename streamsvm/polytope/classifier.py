@@ -13,8 +13,9 @@ from streamsvm.adjusting import Setting
 from streamsvm.core.state import State
 from streamsvm.features import scaler as scaling
 from streamsvm.features.frames import weights_of
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
-from streamsvm.features.space import FeatureSpace, Floats, Ints
+from streamsvm.features.space import FeatureSpace
 from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes

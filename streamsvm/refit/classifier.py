@@ -17,7 +17,7 @@ from streamsvm.decide.changes import Changes, Moment
 from streamsvm.decide.conformal import AllSets
 from streamsvm.decide.reasons import Explains
 from streamsvm.ensemble.classifier import StreamSVMClassifier
-from streamsvm.features.space import Floats
+from streamsvm.features.rows import Floats
 from streamsvm.labels import unhashable
 from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import locked

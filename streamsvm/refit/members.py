@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.features.space import EncodedRows
+from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees
 from streamsvm.models.archive import check_names
 from streamsvm.refit import frozen_models as kernels

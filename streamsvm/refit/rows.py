@@ -13,7 +13,7 @@ from streamsvm.decide.arrays import Members
 from streamsvm.decide.conformal import Key
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.features.frames import like
-from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.locks import locked
 from streamsvm.online.base import Late, OnlineClassifier
 from streamsvm.refit.schedule import Refits

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.online.archive import check_bounds
 from streamsvm.online.base import OnlineClassifier

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.features.space import EncodedRows
+from streamsvm.features.rows import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Trees
 from streamsvm.refit.estimators import allows_nan, arrays_of, check_estimator, fit_alone, seeded, trees_of
 from streamsvm.refit.tasks import Floats, Solution, Task, check_size, dense, is_wide, scaled

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.features.space import EncodedRows, Floats, Ints
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import capacity_for
 from streamsvm.refit import expert_vote as kernels

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED
 from streamsvm.refit.window_rows import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import LARGEST
-from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.online.archive import check_bounds
 

@@ -77,7 +77,7 @@ class Latest(Window):
     Examples
     --------
     >>> import numpy as np
-    >>> from streamsvm.features.space import EncodedRows
+    >>> from streamsvm.features.rows import EncodedRows
     >>> memory = Latest(n=3).begin()
     >>> rows = EncodedRows(np.array([5.0, 6.0, 7.0, 8.0]), np.array([0]), np.arange(5), shared=True)
     >>> memory.add(rows, np.array([0, 1, 0, 0]))
@@ -112,7 +112,7 @@ class Since(Window):
     Examples
     --------
     >>> import numpy as np
-    >>> from streamsvm.features.space import EncodedRows
+    >>> from streamsvm.features.rows import EncodedRows
     >>> memory = Since(60.0).begin()
     >>> rows = EncodedRows(np.array([5.0, 6.0, 7.0]), np.array([0]), np.arange(4), shared=True)
     >>> memory.add(rows, np.array([0, 1, 0]), times=np.array([0.0, 30.0, 75.0]))
@@ -158,7 +158,7 @@ class Reservoir(Window):
     Examples
     --------
     >>> import numpy as np
-    >>> from streamsvm.features.space import EncodedRows
+    >>> from streamsvm.features.rows import EncodedRows
     >>> memory = Reservoir(n=3).begin()
     >>> rows = EncodedRows(np.arange(100.0), np.array([0]), np.arange(101), shared=True)
     >>> memory.add(rows, np.zeros(100, int))
@@ -201,7 +201,7 @@ class Adaptive(Window):
     Examples
     --------
     >>> import numpy as np
-    >>> from streamsvm.features.space import EncodedRows
+    >>> from streamsvm.features.rows import EncodedRows
     >>> memory = Adaptive(n=5_000).begin()
     >>> rows = EncodedRows(np.zeros(4_000), np.array([0]), np.arange(4_001), shared=True)
     >>> memory.add(rows, np.zeros(4_000, int), errors=(np.arange(4_000) >= 3_000).astype(float))

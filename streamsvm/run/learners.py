@@ -69,7 +69,7 @@ class BatchLearner(OwnModel):
     keeps_objects = False
 
     def __init__(self, model: Batched, *, proba: bool = False) -> None:
-        from streamsvm.features.space import BadRows
+        from streamsvm.features.rows import BadRows
 
         super().__init__(model, proba=proba)
         self._bad_rows = BadRows
@@ -82,7 +82,7 @@ class BatchLearner(OwnModel):
 
     def unusable(self, batch: Batch) -> dict[int, str]:
         """The events that cannot be predicted, and why, by their numbers."""
-        from streamsvm.features.space import unusable_rows
+        from streamsvm.features.values import unusable_rows
 
         return unusable_rows(batch.features)
 

@@ -28,7 +28,7 @@ from streamsvm import (
     cli,
 )
 from streamsvm.features.names import FeatureMismatchError
-from streamsvm.features.space import BadRows
+from streamsvm.features.rows import BadRows
 
 MAKERS = [
     CPMClassifier,

@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 from connectors.events import SparseRows
 from streamsvm import CPMClassifier
 from streamsvm.features import space as features
+from streamsvm.features.rows import BadRows, EncodedRows
 from streamsvm.features.scaler import LARGEST
-from streamsvm.features.space import TABLED, BadRows, EncodedRows, FeatureSpace, _frame_of, _table_of_frame
+from streamsvm.features.space import TABLED, FeatureSpace
+from streamsvm.features.tables import frame_of, table_of_frame
 
 NAN = math.nan
 
@@ -234,7 +236,7 @@ def test_known_events_are_encoded_at_once_as_one_after_the_other(events, later, 
             rows = named(many, many.encode(part, [True] * len(part)))
             pairs = [single.encode_event(event, True) for event in part]
             assert rows == [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
-    assert (many.names, many.n_refused, many.watched) == (single.names, single.n_refused, single.watched)
+    assert (many.names, many.n_refused, many.texts.watched) == (single.names, single.n_refused, single.texts.watched)
 
 
 @pytest.mark.parametrize("first", [0, TABLED - 20, 1 << 60], ids=["small", "about as large as tabled", "large"])
@@ -268,7 +270,7 @@ def test_sparse_rows_whose_starts_do_not_fit_are_refused(indptr):
 def test_columns_of_frames_are_taken_as_they_are_held():
     values = np.arange(5.0)
     for frame in (pl.DataFrame({"a": values}), pd.DataFrame({"a": values}), pa.table({"a": values})):
-        assert np.shares_memory(*(_table_of_frame(_frame_of(frame))["a"] for _ in range(2)))
+        assert np.shares_memory(*(table_of_frame(frame_of(frame))["a"] for _ in range(2)))
 
 
 long_names = st.one_of(st.integers(0, 99), st.sampled_from([f"n{i}" for i in range(99)]))
@@ -416,7 +418,7 @@ def test_what_is_no_time_is_none(strings):
 def test_categories_stay_however_many_there_are(n, caplog):
     space, seeded = FeatureSpace(10_000), random.Random(n)
     strings_of(space, [f"c{seeded.randrange(n)}" for _ in range(30 * n)])
-    assert (space.left_out, space.watched) == ({}, {})
+    assert (space.left_out, space.texts.watched) == ({}, {})
     assert len(space) == n
     assert not caplog.records
 
@@ -454,7 +456,7 @@ def test_predicted_events_do_not_count():
     for i in range(1000):
         space.encode_event({"a": f"id-{i}"}, learn=i < 60)
     assert space.left_out == {}
-    assert space.watched["a"].seen == 60
+    assert space.texts.watched["a"].seen == 60
 
 
 def test_what_is_watched_goes_on_where_columns_are_restored():

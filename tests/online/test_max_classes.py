@@ -16,7 +16,7 @@ from streamsvm import (
     RefitClassifier,
     StreamSVMClassifier,
 )
-from streamsvm.features.space import BadRows
+from streamsvm.features.rows import BadRows
 from tests.learners import knowledge
 
 MAKE = {

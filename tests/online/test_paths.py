@@ -23,7 +23,7 @@ from river import checks
 
 from connectors.events import SparseRows
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
-from streamsvm.features.space import BadRows
+from streamsvm.features.rows import BadRows
 from streamsvm.online.base import OnlineClassifier
 from tests.learners import assert_same_knowledge, knowledge, ring, snapshot
 

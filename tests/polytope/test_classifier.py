@@ -17,7 +17,7 @@ from river import compose, datasets, drift, ensemble, evaluate, metrics, multicl
 
 import streamsvm
 from streamsvm import CPMClassifier
-from streamsvm.features.space import BadRows
+from streamsvm.features.rows import BadRows
 from tests.learners import river_checks
 
 PARAMS = list(CPMClassifier._unit_test_params())

@@ -34,7 +34,7 @@ from streamsvm import (
     StreamSVMClassifier,
 )
 from streamsvm.batch.threads import OneThread
-from streamsvm.features.space import EncodedRows
+from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError, Trees
 from streamsvm.online.base import one_row
 from streamsvm.refit import (

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from streamsvm import BSGDClassifier, CPMClassifier
-from streamsvm.features.space import EncodedRows
+from streamsvm.features.rows import EncodedRows
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import SOLVERS
 from streamsvm.refit.tasks import Solution, Task

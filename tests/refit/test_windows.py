@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river.drift import ADWIN
 
-from streamsvm.features.space import EncodedRows
+from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.refit import window_memory
 from streamsvm.refit.window_rows import WindowRows

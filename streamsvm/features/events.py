@@ -1,0 +1,122 @@
+"""Single events as columns and values."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamsvm.features import datetimes
+from streamsvm.features.known import KnownFeatures
+from streamsvm.features.rows import Floats, Ints
+from streamsvm.features.scaler import LARGEST
+from streamsvm.features.values import name_key, number_of, text_of, what_is_wrong
+
+# Events of so many names are encoded by arrays, shorter ones name by name.
+LONG = 32
+# Numbers from here on are looked at one by one: datetimes of numpy may be among them, as nanoseconds.
+_LARGE = 1e17
+
+
+class EventEncoder(KnownFeatures):
+    """Encodes single events by the features known, and adds those that learned events bring."""
+
+    def encode_event(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats]:
+        """The columns, ascending, and values of one event; names not known yet get columns only if `learn`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a value that is neither a number nor a string nor missing, or is infinite.
+        """
+        if not hasattr(x, "items"):
+            raise TypeError(f"{what_is_wrong(x)}; rows at once go to `learn_many` or `predict_many`")
+        entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
+        if entries is None:
+            try:
+                entries = self._encode_any(x, learn)
+            except TypeError:
+                timed = datetimes.with_times(x)
+                if timed is None:
+                    raise
+                entries = self._encode_any(timed, learn)
+                if learn:
+                    self.say_times(datetimes.names_of_times(x))
+        self.columns.look_for_fast_path(x)
+        if len(entries[0]) or not learn:
+            self.mismatches.look_at(1, len(entries[0]), x)
+        return entries
+
+    def _encode_numbers_alone(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats] | None:
+        """`encode_event` of one with many names and a number under each; None where it is another."""
+        try:
+            values = np.frombuffer(array("d", x.values()))
+        except (TypeError, OverflowError):
+            return None
+        if not (np.abs(values) < _LARGE).all():
+            return None
+        columns = self.columns.of_numbers(x)
+        if learn and (new := np.flatnonzero(columns < 0)).size:
+            names = list(x)
+            for i in sorted(new.tolist(), key=lambda i: name_key(names[i])):
+                columns[i] = self.add(names[i], None)
+                self.columns.n_refused += int(columns[i] < 0)
+        order = columns.argsort()
+        order = order[np.count_nonzero(columns < 0) :]
+        return columns[order], values[order]
+
+    def _encode_any(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats]:
+        entries: list[tuple[int, float]] = []
+        unseen: list[tuple[Hashable, str | None, float]] = []
+        numbers, strings = self.columns.numbers, self.columns.strings
+        string: str | None
+        for name, value in x.items():
+            if value is None:
+                continue
+            if type(value) is float and -LARGEST <= value <= LARGEST:
+                number, string, column = value, None, numbers.get(name, -1)
+            elif isinstance(value, str):
+                number, string = 1.0, text_of(value)
+                column = strings.get(name, {}).get(string, -1)
+            else:
+                number, string = number_of(name, value), None
+                if math.isnan(number):
+                    continue
+                column = numbers.get(name, -1)
+            if column >= 0:
+                entries.append((column, number))
+            elif learn and (string is None or name not in self.texts.closed):
+                unseen.append((name, string, number))
+            elif not learn:
+                self.mismatches.meet_other_kind(name, value)
+                if string is not None and name in strings:
+                    self.mismatches.meet_unknown_texts(name, [string])
+        if unseen:
+            self._encode_unseen(unseen, entries)
+        if learn and self.texts.watched:
+            self.texts.learn(x)
+        entries.sort()
+        return np.array([column for column, _ in entries], np.int64), np.array([number for _, number in entries], float)
+
+    def _encode_unseen(
+        self, unseen: list[tuple[Hashable, str | None, float]], entries: list[tuple[int, float]]
+    ) -> None:
+        """Add columns for what a learned event brings, and their values to its entries."""
+        unseen.sort(key=_arrival_key)
+        begun = []
+        for name, string, number in unseen:
+            column = self.add(name, string)
+            if column >= 0:
+                entries.append((column, number))
+                if string is None or len(self.columns.strings[name]) == 1:
+                    begun.append(name)
+            else:
+                self.columns.n_refused += 1
+        self.texts.say_mixed(begun)
+
+
+def _arrival_key(entry: Any) -> tuple[tuple[int, str], bool, str]:
+    return name_key(entry[0]), entry[1] is not None, entry[1] or ""

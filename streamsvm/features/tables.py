@@ -1,0 +1,202 @@
+"""Tables, data frames and lists of dicts as columns, each an array."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat, starmap
+from operator import itemgetter
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import datetimes
+from streamsvm.features.rows import Floats
+from streamsvm.features.values import NO_NUMBERS, no_feature
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+TEXT_OR_NONE = frozenset({str, NoneType})
+_NUMBER_OR_NONE = frozenset({float, int, bool, NoneType})
+# What packing an event raises if it has other names, or values that are not numbers.
+NOT_PLAIN = (KeyError, struct.error, OverflowError, TypeError, ValueError)
+# Columns become rows so many at a time, which stay in the cache while they fill.
+_BLOCK_ROWS = 1024
+
+
+class Single:
+    """`itemgetter` that returns a tuple for any number of names."""
+
+    def __init__(self, names: Iterable[Any]) -> None:
+        self._names = tuple(names)
+
+    def __call__(self, x: Mapping[Any, Any]) -> tuple[Any, ...]:
+        return tuple(x[name] for name in self._names)
+
+
+# Lists of dicts -------------------------------------------------------------------------------------------------------
+
+
+def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
+    """Names and numbers of events that have numbers under the same names and nothing else, NaN where one is missing.
+
+    None where there is more, or most would be missing.
+    """
+    if not events or set(map(type, events)) != {dict}:
+        return None
+    if any(isinstance(value, NO_NUMBERS) for value in events[0].values()):
+        return None
+    n, d = len(events), max(map(len, events))
+    names = list(next(x for x in events if len(x) == d))
+    if not names or n * d > 2 * sum(map(len, events)):
+        return None
+    get = itemgetter(*names) if d > 1 else Single(names)
+    pack = struct.Struct(f"{d}d").pack
+    known = frozenset(names)
+    try:
+        try:
+            rows: Iterable[Any] = map(get, events)
+            if min(map(len, events)) < d:
+                rows = (get(x) if len(x) == d else _filled(x, names, known) for x in events)
+            packed = b"".join(starmap(pack, rows))
+        except struct.error:  # None, perhaps
+            packed = b"".join(starmap(pack, map(_filled, events, repeat(names), repeat(known))))
+    except NOT_PLAIN:
+        return None
+    return names, np.frombuffer(packed).reshape(n, d)
+
+
+def _filled(x: Mapping[Any, Any], names: Sequence[Any], known: frozenset[Any]) -> list[Any]:
+    """The values of an event under these names, NaN where one is missing; there must be no others."""
+    if not known.issuperset(x):
+        raise KeyError
+    return [math.nan if (value := x.get(name)) is None else value for name in names]
+
+
+def plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:
+    """Events of numbers and strings as columns, with None where a name is absent; None where most would be."""
+    if not events or set(map(type, events)) != {dict}:
+        return None
+    names = dict.fromkeys(chain.from_iterable(events))
+    if not names or len(names) * len(events) > 2 * sum(map(len, events)):
+        return None
+    table = {}
+    for name in names:
+        values = [x.get(name) for x in events]
+        kinds = set(map(type, values))
+        try:
+            table[name] = np.array(values, float) if kinds <= _NUMBER_OR_NONE else _objects(values)
+        except OverflowError:
+            return None
+    return table
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def names_with_values(table: Mapping[Any, NDArray[Any]]) -> list[Any]:
+    """The names of a table, without columns of which every value is missing, unless all are."""
+    return [name for name, column in table.items() if _has_values(column)] or list(table)
+
+
+def _has_values(column: NDArray[Any]) -> bool:
+    if column.dtype.kind == "f":
+        return not np.isnan(column).all()
+    return column.dtype.kind != "O" or any(value is not None for value in column)
+
+
+def column_of(name: Any, values: Any) -> NDArray[Any]:
+    """Values of a column as an array: of objects, unless it is an array of numbers or datetimes already."""
+    if not isinstance(values, np.ndarray):
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise TypeError(
+                f"column {name!r} is of type {type(values).__name__}: a table has a list or an array of values under "
+                "each name (a single event goes to `learn_one` or `predict_one`, or into a list)"
+            )
+        values = _objects(list(values))
+    array: NDArray[Any] = values
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} must have one dimension, got shape {array.shape}")
+    if array.dtype.kind == "m":
+        raise TypeError(no_feature(name, np.timedelta64(0)))
+    return array if is_numeric(array) or array.dtype.kind == "M" else array.astype(object)
+
+
+def is_numeric(array: NDArray[Any]) -> bool:
+    """Whether an array is of numbers or of bool."""
+    return array.dtype.kind in "biuf"
+
+
+def side_by_side(columns: Sequence[NDArray[Any]], n: int) -> Floats:
+    """Columns of n numbers as rows."""
+    X = np.empty((n, len(columns)))
+    for start in range(0, n, _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        for k, column in enumerate(columns):
+            X[block, k] = column[block]
+    return X
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    """An array of just these objects, which numpy would otherwise convert if they are of several types."""
+    return np.fromiter(values, object, len(values))
+
+
+# Frames and sparse matrices -------------------------------------------------------------------------------------------
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a sparse matrix of scipy, which is not imported for that: it takes a tenth of a second."""
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(X))
+
+
+def frame_of(X: Any) -> nw.DataFrame[Any]:
+    """X as a data frame of narwhals.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    import narwhals as nw
+
+    if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
+        X = sys.modules["pyarrow"].Table.from_batches([X])
+    try:
+        return nw.from_native(X, eager_only=True)
+    except TypeError:
+        if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+            raise TypeError(
+                f"rows of type {type(X).__name__} are not computed yet: give the data frame, as `.collect()` of polars "
+                "has it"
+            ) from None
+        raise TypeError(
+            f"rows of type {type(X).__name__} are not known: give a list of dicts, a data frame, a numpy array or a "
+            "scipy sparse matrix"
+        ) from None
+
+
+def table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
+    """The columns of a data frame, without a copy if they are arrays of numbers."""
+    return {name: _column_of_frame(series) for name, series in zip(frame.columns, frame.iter_columns(), strict=True)}
+
+
+def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
+    import narwhals as nw
+
+    if series.dtype in (nw.Datetime, nw.Date):
+        return datetimes.column_of_series(series)
+    if series.dtype == nw.Duration:
+        raise TypeError(no_feature(series.name, np.timedelta64(0)))
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+        return _objects(series.to_list())
+    if series.dtype in (nw.Int128, nw.UInt128):  # numpy has no such types
+        series = series.cast(nw.Float64)
+    values: NDArray[Any] = series.to_numpy()
+    return values if is_numeric(values) else series.cast(nw.Float64).to_numpy().astype(float)

@@ -1,0 +1,219 @@
+"""Texts under a name: categories, or texts that are left out because nearly each is new or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from connectors.cells import is_missing, shown
+from connectors.notices import Notice, Notices
+from connectors.spelling import are_numbers, conversions
+from connectors.time_formats import formats_of
+from connectors.times import is_spelled_out
+from streamsvm.features.columns import Columns
+from streamsvm.features.values import name_key, text_of
+
+# A name is watched from its first string on, and again when it has come to so many columns, and each time these have
+# doubled: what begins as a category may turn into identifiers.
+WATCHED_AGAIN = 128
+# Of the first so many strings watched, so many new ones raise doubts. These end where so many of the strings known have
+# come again; where they have not before so many strings in all, the name is left out.
+FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
+IDENTIFIERS, TIMES = "identifiers", "times"
+
+
+@dataclass(slots=True)
+class Recurrence:
+    """What was seen of the strings under a name: do they come again?
+
+    Parameters
+    ----------
+    before
+        How many columns the name had when it began.
+    seen
+        How many strings there were since.
+    again
+        The columns of those that came again after the first 40.
+    """
+
+    before: int
+    seen: int = 0
+    again: set[int] = field(default_factory=set)
+
+    def check(self, n: int) -> None:
+        """Refuse what cannot have been seen of a name with n columns."""
+        if not (0 <= self.before <= n and 0 <= self.seen < LAST and len(self.again) < AGAIN):
+            raise ValueError(f"a name of {n} columns is watched as no stream leaves it: {self}")
+
+
+class Texts:
+    """Decides under which names texts are categories, and which names are left out.
+
+    Parameters
+    ----------
+    columns
+        The columns of the features.
+    categories
+        Names whose texts are never left out.
+    said
+        Warns of names.
+
+    Attributes
+    ----------
+    left_out
+        Names that are left out, with what their texts are.
+    watched
+        What was seen of the texts under names that may be left out.
+    closed
+        Names whose new texts take no columns.
+    quoted
+        Names whose texts are numbers, with what converts them.
+    """
+
+    def __init__(self, columns: Columns, categories: Iterable[Hashable], said: Notices) -> None:
+        self._columns, self._categories, self._said = columns, set(categories), said
+        self.left_out: dict[Hashable, str] = {}
+        self.quoted: dict[Hashable, str] = {}
+        self.watched: dict[Hashable, Recurrence] = {}
+        self.closed: set[Hashable] = set()
+
+    def copy(self, columns: Columns) -> Texts:
+        """Return a copy for a copy of the columns."""
+        twin = Texts(columns, self._categories, self._said)
+        twin.left_out, twin.quoted, twin.closed = dict(self.left_out), dict(self.quoted), set(self.closed)
+        twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
+        return twin
+
+    def restore(self, left_out: Mapping[Hashable, str], quoted: Mapping[Hashable, str]) -> None:
+        """Take over the names that another has left out, and those of texts that are numbers."""
+        self.quoted, self.left_out = dict(quoted), dict(left_out)
+        for name, kind in self.left_out.items():
+            if kind not in (IDENTIFIERS, TIMES):
+                raise ValueError(f"{name!r} is left out as {kind!r}")
+            self._leave_out(name, kind)
+
+    def recall(self, watched: Mapping[Hashable, Recurrence]) -> None:
+        """Take over what another has seen of the texts under names that are watched."""
+        self.watched = dict(watched)
+        for name, recurrence in self.watched.items():
+            recurrence.check(len(self._columns.strings.get(name, ())))
+        self.closed = {*self.left_out, *(name for name, found in self.watched.items() if found.seen >= FIRST)}
+
+    def begin(self, name: Hashable) -> None:
+        """Begin to watch a name after a new text under it, if its number of texts calls for it."""
+        n = len(self._columns.strings[name])
+        if name not in self._categories and (n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)):
+            self.watched[name] = Recurrence(n - 1)
+
+    def keep(self, names: Iterable[Hashable]) -> None:
+        """Take texts under these names as categories from now on, however many are new."""
+        columns = self._columns
+        for name in names:
+            self._categories.add(name)
+            self.quoted.pop(name, None)
+            self.watched.pop(name, None)
+            self.closed.discard(name)
+            if self.left_out.pop(name, None) is not None:
+                own = (j for j in range(len(columns)) if columns.is_indicator[j] and columns.names[j][0] == name)
+                columns.strings[name] = {columns.names[j][1]: j for j in own}
+
+    def is_dead(self, column: int) -> bool:
+        """Whether a column is of a text that is left out."""
+        columns = self._columns
+        return bool(self.left_out) and columns.is_indicator[column] and columns.names[column][0] in self.left_out
+
+    def learn(self, x: Mapping[Any, Any]) -> None:
+        """Look at a learned event's texts under the names that are watched."""
+        watched = [name for name, value in x.items() if name in self.watched and isinstance(value, str)]
+        found = []
+        for name in sorted(watched, key=name_key):
+            recurrence, strings = self.watched[name], self._columns.strings[name]
+            recurrence.seen += 1
+            if recurrence.seen > FIRST and (column := strings.get(text_of(x[name]), -1)) >= 0:
+                recurrence.again.add(column)
+            if recurrence.seen == FIRST and name not in self.quoted and (remedy := _remedy_of_numbers(strings)):
+                self.quoted[name] = remedy
+                found.append(_quoted_notice(name, remedy))
+            if recurrence.seen == FIRST and (all(map(is_spelled_out, strings)) or formats_of(strings)):
+                self._leave_out(name, TIMES)
+            elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
+                self.closed.add(name)
+            elif recurrence.seen == FIRST or len(recurrence.again) == AGAIN:
+                del self.watched[name]
+                self.closed.discard(name)
+            elif recurrence.seen == LAST:
+                self._leave_out(name, IDENTIFIERS)
+            if name in self.left_out:
+                found.append(self._why_left_out(name))
+        if found:
+            self._said.say(*found)
+
+    def say_mixed(self, names: Iterable[Hashable]) -> None:
+        """Warn of names that have both numbers and texts."""
+        self._said.say(*self._mixed(names))
+
+    def notices(self) -> list[Notice]:
+        """Why names are left out, and what can be done; names of texts that are numbers, and of both."""
+        found = [*map(self._why_left_out, self.left_out)]
+        found += [_quoted_notice(name, way) for name, way in self.quoted.items() if name not in self.left_out]
+        return found + self._mixed(self._columns.strings)
+
+    def _leave_out(self, name: Hashable, kind: str) -> None:
+        self.left_out[name] = kind
+        self._columns.strings[name] = {}
+        self.closed.add(name)
+        self.watched.pop(name, None)
+
+    def _why_left_out(self, name: Hashable) -> Notice:
+        if name in self.quoted:
+            before = "feature {name!r} is left out: nearly each of its values is new. "
+            return _quoted_notice(name, self.quoted[name], before)
+        if self.left_out[name] == TIMES:
+            why = "its values are times"
+            instead = "; --types {name}:time makes features of their hour and weekday"
+        else:
+            why, instead = "nearly each of its values is new, as of an identifier", ""
+        form = (
+            f"feature {{name!r}} is left out: {why}{instead}; --types {{name}}:category (in Python "
+            "categories=({name!r},)) keeps it"
+        )
+        return Notice.of(form, name)
+
+    def _mixed(self, names: Iterable[Hashable]) -> list[Notice]:
+        strings, numbers = self._columns.strings, self._columns.numbers
+        return [
+            _mixed_notice(name, next(iter(strings[name]))) for name in names if name in numbers and strings.get(name)
+        ]
+
+
+def conversion(text: str) -> str:
+    """What converts a text to a number: several ways if it has several meanings."""
+    return " or ".join(conversions("", [text])) or "float(x)"
+
+
+def _remedy_of_numbers(strings: Iterable[str]) -> str:
+    """What converts texts to numbers, with {name} for their name; empty if they are not numbers."""
+    texts = [string for string in strings if not is_missing(string)]
+    if not are_numbers(texts):
+        return ""
+    ways = conversions("{name}", texts) or {"a function that reads them": "--types {name}:number"}
+    return " or ".join(f"{way} ({options})" for way, options in ways.items())
+
+
+def _mixed_notice(name: Hashable, text: str) -> Notice:
+    form = (
+        "feature {name!r} has numbers and texts such as {text}; each text becomes a category of its own: give None "
+        f"where a value is missing (--set missing=TEXT), and numbers as {conversion(text)}"
+    )
+    return Notice.of(form, name, text=shown(text))
+
+
+def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
+    form = (
+        f"{before}feature {{name!r}} has texts that are numbers, and each is taken for a category: make a number of "
+        "each text x by {remedy}, as converters= of River's iter_csv does; categories=({name!r},) confirms codes "
+        "(--types {name}:category)"
+    )
+    text = form.format(name=name, remedy=remedy.replace("{name}", str(name)))  # it may be of a file, and no format
+    return Notice(text, form + remedy, name)
