@@ -31,7 +31,9 @@ from streamsvm.budgeted import expansion
 from streamsvm.budgeted import kernels as budgeted
 from streamsvm.core.access import address_of
 from streamsvm.core.jit import call_pointer, kernel
-from streamsvm.features import scaler as rows
+from streamsvm.features.scaler import row_at
+from streamsvm.features.statistics import observe
+from streamsvm.features.transform import load as load_row
 
 NAME = "multi-merge"
 
@@ -62,14 +64,14 @@ def run_timed(state, values, columns, indptr, labels):
     """Learn all rows; returns the cycles spent in all, and in keeping the budget."""
     start, merging = _cycles(), 0
     for i in range(indptr.size - 1):
-        m = rows.load(state.rows, values, columns, indptr[i], indptr[i + 1], False)
+        m = load_row(state.rows, *row_at(values, columns, indptr, False, i))
         expansion.evaluate(state, m, False)
         budgeted.step(state, m, labels[i], 1.0)
         if state.n_vectors > state.budget:
             before = _cycles()
             call_pointer(state.maintain, (address_of(state),))
             merging += _cycles() - before
-        rows.observe(state.rows, values, columns, indptr[i], indptr[i + 1], False)
+        observe(state.rows, *row_at(values, columns, indptr, False, i))
     return _cycles() - start, merging
 
 

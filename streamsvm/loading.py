@@ -32,7 +32,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 
 # Modules whose entry points `warmup` compiles, and those it compiles with `everything`.
 _KERNELS = (
-    *("features.encoding", "features.scaler", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
+    *("features.encoding", "features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.maintenance"),
     *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "keyed.snapshots"),
 )

@@ -29,7 +29,7 @@ import numpy as np
 from simulations import data
 from simulations.keeping import keep, kept
 from streamsvm import CPMClassifier
-from streamsvm.features.scaler import load_all
+from streamsvm.features.transform import load_all
 from streamsvm.polytope import kernels
 
 # One event --------------------------------------------------------------------------------------------------------

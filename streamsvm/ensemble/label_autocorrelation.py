@@ -143,13 +143,12 @@ AUTOCORRELATION = Schema(
 
 
 @kernel
-def row_key(values, columns, start, end, shared, present):
+def row_key(values, columns, present):
     """A number that rows of the same entries share. Missing values and zeros do not count, nor columns not seen yet."""
-    skip = start if shared else 0
     bits = values.view(np.uint64)
     key = uint(14695981039346656037)
-    for i in range(start, end):
-        column = uint(columns[uint(i - skip)])
+    for i in range(values.size):
+        column = uint(columns[uint(i)])
         if values[uint(i)] != 0.0 and values[uint(i)] == values[uint(i)] and present[column] > 0.0:
             key = (key ^ bits[uint(i)] ^ (column << uint(1))) * uint(1099511628211)
             key ^= key >> uint(29)

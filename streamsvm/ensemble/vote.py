@@ -50,16 +50,16 @@ from streamsvm.ensemble.label_autocorrelation import (
     weigh,
 )
 from streamsvm.ensemble.stacked_vote import STACK, first_logs, forget_stack, is_used, learn_stack, stack
+from streamsvm.features.ranks import observe_ranks
 from streamsvm.features.scaler import (
     MOST_EVENTS,
     SCALER,
     follow,
-    load,
-    load_pairs,
-    observe,
-    observe_ranks,
+    row_at,
     rows_at,
 )
+from streamsvm.features.statistics import observe
+from streamsvm.features.transform import load, load_pairs
 from streamsvm.online.batch import BATCH, answer, late_at
 from streamsvm.online.calibration import CALIBRATION, allow_for_noise, calibrated, inverse_temperature, learn_noise
 from streamsvm.online.minibatch import MINIBATCH, keep_pairs
@@ -163,10 +163,10 @@ def padded(n):
 
 
 @kernel
-def load_event(state, block, values, columns, start, end, shared, k, at):
+def load_event(state, block, values, columns, k, at):
     """Make a row the k-th of the block, its pairs from `at` on; returns 0, or -1 - i where entry i cannot be used."""
     rows = state.rows
-    m = load(rows, values, columns, start, end, shared)
+    m = load(rows, values, columns)
     if m < 0:
         return m
     row = block.rows[k]
@@ -174,11 +174,11 @@ def load_event(state, block, values, columns, start, end, shared, k, at):
     keep_pairs(block, 0, at, rows, m)
     if state.is_ranking:
         ranks = state.ranks
-        m = load_pairs(ranks, rows, values, columns, start, end, shared)
+        m = load_pairs(ranks, rows, values, columns)
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
     if state.uses_autocorrelation:
-        row.key = row_key(values, columns, start, end, shared, rows.present)
+        row.key = row_key(values, columns, rows.present)
     return 0
 
 
@@ -209,11 +209,11 @@ def keep_cached(state, row, columns, n, shared):
 
 
 @kernel
-def observe_event(state, values, columns, start, end, shared):
+def observe_event(state, values, columns):
     """Take a learned row into the statistics."""
     if state.is_ranking:
-        observe_ranks(state.ranks, state.rows, values, columns, start, end, start if shared else 0)
-    observe(state.rows, values, columns, start, end, shared)
+        observe_ranks(state.ranks, state.rows, values, columns)
+    observe(state.rows, values, columns)
 
 
 # Votes ------------------------------------------------------------------------------------------------------------
@@ -550,17 +550,22 @@ def judge_kept(state, memory, label):
 
 
 @inlined
-def add_to_block(state, block, values, columns, start, end, shared, label, weight, k, at, cached):
-    """Make a row the k-th of a block, scaled already if `at_hand`; returns 0, or -1 - i where entry i is of no use."""
-    if not cached:
-        bad = load_event(state, block, values, columns, start, end, shared, k, at)
+def add_row(state, block, batch, i, k, at):
+    """Make row i of a batch the k-th of a block, its pairs from `at` on, and take it into the statistics if learned.
+
+    Returns 0, or -1 - j where entry j of the row cannot be used.
+    """
+    values, columns = row_at(batch.values, batch.columns, batch.indptr, batch.shared > 0, i)
+    if batch.cached == 0:
+        bad = load_event(state, block, values, columns, k, at)
         if bad < 0:
             return bad
-    row = block.rows[k]
-    row.seen, row.weight = state.rows.seen, weight
-    row.label = label if weight > 0.0 else -1
+    row, late = block.rows[k], late_at(batch, i)
+    row.seen, row.weight = state.rows.seen, batch.weights[i]
+    row.label = batch.labels[i] if row.weight > 0.0 else -1
     if row.label >= 0:
-        observe_event(state, values, columns, start, end, shared)
+        observe_event(state, values, columns)
+    row.late = follow_memory(row, batch.memories[late]) if late >= 0 else 0
     return 0
 
 
@@ -576,28 +581,24 @@ def follow_memory(row, memory):
 def scale_block(state, block, batch):
     """Scale rows from `block.first` on, each with the statistics of those learned before it, as far as a block goes.
 
-    Returns how many rows it has, or -1 - i if entry i of the first cannot be used.
+    Returns the number of its rows, or -1 - i if entry i of the first cannot be used.
     """
-    values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
-    first = block.first
+    first, indptr = block.first, batch.indptr
     capacity, at, n_block = block.scaled.shape[1], 0, 0
     for i in range(first, min(first + block.rows.size, indptr.size - 1)):
-        start, end = indptr[i], indptr[i + 1]
-        if at + end - start + 1 > capacity:
+        n_pairs = indptr[i + 1] - indptr[i] + 1
+        if at + n_pairs > capacity:
             break
-        label, weight, cached = batch.labels[i], batch.weights[i], batch.cached > 0
-        bad = add_to_block(state, block, values, columns, start, end, shared, label, weight, n_block, at, cached)
+        bad = add_row(state, block, batch, i, n_block, at)
         if bad < 0:
             return bad if n_block == 0 else n_block
-        late = late_at(batch, i)
-        block.rows[n_block].late = follow_memory(block.rows[n_block], batch.memories[late]) if late >= 0 else 0
         n_block += 1
-        at += end - start + 1
+        at += n_pairs
     return n_block
 
 
 def scale_rows(address, block_address, request_address):
-    """`scale_block`, compiled apart: how many rows there are is left in `block.n_rows`."""
+    """`scale_block`, compiled separately; it leaves the number of rows in `block.n_rows`."""
     block = block_at(block_address)
     block.n_rows = scale_block(blend_at(address), block, batch_at(request_address))
 
@@ -667,7 +668,7 @@ def vote_on_block(state, block, batch):
 
 
 def vote_on_rows(address, block_address, request_address):
-    """`vote_on_block`, compiled apart."""
+    """`vote_on_block`, compiled separately."""
     vote_on_block(blend_at(address), block_at(block_address), batch_at(request_address))
 
 

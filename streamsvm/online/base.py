@@ -25,6 +25,7 @@ from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.conformal import AllSets, Key, follow_address
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains, Groups, Masks
+from streamsvm.features import ranks
 from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.frames import like, weight_of, weights_of
@@ -294,8 +295,8 @@ class OnlineClassifier(
 
     def _entries(self) -> list[EntryPoint]:
         """The compiled code that single events need."""
-        ranks = scaling.ENTRY_POINTS.values() if self._is_ranking() else ()
-        return [driver.ENTRY_POINTS["event"], *self._kernels.CODE.values(), *ranks]
+        of_ranks = ranks.ENTRY_POINTS.values() if self._is_ranking() else ()
+        return [driver.ENTRY_POINTS["event"], *self._kernels.CODE.values(), *of_ranks]
 
     def _is_ranking(self) -> bool:
         """Whether values are scaled by their ranks."""

@@ -20,7 +20,9 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.signatures import INTEGER, NUMBER
 from streamsvm.core.simd import uint
-from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, SCALER, load, observe_current_row, rows_at
+from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, SCALER, rows_at
+from streamsvm.features.statistics import observe_current_row
+from streamsvm.features.transform import load
 from streamsvm.online.batch import BATCH, answer, is_learned, needs_proba
 
 # `put` returns this if it copies no values.
@@ -31,13 +33,13 @@ def drive(address, values_address, columns_address, n, shared):
     """Scale an event, predict and learn it, and update the statistics of its columns if it is learned."""
     rows = rows_at(address)
     values, columns = values_at(values_address, n), columns_at(columns_address, n)
-    m = load(rows, values, columns, 0, n, shared > 0)
+    m = load(rows, values, columns)
     if m < 0:
         rows.best = m - 1
         return
     call_pointer(rows.step, (rows.learner,))
     if rows.label >= 0:
-        observe_current_row(rows, values, columns, 0, n, shared > 0)
+        observe_current_row(rows, values, columns)
 
 
 @inlined

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
+from streamsvm.features import ranks
 from streamsvm.features import scaler as kernels
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.space import FeatureSpace
@@ -51,8 +52,8 @@ def new_rows(
     )
     rows.window, rows.spacing = window if kind == "rank" else 0, spacing
     if ranked and window:
-        prepare(list(kernels.ENTRY_POINTS.values()))
-        for name, entry in kernels.ENTRY_POINTS.items():
+        prepare(list(ranks.ENTRY_POINTS.values()))
+        for name, entry in ranks.ENTRY_POINTS.items():
             setattr(rows, name, entry.compile().address)
     if kind == "decayed":
         rows.decay = 0.5 ** (1.0 / window)

@@ -16,6 +16,8 @@ from streamsvm.features.frames import weights_of
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import FeatureSpace
+from streamsvm.features.statistics import observe_rows
+from streamsvm.features.transform import load_all
 from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
@@ -236,10 +238,10 @@ class CPMClassifier(base.OnlineClassifier):
         self._grow()
         n = len(labels)
         entries = rows.values, rows.columns, rows.indptr, rows.shared
-        scaling.observe_rows(self._rows, *entries)
+        observe_rows(self._rows, *entries)
         kernels.open_classes(self._state, len(self.labels.codes))
         pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
-        scaling.load_all(self._rows, *entries, *pairs)
+        load_all(self._rows, *entries, *pairs)
         rng = np.array([seed], np.uint64)
         steps = 10 * n if n_steps is None else n_steps
         kernels.fit_rows(self._state, *pairs, codes, weights, np.full(n, -1), rng, steps)

@@ -8,7 +8,8 @@ from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import kernel
 from streamsvm.core.signatures import FLAG, INTEGERS, NUMBERS
-from streamsvm.features.scaler import FAR, LEAST_UNTIED, SCALER, observe_rows
+from streamsvm.features.scaler import FAR, LEAST_UNTIED, SCALER
+from streamsvm.features.statistics import observe_rows
 
 
 @kernel

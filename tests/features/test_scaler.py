@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.features import scaler as rows
+from streamsvm.features import statistics, transform
 from streamsvm.online.scaling import RANKED_MOST, new_rows
 
 NAN = math.nan
@@ -154,10 +155,10 @@ class Kernel:
         if not self.whole:
             present = ~np.isnan(values)
             values, columns = values[present], columns[present]
-        return self.rows, values, columns, 0, len(values), self.whole
+        return self.rows, values, columns
 
     def load(self, row: Sequence[float]) -> int:
-        return int(rows.load(*self._entries(row)))
+        return int(transform.load(*self._entries(row)))
 
     def scaled(self, row: Sequence[float]) -> list[float]:
         m = self.load(row)
@@ -171,7 +172,7 @@ class Kernel:
         return out[1:].tolist()
 
     def observe(self, row: Sequence[float]) -> None:
-        rows.observe(*self._entries(row))
+        statistics.observe(*self._entries(row))
 
     def statistics(self) -> dict[str, Any]:
         """What is known of the columns."""
@@ -408,7 +409,7 @@ def test_all_rows_observed_at_once_leave_the_statistics_up_to_date():
     rng = np.random.default_rng(9)
     X = rng.normal(size=(500, 3)) * [1.0, 10.0, 0.0] + 3.0
     kernel = Kernel("standard", 0, [False] * 3, True)
-    rows.observe_rows(kernel.rows, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True)
+    statistics.observe_rows(kernel.rows, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True)
     np.testing.assert_allclose(kernel.rows.shift, X.mean(axis=0))
     np.testing.assert_allclose(kernel.rows.scale[:2], 1.0 / X.std(axis=0)[:2])
     assert kernel.rows.scale[2] == 0.0

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from connectors.events import SparseRows
 from streamsvm import CPMClassifier
-from streamsvm.features import space as features
+from streamsvm.features import events as encoding_of_events
 from streamsvm.features.rows import BadRows, EncodedRows
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import TABLED, FeatureSpace
@@ -284,11 +284,11 @@ long_values = st.one_of(st.floats(-5, 5), st.integers(-2, 2), st.booleans(), st.
 )
 def test_long_events_are_encoded_as_short_ones_are(events, cap):
     long, short = FeatureSpace(cap), FeatureSpace(cap)
-    with warnings.catch_warnings(), patch.object(features, "LONG", 20):
+    with warnings.catch_warnings(), patch.object(encoding_of_events, "LONG", 20):
         warnings.simplefilter("ignore")
         for x, learn in events:
             columns, values = long.encode_event(x, learn)
-            with patch.object(features, "LONG", math.inf):
+            with patch.object(encoding_of_events, "LONG", math.inf):
                 other = short.encode_event(x, learn)
             assert (columns.tolist(), values.tolist()) == (other[0].tolist(), other[1].tolist())
     assert (long.names, long.n_refused) == (short.names, short.n_refused)
@@ -445,7 +445,7 @@ def test_a_name_declared_to_be_categories_is_never_left_out(caplog):
     assert all(strings_of(space, strings))
     late = FeatureSpace(10_000)
     strings_of(late, strings)
-    late.keep(["a"])
+    late.texts.keep(["a"])
     assert strings_of(late, strings) == [True] * 1000
     assert (late.left_out, len(late)) == ({}, 1000)
     assert len(caplog.records) == 1
@@ -466,9 +466,9 @@ def test_what_is_watched_goes_on_where_columns_are_restored():
     for cut in (1, 39, 40, 41, 499, 500, 550):
         one, other = FeatureSpace(10_000), FeatureSpace(10_000)
         strings_of(one, strings[:cut])
-        other.restore(one.names, one.is_indicator, one.n_refused, one.left_out, one.watched)
+        other.restore(one.names, one.is_indicator, one.n_refused, one.left_out, one.texts.watched)
         strings_of(other, strings[cut:])
-        assert (other.names, other.left_out, other.watched) == (whole.names, whole.left_out, whole.watched)
+        assert (other.names, other.left_out, other.texts.watched) == (whole.names, whole.left_out, whole.texts.watched)
 
 
 # Arrays ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""Ranks of values among the recent values of their columns."""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.core.access import address_of, columns_at, element_address, values_at
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import call_pointer, inlined, kernel
+from streamsvm.core.signatures import INTEGER
+from streamsvm.core.simd import uint
+from streamsvm.features.scaler import n_ranked_values, rows_at
+from streamsvm.features.sorted_window import (
+    count_below,
+    count_below_in_four,
+    count_upto,
+    guess_below,
+    is_below,
+    next_above,
+    replace,
+)
+
+
+@inlined
+def row_addresses(rows, by, values, columns):
+    """The arguments of `find_ranks` and `take_ranks` for a row."""
+    return address_of(rows), address_of(by), element_address(values, 0), element_address(columns, 0), values.size
+
+
+@inlined
+def rank(rows, by, j):
+    """The mid-rank found among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
+    held = min(n_ranked_values(by, uint(j)), rows.window)
+    if held < 1:
+        return 0.0
+    return ((rows.entering[uint(j)] + rows.upto[uint(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
+
+
+def find_ranks(address, statistics, values_address, columns_address, n_entries):
+    """How many of the recent values of each column are smaller than that of a row, in `entering`; how many not larger.
+
+    Where one is equal, those not larger are those below the next number. Compiled separately.
+    """
+    rows, by = rows_at(address), rows_at(statistics)
+    values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
+    n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
+    for i in range(n_entries):
+        x, column = values[uint(i)], columns[uint(i)]
+        if column >= n_ranked:
+            break
+        if by.centred[uint(column)] > 0.0 and x == x:
+            ordered, held = rows.ranks[uint(column)], n_ranked_values(by, uint(column))
+            if held < rows.window:
+                entering[uint(column)] = count_below(ordered, x, held)
+                upto[uint(column)] = count_upto(ordered, x, held, entering[uint(column)])
+            elif not is_guessed(rows, uint(column), x):
+                rows.searched[uint(n)], rows.sought[uint(n)] = column, x
+                n += 1
+    search(rows, n, entering)
+    n_equal = 0
+    for k in range(n):
+        column, x = rows.searched[uint(k)], rows.sought[uint(k)]
+        below = upto[uint(column)] = entering[uint(column)]
+        if below == rows.window or rows.ranks[uint(column), uint(below)] != x:
+            continue
+        if below + 1 == rows.window or rows.ranks[uint(column), uint(below + 1)] != x:
+            upto[uint(column)] = below + 1
+        else:
+            rows.searched[uint(n_equal)], rows.sought[uint(n_equal)] = column, next_above(x)
+            n_equal += 1
+    search(rows, n_equal, upto)
+
+
+@inlined
+def is_guessed(rows, j, x):
+    """Whether places are known without a search: where a column has few values, they are often those found last."""
+    below, upto, n = rows.entering[j], rows.upto[j], rows.window
+    if below == upto:  # it had another value then, perhaps all are
+        return False
+    values = rows.ranks[j]
+    first, last = guess_below(values, x, n, below, upto), guess_below(values, next_above(x), n, below, upto)
+    if first < 0 or last < 0:
+        return False
+    rows.entering[j], rows.upto[j] = first, last
+    return True
+
+
+@inlined
+def search(rows, n, found):
+    """found[j] = how many of the recent values of column j are smaller than what is sought, for n full columns."""
+    columns, sought, k = rows.searched, rows.sought, 0
+    while k + 4 <= n:
+        count_below_in_four(rows.ranks, columns, sought, k, found)
+        k += 4
+    while k < n:
+        found[uint(columns[uint(k)])] = count_below(rows.ranks[uint(columns[uint(k)])], sought[uint(k)], rows.window)
+        k += 1
+
+
+@inlined
+def observe_ranks(rows, by, values, columns):
+    """Take a learned row into the recent values, before it is taken into the statistics of `by`."""
+    call_pointer(rows.take_ranks, row_addresses(rows, by, values, columns))
+
+
+def take_ranks(address, statistics, values_address, columns_address, n_entries):
+    """`observe_ranks`, compiled separately."""
+    rows, by = rows_at(address), rows_at(statistics)
+    values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
+    n_ranked, leaving = rows.ranks.shape[0], rows.leaving
+    find_places(rows, by, values, columns)
+    for i in range(n_entries):
+        x, column = values[uint(i)], columns[uint(i)]
+        if column >= n_ranked:
+            break
+        j = uint(column)
+        if x == x and by.due[j] >= 0.0 and leaving[j] >= 0:
+            replace(rows.ranks[j], leaving[j], rows.entering[j], x)
+
+
+@kernel
+def find_places(rows, by, values, columns):
+    """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
+    n_ranked, window, spacing, n = rows.ranks.shape[0], rows.window, rows.spacing, 0
+    for i in range(values.size):
+        x, column = values[uint(i)], columns[uint(i)]
+        if column >= n_ranked:
+            break
+        if not (x == x and by.due[uint(column)] >= 0.0):
+            continue
+        j = uint(column)
+        index = n_ranked_values(by, j)
+        after = index - window
+        if after > 0 and after & (spacing - 1) != 0:
+            rows.leaving[j] = -1
+            continue
+        ordered, slot = rows.ranks[j], uint(index if after < 0 else after // spacing % window)
+        oldest = rows.ring[j, slot]
+        rows.ring[j, slot] = x
+        held = min(index, window)
+        if index >= window and oldest == x:
+            rows.leaving[j] = -1
+            continue
+        if index < window:
+            rows.leaving[j] = index
+        else:
+            rows.searched[uint(n)], rows.sought[uint(n)] = column, oldest
+            n += 1
+        if not is_below(ordered, x, held, rows.entering[j]):  # else the row has been ranked just now
+            rows.entering[j] = count_below(ordered, x, held)
+    search(rows, n, rows.leaving)
+
+
+ENTRY_POINTS = {
+    "find_ranks": EntryPoint(find_ranks, (INTEGER,) * 5),
+    "take_ranks": EntryPoint(take_ranks, (INTEGER,) * 5),
+}

@@ -1,0 +1,268 @@
+"""Statistics of columns, by which values are scaled."""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.core.access import element_address, values_at
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.simd import uint
+from streamsvm.features.ranks import observe_ranks
+from streamsvm.features.scaler import (
+    ALL_SAMPLED,
+    FAR,
+    FEW_OUTLIERS,
+    LEAK,
+    LEAST_UNTIED,
+    MANY_OUTLIERS,
+    MANY_RANKED,
+    NARROW,
+    NARROW_MOST,
+    NARROW_SHARE,
+    NARROW_TIMES,
+    NONE,
+    NOT_NARROW,
+    PRIOR,
+    RANK,
+    RENEW_MOST,
+    RENEW_SHARE,
+    TIES_RATE,
+    is_far,
+    is_whole,
+    row_at,
+)
+
+
+@inlined
+def observe(rows, values, columns):
+    """Take a learned row into the statistics of its columns."""
+    if is_whole(columns) and rows.scaling != RANK:
+        rows.n_far = count_far(rows, values)
+    observe_current_row(rows, values, columns)
+
+
+@inlined
+def count_far(rows, values):
+    """How many entries of a row with one in each of the first n columns are beyond FAR."""
+    shift, scale, n_far = rows.shift, rows.scale, 0
+    for j in range(values.size):
+        n_far += abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) > FAR
+    return n_far
+
+
+@inlined
+def observe_current_row(rows, values, columns):
+    """`observe` for the current row."""
+    rows.seen += 1.0
+    if rows.scaling == NONE:
+        return
+    if not is_whole(columns) or rows.scaling == RANK:
+        observe_pairs(rows, values, columns)
+        return
+    if is_watched(rows.seen):
+        watch_whole(rows, values)
+    if rows.n_far == 0:
+        observe_whole(rows, values)
+    else:
+        keep_near(rows, values)
+        observe_whole(rows, values_at(element_address(rows.entered, 0), values.size))
+
+
+@inlined
+def is_watched(seen):
+    """Whether the event that is number `seen` is in the sample."""
+    return seen <= ALL_SAMPLED or ((int(seen) & 0x3FFFFFFF) * 0x9E3779B1) & 0xC0000000 == 0
+
+
+@kernel
+def watch_whole(rows, values):
+    """Take a row of the sample into the counts of values near the anchors."""
+    scale, count, anchor, ties = rows.scale, rows.count, rows.anchor, rows.ties
+    narrow, longest, n, ready = rows.narrow, rows.longest, values.size, 0
+    for j in range(n):
+        x = values[uint(j)]
+        tied = ties[uint(j)] + TIES_RATE * ((1.0 if x == anchor[uint(j)] else 0.0) - ties[uint(j)])
+        ties[uint(j)] = tied if x == x else ties[uint(j)]
+    for j in range(n):
+        x = values[uint(j)]
+        distance = abs(x - anchor[uint(j)]) * scale[uint(j)]
+        before = narrow[uint(j)]
+        k = before + (1.0 if distance < NARROW else -NOT_NARROW)
+        k = k if distance > 0.0 else before
+        anchor[uint(j)] = x if k < 0.0 else anchor[uint(j)]
+        narrow[uint(j)] = k if k > 0.0 else 0.0
+        most = min(NARROW_TIMES * longest[uint(j)], NARROW_SHARE * (1.0 - ties[uint(j)]) * count[uint(j)])
+        ready += (k > before) & (k >= NARROW_MOST) & (k >= most)
+        longest[uint(j)] = max(longest[uint(j)], before if k < before else 0.0)
+    if ready:
+        for j in range(n):
+            x = values[uint(j)]
+            if x == x and is_narrow(rows, j, x):
+                restart_narrow(rows, j, x)
+
+
+@kernel
+def watch(rows, j, x):
+    """`watch_whole` for a value of column j."""
+    rows.ties[j] += TIES_RATE * ((1.0 if x == rows.anchor[j] else 0.0) - rows.ties[j])
+    distance = abs(x - rows.anchor[j]) * rows.scale[j]
+    if distance > 0.0:
+        if distance < NARROW:
+            rows.narrow[j] += 1.0
+        else:
+            rows.longest[j] = max(rows.longest[j], rows.narrow[j])
+            rows.narrow[j] -= NOT_NARROW
+        if rows.narrow[j] < 0.0:
+            rows.anchor[j], rows.narrow[j] = x, 0.0
+    if is_narrow(rows, j, x):
+        restart_narrow(rows, j, x)
+
+
+@kernel
+def is_narrow(rows, j, x):
+    """Whether the sums of a column are far too wide for its values, of which x is the latest."""
+    most = min(NARROW_TIMES * rows.longest[j], NARROW_SHARE * (1.0 - rows.ties[j]) * rows.count[j])
+    return rows.narrow[j] >= max(most, NARROW_MOST) and x != rows.anchor[j]
+
+
+@kernel
+def restart_narrow(rows, j, x):
+    """Forget the statistics of a column whose sums are too wide for its values; twice as many are needed next time."""
+    rows.longest[j] = max(rows.longest[j], 2.0 * rows.narrow[j] / NARROW_TIMES)
+    restart(rows, j, rows.anchor[j], abs(x - rows.anchor[j]) / NARROW)
+
+
+@kernel
+def keep_near(rows, values):
+    """Leave in `entered` what enters the sums of a row with an entry in each of the first n columns, else NaN."""
+    for j in range(values.size):
+        x = values[uint(j)]
+        if is_far(rows, j, x) and is_outlier(rows, j, x):
+            rows.present[uint(j)] += 1.0
+            x = math.nan
+        rows.entered[uint(j)] = x
+
+
+@kernel
+def is_outlier(rows, j, x):
+    """Count an outlier of column j; False where outliers are so many that its statistics restart at x."""
+    untied = max(1.0 - rows.ties[j], LEAST_UNTIED)
+    step = 1.0 / (LEAK * untied)
+    rows.outliers[j] = max(rows.outliers[j], rows.present[j]) + step + 1.0
+    many = min(max(0.5 * untied * rows.count[j], FEW_OUTLIERS), MANY_OUTLIERS)
+    if rows.outliers[j] - rows.present[j] - 1.0 < many * step:
+        return True
+    restart(rows, j, x, abs(x - rows.shift[j]))
+    return False
+
+
+@kernel
+def restart(rows, j, shift, deviation):
+    """Forget the statistics of column j, but for a value and a deviation to begin with."""
+    rows.count[j], rows.shift[j], rows.total[j] = PRIOR, shift, 0.0
+    rows.squares[j] = PRIOR * deviation * deviation
+    rows.outliers[j] = rows.narrow[j] = 0.0
+    if rows.present[j] - rows.began[j] >= MANY_RANKED:
+        rows.began[j] = rows.present[j] + 1.0  # the value at hand, which is among the recent ones already
+    renew(rows, j)
+
+
+@inlined
+def observe_whole(rows, values):
+    """Take a row with an entry in each of the first n columns into their sums.
+
+    Two loops of few arrays each, because the compiler vectorises only what it can check for overlaps.
+    """
+    decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
+    present, due = rows.present, rows.due
+    n, ready = values.size, 0
+    for j in range(n):
+        x = values[uint(j)]
+        here = 1.0 if x == x else 0.0
+        count[uint(j)] = count[uint(j)] * (decay if x == x else 1.0) + here
+        p = present[uint(j)] + here
+        present[uint(j)] = p
+        ready += p >= due[uint(j)]
+    for j in range(n):
+        x = values[uint(j)]
+        delta = x - shift[uint(j)] if x == x else 0.0
+        factor = decay if x == x else 1.0
+        total[uint(j)] = total[uint(j)] * factor + delta
+        squares[uint(j)] = squares[uint(j)] * factor + delta * delta
+    if ready:
+        for j in range(n):
+            if values[uint(j)] == values[uint(j)] and present[j] >= due[j]:
+                renew(rows, j)
+
+
+@kernel
+def observe_pairs(rows, values, columns):
+    """`observe` for any row."""
+    decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
+    present, due = rows.present, rows.due
+    is_sample = is_watched(rows.seen)
+    if rows.scaling == RANK:
+        observe_ranks(rows, rows, values, columns)
+    for i in range(values.size):
+        x = values[uint(i)]
+        if math.isnan(x):
+            continue
+        column = columns[uint(i)]
+        j = uint(column)
+        if is_sample:
+            watch(rows, column, x)
+        if is_far(rows, j, x) and is_outlier(rows, column, x):
+            present[j] += 1.0
+            continue
+        delta = x - shift[j]
+        count[j] = count[j] * decay + 1.0
+        present[j] += 1.0
+        total[j] = total[j] * decay + delta
+        squares[j] = squares[j] * decay + delta * delta
+        if present[j] >= due[j]:
+            renew(rows, column)
+
+
+@kernel
+def renew(rows, j):
+    """Bring shift and scale of a column up to its sums.
+
+    A column present in at least half of the events since it appeared is centred and divided by its standard deviation.
+    Any other is sparse, and divided by the root mean square of its values, so that absent stays zero; so is one that
+    is at times absent and constant otherwise: its presence is all it says, and centring would erase it.
+    """
+    if rows.due[j] < 0.0:
+        return
+    n, present, shift = rows.count[j], rows.present[j], rows.shift[j]
+    mean = rows.total[j] / n
+    variance = max(rows.squares[j] / n - mean * mean, 0.0)
+    mean += shift
+    if present == 1.0:
+        rows.born[j] = rows.seen - 1.0
+        variance = 0.0
+    # Below this the variance is rounding error, coarser where the sums are not about the mean.
+    rounding = (1e-14 if shift != 0.0 else 1e-7) * mean
+    if variance <= rounding * rounding:
+        variance = 0.0
+    events = rows.seen - rows.born[j]
+    if 2.0 * present < events or (variance == 0.0 and present < events):
+        rows.centred[j], new, square = 0.0, 0.0, variance + mean * mean
+    else:
+        rows.centred[j], new, square = 1.0, mean, variance
+    delta = mean - new
+    rows.total[j] = n * delta
+    rows.squares[j] = n * (variance + delta * delta)
+    rows.shift[j] = new
+    rows.scale[j] = 1.0 / math.sqrt(square) if square > 0.0 else 0.0
+    rows.due[j] = present + min(max(n * RENEW_SHARE, 1.0), RENEW_MOST)
+
+
+@kernel
+def observe_rows(rows, values, columns, indptr, shared):
+    """Take all rows into the statistics, and bring these fully up to date."""
+    for i in range(indptr.size - 1):
+        observe(rows, *row_at(values, columns, indptr, shared, i))
+    if rows.scaling != NONE:
+        for j in range(rows.present.size):
+            if rows.present[j] > 0.0:
+                renew(rows, j)

@@ -1,0 +1,123 @@
+"""Scaling of rows with the statistics of their columns."""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.core.jit import call_pointer, inlined, kernel
+from streamsvm.core.simd import uint
+from streamsvm.features.ranks import rank, row_addresses
+from streamsvm.features.scaler import (
+    CLIP,
+    FAR,
+    FARTHER,
+    LARGEST,
+    LEAST_UNTIED,
+    RANK,
+    current_row,
+    is_far,
+    is_whole,
+    row_at,
+)
+
+
+@inlined
+def load(rows, values, columns):
+    """Make a row the current row.
+
+    Parameters
+    ----------
+    values, columns
+        The entries of the row, in ascending order of columns.
+
+    Returns
+    -------
+    int
+        The number of its pairs, or -1 - i where entry i of the row is infinite or larger than LARGEST.
+    """
+    if is_whole(columns) and rows.scaling != RANK:
+        return load_whole(rows, values)
+    return load_pairs(rows, rows, values, columns)
+
+
+@inlined
+def load_whole(rows, values):
+    """`load` for a row with an entry in each of the first n columns: missing ones become 0."""
+    shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
+    n, rows.in_order = values.size, 1
+    out[0] = 1.0
+    unusual = 0
+    for j in range(n):
+        x = values[uint(j)]
+        z = (x - shift[uint(j)]) * scale[uint(j)]
+        unusual += (abs(z) > FAR) | (abs(x) > LARGEST)
+        z = z if z < limit else limit
+        z = z if z > -limit else -limit
+        out[uint(j + 1)] = z if x == x else 0.0
+    if unusual:
+        for j in range(n):
+            x = values[uint(j)]
+            if abs(x) > LARGEST:
+                return -1 - j
+            if is_far(rows, j, x):
+                out[uint(j + 1)] = scaled_outlier(rows, j, x)
+    rows.n_far = unusual
+    rows.n_pairs = n + 1
+    return n + 1
+
+
+@kernel
+def load_pairs(rows, by, values, columns):
+    """`load` for any row: missing entries are left out. Statistics are those of `by`, which sees the same events."""
+    shift, scale, out, limit = by.shift, by.scale, rows.scaled, rows.limit
+    out_rows = rows.own_rows
+    n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
+    if n_ranked > 0:
+        call_pointer(rows.find_ranks, row_addresses(rows, by, values, columns))
+    rows.in_order = 0
+    out_rows[0] = 0
+    out[0] = 1.0
+    m = 1
+    for i in range(values.size):
+        x = values[uint(i)]
+        if not abs(x) <= LARGEST:
+            if math.isnan(x):
+                continue
+            return -1 - i
+        j = columns[uint(i)]
+        if j < n_ranked and by.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
+            z = rank(rows, by, j)
+        else:
+            z = (x - shift[uint(j)]) * scale[uint(j)]
+            if abs(z) > FAR and is_far(by, j, x):
+                z = scaled_outlier(by, j, x)
+            z = z if z < limit else limit
+            z = z if z > -limit else -limit
+        out_rows[uint(m)] = j + 1
+        out[uint(m)] = z
+        m += 1
+    rows.n_pairs = m
+    return m
+
+
+@kernel
+def scaled_outlier(rows, j, x):
+    """What an outlier of column j is scaled to: the farther off, the nearer to 0, as if it were missing."""
+    z = (x - rows.shift[uint(j)]) * rows.scale[uint(j)]
+    share = min(FARTHER / (abs(z) * math.sqrt(max(1.0 - rows.ties[uint(j)], LEAST_UNTIED))), 1.0)
+    return math.copysign(CLIP * share * share, z)
+
+
+@kernel
+def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_starts):
+    """Scale all rows, one behind the other: row i becomes the pairs out_starts[i]:out_starts[i + 1]."""
+    at = 0
+    for i in range(indptr.size - 1):
+        m = load_pairs(rows, rows, *row_at(values, columns, indptr, shared, i))
+        event_rows, scaled = current_row(rows)
+        out_starts[i] = at
+        for k in range(m):
+            out_rows[at + k] = event_rows[k]
+            out_values[at + k] = scaled[k]
+        at += m
+    out_starts[indptr.size - 1] = at
