@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.budgeted import expansion
-from streamsvm.core.state import Array, Number, Schema, SchemaEntry
+from streamsvm.core.schema import Array, Number, Schema, SchemaEntry
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
+from streamsvm.ensemble import blend, linear
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
-from streamsvm.ensemble import linear
 from streamsvm.ensemble import stacked_vote as stacking
-from streamsvm.ensemble import vote as blend
 from streamsvm.features import scaler as rows
 from streamsvm.online import batch, calibration
 from streamsvm.online import minibatch as blocks

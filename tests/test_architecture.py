@@ -147,7 +147,9 @@ OF_LIBRARIES = {
 }
 
 
-@pytest.mark.parametrize("folder", ["decide", "delayed", "keyed", "models", "refit"])
+@pytest.mark.parametrize(
+    "folder", ["budgeted", "decide", "delayed", "features", "keyed", "models", "polytope", "refit"]
+)
 def test_private_members_are_used_by_their_own_module_alone(folder):
     for path in sorted((ROOT / "streamsvm" / folder).glob("*.py")):
         found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]

@@ -157,8 +157,8 @@ def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "streamsvm", "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
     perceptron = "streamsvm/ensemble/perceptron.py"
     Path(perceptron).write_text(found[perceptron], encoding="utf-8")
-    blend = Path("streamsvm/ensemble/classifier.py")
-    member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], _Member]] = {\n    ...\n")
+    blend = Path("streamsvm/ensemble/members.py")
+    member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], Member]] = {\n    ...\n")
     text = blend.read_text(encoding="utf-8").replace("import linear\n", "import linear, perceptron\n", 1)
     text = re.sub(r"^MEMBERS: .*\n", lambda head: f"{member}\n\n\n{head[0]}{line[:-2]}", text, flags=re.MULTILINE)
     blend.write_text(text, encoding="utf-8")

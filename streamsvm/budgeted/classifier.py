@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from streamsvm.adjusting import Setting
-from streamsvm.budgeted import expansion, kernels, maintenance, sparse_coefs
-from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
-from streamsvm.core import losses, merging
-from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.state import State
-from streamsvm.features.rows import Floats, Ints
+from streamsvm.budgeted import expansion, kernels
+from streamsvm.budgeted import vectors as support
+from streamsvm.budgeted.memory import LOSSES, SEARCHES, BudgetedMemory
+from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors, put_sparse_coefs
+from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
-from streamsvm.features.space import FeatureSpace
 from streamsvm.locks import locked
-from streamsvm.models import ArchiveError, KernelExpansion, Scaler
-from streamsvm.online import base, calibration
-from streamsvm.online.archive import check_bounds
-from streamsvm.online.scaling import SCALINGS, new_rows, unscaled, without_units
+from streamsvm.models import KernelExpansion, Scaler
+from streamsvm.online import base
+from streamsvm.online.scaling import SCALINGS, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 
-LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
-SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
 METRICS = ("fixed", "learned")
 # Kernel values are within .01 where gamma times square norms in single precision are no more than this.
 FARTHEST = 1e5
-# float32 in a line of the cache.
-CACHE_LINE = 16
 
 
-class BSGDClassifier(base.OnlineClassifier):
+class BSGDClassifier(BudgetedMemory):
     """Budgeted kernel machine: a Gaussian-kernel classifier of at most `budget` support vectors, learned by the event.
 
     Each class has a score f_c(x) = sum_b A_cb k(x, v_b), k(x, v) = exp(-gamma |x - v|^2), over support vectors v that
@@ -61,37 +52,13 @@ class BSGDClassifier(base.OnlineClassifier):
     gamma
         Of the kernel, for scaled values: larger is more local. None: `gamma_factor` / the mean square norm of the
         events so far, which is scikit-learn's gamma="scale" as it runs.
-    gamma_factor
-        See `gamma`.
     loss
         `"hinge"`, for classes that can be told apart, or `"log"`, for noisy or overlapping ones.
     learning_rate
         A constant step, for streams that drift; None for Pegasos' steps 1 / (l2 t).
-    l2
-        Strength of the penalty. For two classes, the C of a support vector machine on n events is l2 = 2 / (C n).
-    horizon
-        With Pegasos' steps, t counts no further than this, so that a long stream is still followed.
     heads
         Several (loss, learning_rate) pairs instead of one: each has coefficients of its own over the shared support
         vectors, at little cost, and they vote by their recent accuracies.
-    average
-        Predict with coefficients averaged over about so many events, 0 for the latest ones. Steadier, slower to follow.
-    bias
-        Whether f_c has a constant, that takes the same steps and is not shrunk.
-    metric
-        `"fixed"`, or `"learned"`: each column's part in the distance is learned by the same loss, so that gamma hardly
-        matters and irrelevant columns fade. Costs up to twice as much on events that change the model.
-    metric_rate
-        The step of the learned metric.
-    absorb
-        An event whose kernel value with the nearest support vector is larger than this changes that one's coefficients
-        instead of joining; 1 for never.
-    merges
-        How many support vectors are merged into one, one after another, 2 to 11. More are cheaper, and lose more. Only
-        those whose coefficients point the same way are merged; where the smallest has none such, it is removed.
-    search
-        How the point on the line between two support vectors is found: `"table"`, precomputed, or `"golden"`, exact and
-        slower.
     scaling
         `"standard"`: numbers are centred and divided by their standard deviation so far; `"decayed"`: the same over
         the last values, with half-life `scaling_window`; `"rank"`: by the rank among the last `scaling_window` values,
@@ -109,6 +76,30 @@ class BSGDClassifier(base.OnlineClassifier):
         out with a warning (see `FeatureSpace`).
     max_classes
         The most classes; events of further ones are refused, since each class takes memory by the column.
+    metric
+        `"fixed"`, or `"learned"`: each column's part in the distance is learned by the same loss, so that gamma hardly
+        matters and irrelevant columns fade. Costs up to twice as much on events that change the model.
+    average
+        Predict with coefficients averaged over about so many events, 0 for the latest ones. Steadier, slower to follow.
+    l2
+        Strength of the penalty. For two classes, the C of a support vector machine on n events is l2 = 2 / (C n).
+    horizon
+        With Pegasos' steps, t counts no further than this, so that a long stream is still followed.
+    gamma_factor
+        See `gamma`.
+    bias
+        Whether f_c has a constant, that takes the same steps and is not shrunk.
+    metric_rate
+        The step of the learned metric.
+    absorb
+        An event whose kernel value with the nearest support vector is larger than this changes that one's coefficients
+        instead of joining; 1 for never.
+    merges
+        How many support vectors are merged into one, one after another, 2 to 11. More are cheaper, and lose more. Only
+        those whose coefficients point the same way are merged; where the smallest has none such, it is removed.
+    search
+        How the point on the line between two support vectors is found: `"table"`, precomputed, or `"golden"`, exact and
+        slower.
 
     Attributes
     ----------
@@ -151,81 +142,81 @@ class BSGDClassifier(base.OnlineClassifier):
     Precomputed Golden Section Search](https://arxiv.org/abs/1806.10180)
     """
 
-    _kernels: ClassVar[ModuleType] = kernels
-
-    budget, learning_rate, l2, horizon = Setting(), Setting(), Setting(), Setting()
-
     def __init__(
         self,
         budget: int = 200,
         gamma: float | None = None,
-        gamma_factor: float = 1.0,
         loss: str = "hinge",
         learning_rate: float | None = 0.3,
-        l2: float = 3e-4,
-        horizon: int = 100_000,
         heads: tuple[tuple[str, float | None], ...] | None = None,
-        average: int = 0,
-        bias: bool = False,
-        metric: str = "learned",
-        metric_rate: float = 0.05,
-        absorb: float = 0.9,
-        merges: int = 2,
-        search: str = "table",
         scaling: str = "standard",
         scaling_window: int = 1_000,
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
         max_classes: int = 1_000,
+        *,
+        metric: str = "learned",
+        average: int = 0,
+        l2: float = 3e-4,
+        horizon: int = 100_000,
+        gamma_factor: float = 1.0,
+        bias: bool = False,
+        metric_rate: float = 0.05,
+        absorb: float = 0.9,
+        merges: int = 2,
+        search: str = "table",
     ) -> None:
-        check_number("budget", budget, 1, 1_000_000, whole=True)
-        if gamma is not None:
-            check_number("gamma", gamma, 1e-12, 1e12)
-        check_number("gamma_factor", gamma_factor, 1e-12, 1e12)
-        _check_head("", loss, learning_rate)
-        check_number("l2", l2, 1e-12, 1e6)
-        check_number("horizon", horizon, 2)
-        if heads is not None:
-            _check_heads(heads)
-        for rate in (learning_rate, *(rate for _, rate in heads or ())):
-            if rate is not None and rate * l2 >= 1.0:
-                raise ValueError(f"`learning_rate` times `l2` must be below 1, got {rate!r} times {l2!r}")
-        check_number("average", average, 0)
-        if not isinstance(bias, bool):
-            raise TypeError(f"`bias` must be a bool, got {bias!r}")
-        check_choice("metric", metric, METRICS)
-        check_number("metric_rate", metric_rate, 1e-6, 1.0)
-        check_number("absorb", absorb, 0.0, 1.0)
-        check_number("merges", merges, 2, expansion.MOST_MERGES, whole=True)
-        check_choice("search", search, tuple(SEARCHES))
-        check_choice("scaling", scaling, SCALINGS)
-        check_number("scaling_window", scaling_window, 2, whole=True)
-        check_class_weight(class_weight, LARGEST)
-        check_number("max_features", max_features, 1, whole=True)
-        check_number("max_classes", max_classes, 2, whole=True)
         self.budget = budget
         self.gamma = gamma
-        self.gamma_factor = gamma_factor
         self.loss = loss
         self.learning_rate = learning_rate
-        self.l2 = l2
-        self.horizon = horizon
         self.heads = heads
-        self.average = average
-        self.bias = bias
-        self.metric = metric
-        self.metric_rate = metric_rate
-        self.absorb = absorb
-        self.merges = merges
-        self.search = search
         self.scaling = scaling
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
         self.max_classes = max_classes
+        self.metric = metric
+        self.average = average
+        self.l2 = l2
+        self.horizon = horizon
+        self.gamma_factor = gamma_factor
+        self.bias = bias
+        self.metric_rate = metric_rate
+        self.absorb = absorb
+        self.merges = merges
+        self.search = search
         self.categories = base.check_categories(categories)
+        self._check_params()
         self._reset()
+
+    def _check_params(self) -> None:
+        check_number("budget", self.budget, 1, 1_000_000, whole=True)
+        if self.gamma is not None:
+            check_number("gamma", self.gamma, 1e-12, 1e12)
+        check_number("gamma_factor", self.gamma_factor, 1e-12, 1e12)
+        _check_head("", self.loss, self.learning_rate)
+        check_number("l2", self.l2, 1e-12, 1e6)
+        check_number("horizon", self.horizon, 2)
+        if self.heads is not None:
+            _check_heads(self.heads)
+        for rate in (self.learning_rate, *(rate for _, rate in self.heads or ())):
+            if rate is not None and rate * self.l2 >= 1.0:
+                raise ValueError(f"`learning_rate` times `l2` must be below 1, got {rate!r} times {self.l2!r}")
+        check_number("average", self.average, 0)
+        if not isinstance(self.bias, bool):
+            raise TypeError(f"`bias` must be a bool, got {self.bias!r}")
+        check_choice("metric", self.metric, METRICS)
+        check_number("metric_rate", self.metric_rate, 1e-6, 1.0)
+        check_number("absorb", self.absorb, 0.0, 1.0)
+        check_number("merges", self.merges, 2, expansion.MOST_MERGES, whole=True)
+        check_choice("search", self.search, tuple(SEARCHES))
+        check_choice("scaling", self.scaling, SCALINGS)
+        check_number("scaling_window", self.scaling_window, 2, whole=True)
+        check_class_weight(self.class_weight, LARGEST)
+        check_number("max_features", self.max_features, 1, whole=True)
+        check_number("max_classes", self.max_classes, 2, whole=True)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -238,100 +229,6 @@ class BSGDClassifier(base.OnlineClassifier):
         yield {"budget": 10, "gamma": 0.1, "absorb": 1.0}
 
     # Memory ------------------------------------------------------------------------------------------------------
-
-    def _room_for(self, n: int) -> int:
-        return n if n < self.budget else ROOM
-
-    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
-        """As for every learner; rows that another has scaled come in `rows`."""
-        own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
-        if self.scaling == "none":
-            own.limit = expansion.LARGEST_UNSCALED
-        heads = self._heads()
-        # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
-        own.room = room
-        is_full = room >= self.budget  # before, nothing is merged
-        slots = expansion.padded(self.budget + 1) + CACHE_LINE if is_full else expansion.padded(room + 1)
-        sizes = {
-            "columns": n_columns,
-            "weight_rows": n_columns + 1,
-            "metric": n_columns if self.metric == "learned" else 0,
-            "classes": n_classes,
-            "sparse_coefs": min(n_classes, MAX_SPARSE_COEFS),
-            "listed_coefs": MAX_SPARSE_COEFS if n_classes > MAX_SPARSE_COEFS else 0,
-            "listed_slots": slots if n_classes > MAX_SPARSE_COEFS else 0,
-            "slots": slots,
-            "words": -(-n_columns // 64),
-            "heads": len(heads),
-            "mean_heads": len(heads) if self.average else 0,
-            "work": 4,
-            "merged": expansion.MOST_MERGES if is_full else 0,
-        }
-        state = State(
-            expansion.BSGD,
-            sizes,
-            parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
-        )
-        state.bind(table=merging.table())
-        state.maintain = maintenance.ENTRY_POINTS["maintain"].compile().address
-        state.heads.weight[:] = 1.0 / len(heads)
-        state.gamma_now = 1.0 if self.gamma is None else self.gamma
-        state.gamma = self.gamma or 0.0
-        self._set_params(state)
-        return state
-
-    def _entries(self) -> list[EntryPoint]:
-        return [*super()._entries(), maintenance.ENTRY_POINTS["maintain"]]
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        fixed = set() if self.heads is None else {"learning_rate"}  # each head has its own
-        return super()._mutable_attributes - fixed
-
-    def _fit_settings(self, state: State) -> None:
-        state.budget = self.budget
-        maintain = maintenance.ENTRY_POINTS["maintain"].compile()
-        while state.n_vectors > self.budget:
-            maintain.ctypes(state.address)
-
-    def _heads(self) -> tuple[tuple[str, float | None], ...]:
-        return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
-
-    def _set_params(self, state: State) -> None:
-        """Write the settings that the step reads."""
-        state.budget = self.budget
-        state.n_heads = len(self._heads())
-        state.l2 = self.l2
-        state.horizon = self.horizon
-        state.average = self.average
-        state.balanced = self.class_weight == "balanced"
-        state.bias = self.bias
-        state.absorb = self.absorb
-        state.metric_rate = self.metric_rate if self.metric == "learned" else 0.0
-        state.gamma_factor = self.gamma_factor
-        state.merges = self.merges
-        state.search = SEARCHES[self.search]
-        for head, (loss, rate) in zip(state.heads, self._heads(), strict=True):
-            head.loss, head.rate = LOSSES[loss], rate or 0.0
-
-    def _check_restored(self, state: State) -> None:
-        if not self.average:
-            check_bounds("heads", state.heads.view(np.ndarray)["mean_v"], 0.0, 0.0)
-
-    def _refresh(self, state: State) -> None:
-        n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)
-        if n > self.budget:
-            raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
-        if known > n_columns:
-            raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
-        if state.coef_classes.size and not (state.coef_classes < max(int(state.n_classes), 1)).all():
-            raise ArchiveError("support vectors have coefficients of classes that were not learned")
-        mark_touched(state)
-        expansion.measure_all(state)
-
-    def _weight_class(self, label: Any, code: int) -> None:
-        weights = self.class_weight if isinstance(self.class_weight, dict) else {}
-        self._state.classes[code].weight = weights.get(label, 1.0)
 
     # What it knows -----------------------------------------------------------------------------------------------
 
@@ -490,15 +387,15 @@ class BSGDClassifier(base.OnlineClassifier):
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
         state.vectors[:], state.coefs[:], state.averaged[:] = 0.0, 0.0, 0.0
         state.vectors[:d, :n] = vectors.T
-        _put_sparse_coefs(state, coefs)
+        put_sparse_coefs(state, coefs)
         state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
         heads = state.heads
         heads.scale[:], heads.mean_v[:], heads.mean_u[:], heads.steps[:] = 1.0, 0.0, 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
-        expansion.measure_all(state)
+        support.measure_all(state)
         for b in range(n):
-            state.norms[b] = expansion.vector_norm(state, b)
+            state.norms[b] = support.vector_norm(state, b)
 
     def _units(self, model: KernelExpansion) -> Floats | None:
         """Units in which all columns of a model have the same relevance, where the metric cannot hold their own."""
@@ -523,96 +420,6 @@ class BSGDClassifier(base.OnlineClassifier):
         if np.ptp(logs) < 1e-9:
             relevance[positive] = 1.0
         return replace(model, gamma=model.gamma * shared, relevance=relevance)
-
-
-def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
-    """The coefficients (`coefs` or `averaged`) of all classes for some vectors or all, shape (heads, classes, n)."""
-    held, c = state.split(name), int(state.n_classes)
-    chosen = np.arange(int(state.n_vectors)) if slots is None else slots
-    if not sparse_coefs.is_sparse(state):
-        return held[:, :c, chosen].astype(float)
-    out = np.zeros((len(held), c, len(chosen)))
-    for i, b in enumerate(chosen.tolist()):
-        taken = state.taken[b]
-        out[:, state.coef_classes[:taken, b], i] = held[:, :taken, b]
-    return out
-
-
-def nearest_vectors(
-    state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
-) -> list[dict[str, Any]]:
-    """At most n vectors, the most like the event in hand first, as `StreamSVMClassifier.nearest` has them.
-
-    Parameters
-    ----------
-    state
-        Those of a kernel machine, with the kernel values of the event at hand.
-    rows
-        How its values are scaled.
-    by
-        The statistics of its columns.
-    space
-        The names of its columns.
-    classes
-        The labels.
-    n
-        How many.
-    weights
-        How much each head has to say of the label of a vector.
-    """
-    found: list[dict[str, Any]] = []
-    if state.n_vectors == 0:
-        return found
-    slots = most_like(state, n)
-    for b, code in zip(slots.tolist(), spoken_for(state, slots, weights), strict=True):
-        vector = state.vectors[: len(space), b]
-        columns = np.flatnonzero(vector)
-        values = zip(columns.tolist(), unscaled(rows, by, columns, vector[columns].astype(float)), strict=True)
-        features = {space.names[j]: value for j, value in values if not (space.left_out and space.is_dead(j))}
-        found.append({"similarity": float(state.kernel[b]), "label": classes[code], "features": features})
-    return found
-
-
-def most_like(state: State, n: int) -> Ints:
-    """The slots of at most n vectors, the most like the event in hand first."""
-    similarity = state.kernel[: int(state.n_vectors)]
-    near = np.arange(len(similarity))
-    if n < len(near):
-        near = np.flatnonzero(similarity >= np.partition(similarity, len(near) - n)[len(near) - n])
-    return near[np.argsort(-similarity[near], kind="stable")[:n]]
-
-
-def spoken_for(state: State, slots: Ints, weights: Floats) -> list[int]:
-    """The class that each of some vectors speaks for most, by heads that weigh so much."""
-    coefs = class_coefs(state, "coefs", slots)
-    if state.average:
-        v, u = (state.heads[name][:, None, None] for name in ("mean_v", "mean_u"))
-        coefs = v * coefs + u * class_coefs(state, "averaged", slots)
-    said = (weights[:, None, None] * coefs).sum(axis=0)
-    found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
-    return list(map(int, found))
-
-
-def _put_sparse_coefs(state: State, coefs: Floats) -> None:
-    """Take coefficients of all classes, shape (classes, vectors), for every head; the largest, if not all fit."""
-    c, n = coefs.shape
-    sparse, k = sparse_coefs.is_sparse(state), min(c, sparse_coefs.n_sparse_coefs(state))
-    if sparse:
-        largest = np.argsort(-np.abs(coefs), axis=0, kind="stable")[:k]
-        coefs = np.take_along_axis(coefs, largest, axis=0)
-        state.coef_classes[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
-    state.split("coefs")[:, :k, :n] = coefs
-    if state.averaged.size:
-        state.split("averaged")[:, :k, :n] = coefs
-
-
-def mark_touched(state: State) -> None:
-    """Mark the columns in which each slot holds something other than zero."""
-    vectors, touched = state.vectors, state.touched
-    for first in range(0, len(vectors), 64):
-        bits = vectors[first : first + 64] != 0.0
-        shifts = np.arange(len(bits), dtype=np.uint64)[:, None]
-        touched[:, first // 64] = np.bitwise_or.reduce(bits.astype(np.uint64) << shifts, axis=0)
 
 
 def _farthest(model: KernelExpansion) -> float:

@@ -18,16 +18,15 @@ import numpy as np
 
 from streamsvm.budgeted.sparse_coefs import (
     MAX_SPARSE_COEFS,
-    begin_sparse_coefs,
     is_sparse,
     n_sparse_coefs,
     sum_sparse_coefs,
 )
 from streamsvm.core.access import state_at
-from streamsvm.core.bits import lowest_bit
 from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import best_class
 from streamsvm.core.math import ONE, TWO, ZERO, exp32
+from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records, u64
 from streamsvm.core.simd import (
     LANES,
     first_equal,
@@ -40,7 +39,6 @@ from streamsvm.core.simd import (
     times_plus,
     uint,
 )
-from streamsvm.core.state import Array, Number, Schema, Substate, address, f32, i64, records, u64
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.calibration import CALIBRATION
 
@@ -62,10 +60,8 @@ LEAST_THETA, MOST_THETA = -6.0, 4.0
 LARGEST_GRADIENT = 1e100
 # The most vectors merged into one.
 MOST_MERGES = 11
-
 _SHARE, _COUNT, _COEF, _BIAS = (0.0, 1.0), (0.0, MOST_EVENTS), (-MOST_COEF, MOST_COEF), (-1e300, 1e300)
 _VALUE = (-LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
-
 BSGD = Schema(
     "bsgd",
     {
@@ -151,7 +147,6 @@ BSGD = Schema(
         "table": Array(("grid", "grid"), "where merging loses least: see `merging`", f32, external=True),
     },
 )
-
 bsgd_at = state_at(BSGD)
 
 
@@ -363,129 +358,3 @@ def deciding(state):
 def best_of_head(state, scores, h):
     """The best class by one head."""
     return best_class(scores, h * state.classes.size, state.n_classes)
-
-
-# Vectors ----------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def write_vector(state, slot, m):
-    """Put the event taken into an empty slot."""
-    rows, _ = current_row(state.rows)
-    vectors, pairs, touched, relevance = state.vectors, state.pairs, state.touched, state.relevance
-    weighing, slot, norm = is_weighing(state), uint(slot), ZERO
-    for w in range(touched.shape[1]):
-        bits = touched[slot, uint(w)]
-        while bits != uint(0):
-            vectors[uint(64 * w) + lowest_bit(bits), slot] = ZERO
-            bits &= bits - uint(1)
-        touched[slot, uint(w)] = uint(0)
-    for i in range(1, m):
-        if pairs[uint(i)] != ZERO:
-            j = uint(rows[uint(i)] - 1)
-            x = pairs[uint(i)]
-            vectors[j, slot] = x
-            touched[slot, j >> uint(6)] |= uint(1) << (j & uint(63))
-            norm += x * f32(relevance[j]) * x if weighing else x * x
-    state.norms[slot] = norm
-
-
-@kernel
-def vector_norm(state, slot):
-    """The weighted square norm of a vector."""
-    vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    weighing, slot, norm = is_weighing(state), uint(slot), ZERO
-    for w in range(touched.shape[1]):
-        bits = touched[slot, uint(w)]
-        while bits != uint(0):
-            j = uint(64 * w) + lowest_bit(bits)
-            v = vectors[j, slot]
-            norm += v * f32(relevance[j]) * v if weighing else v * v
-            bits &= bits - uint(1)
-    return norm
-
-
-@kernel
-def take_vector(state, slot):
-    """Take a vector as pairs, as `take_event` takes an event; returns how far they go."""
-    vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    pairs, weighted, rows = state.pairs, state.weighted, state.rows.own_rows
-    weighing, slot = is_weighing(state), uint(slot)
-    state.rows.in_order = 0
-    m, norm = 1, ZERO
-    for w in range(touched.shape[1]):
-        bits = touched[slot, uint(w)]
-        while bits != uint(0):
-            j = uint(64 * w) + lowest_bit(bits)
-            v = vectors[j, slot]
-            s = v * f32(relevance[j]) if weighing else v
-            rows[uint(m)], pairs[uint(m)], weighted[uint(m)] = np.int64(j) + 1, v, s
-            norm += s * v
-            m += 1
-            bits &= bits - uint(1)
-    weighted[0] = norm
-    return m
-
-
-@kernel
-def log_kernel_between(state, a, b):
-    """The logarithm of the kernel value of two vectors."""
-    vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    weighing, a, b, total = is_weighing(state), uint(a), uint(b), 0.0
-    for w in range(touched.shape[1]):
-        bits = touched[a, uint(w)] | touched[b, uint(w)]
-        while bits != uint(0):
-            j = uint(64 * w) + lowest_bit(bits)
-            d = vectors[j, a] - vectors[j, b]
-            total += relevance[j] * d * d if weighing else d * d
-            bits &= bits - uint(1)
-    return -state.gamma_now * total
-
-
-@kernel
-def open_classes(state, n):
-    """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
-    capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
-    before, rows = state.n_classes, n_sparse_coefs(state)
-    for h in range(state.n_heads):
-        at, first = h * capacity, h * rows
-        for c in range(at + before, at + n):
-            state.scores[c] = state.mean_scores[c] = 0.0
-        if before == 2 and n > 2:
-            for b in range(coefs.shape[1]):
-                coefs[first, b] = -coefs[first + 1, b]
-            if averaged.size > 0:
-                for b in range(averaged.shape[1]):
-                    averaged[first, b] = -averaged[first + 1, b]
-            state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
-    if before <= rows < n:
-        begin_sparse_coefs(state)
-    state.n_classes = max(before, n)
-    if before == 2 and n > 2:
-        measure_all(state)
-
-
-@inlined
-def coef_range(state, h):
-    """The rows of a head's coefficients, where every class has one."""
-    at = h * n_sparse_coefs(state)
-    return range(at + first_class(state), at + state.n_classes)
-
-
-@kernel
-def measure(state, slot):
-    """Sum the squares of a vector's coefficients anew: they have changed."""
-    coefs, squares, rows, slot = state.coefs, state.squares, n_sparse_coefs(state), uint(slot)
-    first, n = (0, state.taken[slot]) if is_sparse(state) else (first_class(state), state.n_classes)
-    for h in range(state.n_heads):
-        total = ZERO
-        for c in range(h * rows + first, h * rows + n):
-            total += coefs[uint(c), slot] * coefs[uint(c), slot]
-        squares[uint(h), slot] = total
-
-
-@kernel
-def measure_all(state):
-    """`measure` for all vectors."""
-    for b in range(state.n_vectors):
-        measure(state, b)

@@ -19,21 +19,18 @@ from streamsvm.budgeted.expansion import (
     first_class,
     first_of,
     largest,
-    measure,
-    measure_all,
-    open_classes,
-    write_vector,
 )
 from streamsvm.budgeted.metric import is_due, relearn_metric
 from streamsvm.budgeted.sparse_coefs import find_sparse_coef, is_sparse, n_sparse_coefs
+from streamsvm.budgeted.vectors import measure, measure_all, open_classes, write_vector
 from streamsvm.core.access import address_of, state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.core.math import ONE, ZERO, exp_below
+from streamsvm.core.schema import f32
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.core.state import f32
 from streamsvm.features.scaler import current_row, follow
 from streamsvm.online import driver
 from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax

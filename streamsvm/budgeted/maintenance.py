@@ -7,19 +7,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.budgeted.expansion import (
-    INFINITE,
-    bsgd_at,
-    coef_range,
-    distances,
-    is_weighing,
-    log_kernel_between,
-    lowest_bit,
-    measure,
-    padded,
-    smallest_of,
-    take_vector,
-)
+from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, is_weighing, padded, smallest_of
 from streamsvm.budgeted.sparse_coefs import (
     clear_sparse_coef,
     clear_sparse_coefs,
@@ -29,13 +17,15 @@ from streamsvm.budgeted.sparse_coefs import (
     sparse_product,
     sparse_products,
 )
+from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, take_vector
+from streamsvm.core.bits import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ONE, ZERO
 from streamsvm.core.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
+from streamsvm.core.schema import f32
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, uint
-from streamsvm.core.state import f32
 
 # How the best point between two vectors is found.
 LOOKUP, GOLDEN = 0, 1

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.budgeted.expansion import (
-    LARGEST_GRADIENT,
-    LEAST_THETA,
-    MOST_THETA,
-    first_class,
-    padded,
-    pairs_at_once,
-    vector_norm,
-)
+from streamsvm.budgeted.expansion import LARGEST_GRADIENT, LEAST_THETA, MOST_THETA, first_class, padded, pairs_at_once
 from streamsvm.budgeted.sparse_coefs import is_sparse, n_sparse_coefs, pull_sparse_coefs
+from streamsvm.budgeted.vectors import vector_norm
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO, exp_below
+from streamsvm.core.schema import f32
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, uint
-from streamsvm.core.state import f32
 from streamsvm.features.scaler import current_row
 
 # The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want

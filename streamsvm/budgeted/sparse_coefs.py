@@ -12,8 +12,8 @@ import math
 
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW
+from streamsvm.core.schema import f32
 from streamsvm.core.simd import uint
-from streamsvm.core.state import f32
 
 # The most coefficients of a vector, for each head.
 MAX_SPARSE_COEFS = FEW

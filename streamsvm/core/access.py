@@ -27,7 +27,8 @@ from numba.extending import (
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from streamsvm.core.state import LIVING, SCHEMAS, Array, Number, Schema, SchemaEntry, State, Substate
+from streamsvm.core.schema import SCHEMAS, Array, Number, Schema, SchemaEntry, Substate
+from streamsvm.core.state import LIVING, State
 
 
 class StateType(types.Type):

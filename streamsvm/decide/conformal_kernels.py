@@ -32,9 +32,9 @@ from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, jit_fma, kernel
 from streamsvm.core.math import exp_below, log_of
+from streamsvm.core.schema import Array, Number, Schema, address, i64, records
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, address, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
 
 # The largest score, and how far misses may be from what is allowed.

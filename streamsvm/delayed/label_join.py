@@ -23,9 +23,9 @@ import numpy as np
 from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.schema import Array, Number, Schema, i64, u64
 from streamsvm.core.signatures import BYTES, INTEGER, INTEGERS, WORD_TABLE, WORDS
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, i64, u64
 
 # What has become of a slot: forgotten; an event, or a label without its event, that waits; an event that has had its
 # label; one that has waited too long.

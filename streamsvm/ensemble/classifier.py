@@ -2,70 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.adjusting import Setting
-from streamsvm.budgeted import kernels as budgeted
-from streamsvm.budgeted import maintenance
-from streamsvm.budgeted.classifier import BSGDClassifier, nearest_vectors
-from streamsvm.core import losses
-from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.state import State
+from streamsvm.budgeted.support import nearest_vectors
 from streamsvm.decide.wrapped import model_from, state_of
-from streamsvm.ensemble import delayed_votes as answers
+from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
-from streamsvm.ensemble import linear
-from streamsvm.ensemble import stacked_vote as stacking
-from streamsvm.ensemble import vote as kernels
+from streamsvm.ensemble.members import check_members
+from streamsvm.ensemble.memory import EFFORTS, Ensemble
 from streamsvm.ensemble.parts import Parts, with_parts
-from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import ROOM
+from streamsvm.features.rows import EncodedRows
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
-from streamsvm.online.archive import check_bounds, check_ranks
-from streamsvm.online.batch import one_event
-from streamsvm.online.calibration import HEARING, MEMORY, new_calibration
-from streamsvm.online.minibatch import MINIBATCH
-from streamsvm.online.scaling import new_rows
 from streamsvm.parameters import check_choice, check_number
-from streamsvm.polytope import kernels as polytope
-from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
     from streamsvm.decide.deciding import DecidingClassifier
-
-# The heads of every kernel member, and the steps of those of the linear one.
-HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
-LINEAR_RATES = (0.003, 0.03, 0.3)
-# What the large members hold, in budgets.
-LARGE = 5
-# Kernel members see at most so many columns: their memory and cost are by the column.
-KERNEL_COLUMNS = 2_048
-# So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
-BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
-# Ranks are among so many values, one in so many of those that came last.
-RANKS_WINDOW, RANKS_SPACING = 250, 4
-# What an effort stands for: members, and the budget.
-EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
-    "low": (("standard", "linear"), 100),
-    "normal": (("ranks", "standard-large", "linear"), 200),
-    "high": (("standard", "ranks", "standard-large", "ranks-large", "linear"), 200),
-}
 
 
 Effort = Literal["low", "normal", "high"]
 
 
 @with_parts
-class StreamSVMClassifier(base.OnlineClassifier):
+class StreamSVMClassifier(Ensemble):
     """The classifier without settings: kernel and linear members that learn every event, and vote.
 
     Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised and on ranked numbers, with a
@@ -139,10 +104,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     Accuracy: 90.63%
     """
 
-    _kernels: ClassVar[ModuleType] = kernels
     _parts: Parts | None = None
-
-    budget, vote_window = Setting(), Setting()
 
     def __init__(
         self,
@@ -164,7 +126,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if budget is not None:
             check_number("budget", budget, 1, 100_000, whole=True)
         if members is not None:
-            _check_members(members)
+            check_members(members)
         check_number("vote_window", vote_window, 1)
         if not isinstance(label_autocorrelation, bool):
             raise TypeError(f"`label_autocorrelation` must be True or False, got {label_autocorrelation!r}")
@@ -212,151 +174,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     # Memory ------------------------------------------------------------------------------------------------------
 
-    def _members(self) -> tuple[str, ...]:
-        return EFFORTS[self.effort][0] if self.members is None else self.members
-
-    def _kinds(self) -> list[_Member]:
-        """What each member is."""
-        budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
-        return [MEMBERS[name](budget) for name in self._members()]
-
-    def _entries(self) -> list[EntryPoint]:
-        members = {entry.name: entry for kind in self._kinds() for entry in kind.entries}
-        return [*super()._entries(), *kernels.ENTRY_POINTS.values(), *members.values()]
-
-    def _is_ranking(self) -> bool:
-        return any(kind.on_ranks for kind in self._kinds())
-
-    def _room_for(self, n: int) -> int:
-        return (
-            n if n < max(autocorrelation.NOTES, RANKS_WINDOW, *(kind.most_events for kind in self._kinds())) else ROOM
-        )
-
-    def _n_held(self) -> int:
-        labels = self._state.autocorrelation
-        return max(self.n_events_learned, int(labels.oldest + labels.n_notes))
-
-    def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
-        kinds = self._kinds()
-        n_heads = [len(kind.heads) for kind in kinds]
-        experts, ranking = sum(n_heads), self._is_ranking()
-        members = {
-            str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None), room)
-            for i, kind in enumerate(kinds, start=1)
-        }
-        rows = new_rows(n_columns, "standard")
-        rows.room = room
-        block = self._new_block(n_columns, n_classes, kinds, list(members.values()), room)
-        own = {
-            "rows": rows,
-            "ranks": new_rows(
-                n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True, room=room
-            ),
-            "whole": one_event(rows.row, rows.all_rows),
-            "listed": one_event(rows.row, rows.row_columns),
-            "block": block,
-            "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
-            "calibration": new_calibration(n_classes, MEMORY / kernels.NOISE_SAMPLE, HEARING / kernels.NOISE_SAMPLE),
-            "autocorrelation": State(
-                autocorrelation.AUTOCORRELATION,
-                {
-                    "lags": autocorrelation.LAGS,
-                    "contexts": autocorrelation.N_ROWS if self.label_autocorrelation else 0,
-                    "notes": min(autocorrelation.NOTES, room) if self.label_autocorrelation else 0,
-                    "classes": n_classes,
-                },
-            ),
-        }
-        lanes = -(-experts // kernels.EXPERTS_AT_ONCE) * kernels.EXPERTS_AT_ONCE
-        sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, losses.FEW)}
-        sizes |= {"columns": n_columns, "classes": n_classes}
-        state = State(kernels.BLEND, sizes, parts=own | members)
-        state.scale, state.vote = (
-            kernels.ENTRY_POINTS[name].compile().address for name in ("scale_rows", "vote_on_rows")
-        )
-        state.is_ranking, state.uses_autocorrelation = ranking, self.label_autocorrelation
-        state.expert_decay = 1.0 - 1.0 / self.vote_window
-        state.experts.weight[:] = 1.0 / experts
-        state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
-        state.stack.weights[experts] = 1.0
-        return state
-
-    def _new_block(self, n_columns: int, n_classes: int, kinds: list[_Member], states: list[State], room: int) -> State:
-        """Room for the rows that members see; it is cut where rows are wide, or classes many."""
-        n_heads = [len(kind.heads) for kind in kinds]
-        most = max(min(kernels.BLOCK, room, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
-        sizes = {
-            "block": most,
-            "ways": 1 + any(kind.on_ranks for kind in kinds),
-            "pairs": max(min(min(kernels.BLOCK, room) * (n_columns + 1), BLOCK_PAIRS), n_columns + 1),
-            "experts": sum(n_heads),
-            "classes": n_classes,
-            "members": len(kinds),
-        }
-        block = State(MINIBATCH, sizes)
-        block.members.n_heads[:] = n_heads
-        block.members.first[:] = np.cumsum([0, *n_heads[:-1]])
-        for member, kind, state in zip(block.members, kinds, states, strict=True):
-            member.way, member.state, member.run = kind.on_ranks, state.address, kind.entries[0].compile().address
-        return block
-
-    def _member_states(self) -> list[State]:
-        return _members_of(self._state)
-
-    def _check_restored(self, state: State) -> None:
-        check_ranks(state.ranks, state.rows)
-        for kind, member in zip(self._kinds(), _members_of(state), strict=True):
-            kind.check_restored(member)
-        labels = state.autocorrelation
-        check_bounds("autocorrelation.made", labels.made, 0, labels.n_learned)
-
-    def _refresh(self, state: State) -> None:
-        for kind, member in zip(self._kinds(), _members_of(state), strict=True):
-            if member.n_classes > state.n_classes:
-                raise ArchiveError("a member knows other classes than the blend")
-            kind.refresh(member)
-        # Places of notes that were never written hold the class 0, even where there is none yet.
-        labels = state.autocorrelation
-        most = max(labels.counts.shape[1] - 1, 0)
-        if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
-            raise ArchiveError("label autocorrelation knows other classes than the blend")
-
-    def _fit_settings(self, state: State) -> None:
-        for kind, member in zip(self._kinds(), _members_of(state), strict=True):
-            kind.fit_settings(member)
-
-    def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
-        """The most memory a model of so many columns and classes takes; without either, what it takes now.
-
-        A model begins with some 30 kB, which grow with the first thousand events. After them nothing grows with the
-        stream but columns and classes, their names, and the labels.
-
-        Parameters
-        ----------
-        n_features, n_classes
-            How many columns (a text has one for each of its categories) and classes; None for the capacity now.
-
-        Examples
-        --------
-        >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.1e6
-        True
-        """
-        columns, classes = self._capacity
-        if n_features is not None:
-            check_number("n_features", n_features, 1, whole=True)
-            columns = max(min(16, self.max_features), min(base.capacity_for(n_features), self.max_features))
-        if n_classes is not None:
-            check_number("n_classes", n_classes, 1, whole=True)
-            classes = max(2, base.capacity_for(n_classes))
-        if n_features is None and n_classes is None:
-            return self._state.n_bytes
-        return self._new_state(columns, classes).n_bytes
-
-    @property
-    def memory_size(self) -> int:
-        """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
-        return answers.memory_size(len(self._state.experts))
-
     def without_order(self) -> Self:
         """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
         twin = deepcopy(self)
@@ -366,14 +183,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         state.uses_autocorrelation = 0
         twin._use(state)
         return twin
-
-    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
-        # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
-        n = self._n_classes[()]
-        return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
-
-    def _run_rows(self, batch: State) -> None:
-        kernels.run_rows(self._state, batch)
 
     # Refits ------------------------------------------------------------------------------------------------------
 
@@ -459,7 +268,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         ['accuracy', 'head', 'member', 'weight']
         """
         # Accuracies start from 0 and are not yet there.
-        n, caution = self.n_events_learned, kernels.VOTE_CAUTION
+        n, caution = self.n_events_learned, blend.VOTE_CAUTION
         n_first = min(n, max(self.vote_window - caution, 0.0))
         reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.vote_window) ** (n - n_first)
         kinds = zip(self._members(), self._kinds(), strict=True)
@@ -487,14 +296,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return {
             space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
         }
-
-    def _relevances(self) -> Floats | None:
-        n = min(len(self._space), KERNEL_COLUMNS)
-        total, thetas = 0.0, np.zeros(n)
-        for _, member, vote in self._kernel_votes():
-            thetas += (vote + 1e-12) * member.theta[:n]
-            total += vote + 1e-12
-        return None if total == 0.0 else np.exp(thetas / total)
 
     @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
@@ -526,7 +327,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         votes = self._kernel_votes()
         if not votes:
             return []
-        self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
+        self._run(EncodedRows.of_event(*self._space.encode_event(x, learn=False)), predict=False)
         kind, member, _ = max(votes, key=lambda vote: vote[2])
         # Vectors that only heads with little to say have asked for are those heads' to label.
         heads = member.heads
@@ -572,140 +373,3 @@ class StreamSVMClassifier(base.OnlineClassifier):
         reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # losses start from 0, not yet there
         losses = {"without": state.plain_loss, "with": state.autocorrelated_loss}
         return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}
-
-    def _shares_of_classes(self) -> dict[Any, float]:
-        counts = self._state.frequencies[: len(self.labels.codes)]
-        total = float(counts.sum())
-        return {} if len(counts) > losses.FEW or not total else dict(zip(self.classes_, counts / total, strict=True))
-
-    def _kernel_votes(self) -> list[tuple[_Member, State, float]]:
-        """The kernel members, their states, and their shares of the vote."""
-        weights = iter(self._state.experts.weight.tolist())
-        votes = [
-            (kind, member, sum(next(weights) for _ in kind.heads))
-            for kind, member in zip(self._kinds(), self._member_states(), strict=True)
-        ]
-        return [vote for vote in votes if vote[0].has_metric]
-
-
-# Members ----------------------------------------------------------------------------------------------------------
-
-
-def _members_of(state: State) -> list[State]:
-    """The states of the members of a blend."""
-    return [part for name, part in state.parts.items() if name.isdecimal()]
-
-
-class _Member:
-    """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
-
-    entries: Sequence[EntryPoint]  # the `run_member` of its kernels, and what else is compiled apart
-    heads: Sequence[str]
-    inverse_temperature: Sequence[float]
-    on_ranks = has_metric = False
-    most_events = 0  # how many events take memory of their own
-    learner: base.OnlineClassifier | None = None  # one with the same kind of memory, that has nothing to learn with
-
-    def n_columns(self, n: int) -> int:
-        """How many of n columns it sees."""
-        return n
-
-    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        """An empty state, for rows that are scaled, with room for so many events."""
-        raise NotImplementedError
-
-    def check_restored(self, state: State) -> None:
-        """As `OnlineClassifier` has it."""
-        if self.learner is not None:
-            self.learner._check_restored(state)
-
-    def refresh(self, state: State) -> None:
-        """The same."""
-        if self.learner is not None:
-            self.learner._refresh(state)
-
-    def fit_settings(self, state: State) -> None:
-        """The same."""
-        if self.learner is not None:
-            self.learner._fit_settings(state)
-
-
-class _KernelMachine(BSGDClassifier):
-    def _reset(self) -> None:
-        """It holds nothing."""
-
-
-class _Polytopes(CPMClassifier):
-    def _reset(self) -> None:
-        """It holds nothing."""
-
-
-class _KernelMember(_Member):
-    entries = (budgeted.ENTRY_POINTS["run_member"], maintenance.ENTRY_POINTS["maintain"])
-    has_metric = True
-    learner: _KernelMachine
-
-    def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
-        self.learner = _KernelMachine(
-            budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
-        )
-        self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
-        self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
-        self.on_ranks, self.most_events = on_ranks, budget
-
-    def n_columns(self, n: int) -> int:
-        return min(n, KERNEL_COLUMNS)
-
-    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self.learner._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
-
-
-class _PolytopeMember(_Member):
-    entries = (polytope.ENTRY_POINTS["run_member"],)
-    heads, inverse_temperature = ("hinge",), (2.0,)
-    learner: _Polytopes
-
-    def __init__(self) -> None:
-        self.learner = _Polytopes(scaling="none", max_features=1)
-
-    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self.learner._new_state(n_columns, n_classes, rows)
-
-
-class _LinearMember(_Member):
-    entries = (linear.ENTRY_POINTS["run_member"],)
-    heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
-
-    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
-        state = State(linear.LINEAR, sizes, parts={"rows": rows})
-        state.rates[:] = LINEAR_RATES
-        return state
-
-
-@cache
-def _kernel_member(budget: int, gamma_factor: float, on_ranks: bool) -> _Member:
-    return _KernelMember(budget, gamma_factor, on_ranks)
-
-
-@cache
-def _plain_member(kind: Callable[[], _Member]) -> _Member:
-    return kind()
-
-
-# Members by name, each made for a budget. Another kind of member is another line here, and its two files.
-MEMBERS: dict[str, Callable[[int], _Member]] = {
-    "standard": lambda budget: _kernel_member(budget, 1.0, False),
-    "ranks": lambda budget: _kernel_member(budget, 1.0, True),
-    "standard-large": lambda budget: _kernel_member(LARGE * budget, 8.0, False),
-    "ranks-large": lambda budget: _kernel_member(LARGE * budget, 4.0, True),
-    "polytope": lambda _: _plain_member(_PolytopeMember),
-    "linear": lambda _: _plain_member(_LinearMember),
-}
-
-
-def _check_members(members: Any) -> None:
-    if not isinstance(members, tuple) or not members:
-        raise TypeError(f"`members` must be a tuple of names or None, got {members!r}")
-    for i, name in enumerate(members):
-        check_choice(f"members[{i}]", name, tuple(MEMBERS))

@@ -11,12 +11,12 @@ from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_SHARE, fast_softmax_terms, scale_terms
+from streamsvm.core.schema import Array, Number, Schema, Substate, i64
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, Substate, i64
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
-from streamsvm.polytope.kernels import MOST_WEIGHT, add_faces, dot_faces
+from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
 # Averages are over about so many events, shares of labels that come late over so many labels.
 AVERAGED, LATE_RATE = 1000.0, 0.002

@@ -17,7 +17,7 @@ import math
 from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import logs_of
-from streamsvm.core.state import Array, Number, Schema
+from streamsvm.core.schema import Array, Number, Schema
 from streamsvm.online.calibration import surprise
 
 STEP, MOST_WEIGHT = 0.01, 10.0

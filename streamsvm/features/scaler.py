@@ -11,8 +11,8 @@ import math
 
 from streamsvm.core.access import columns_at, element_address, state_at, values_at
 from streamsvm.core.jit import call_pointer, inlined
+from streamsvm.core.schema import Array, Number, Schema, address, i64
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, address, i64
 
 # What is asked of a single event: a class to learn it with, or a prediction; with its probabilities; with these told to
 # what follows events; or the same, where nobody takes heed of it.

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import kernel
+from streamsvm.core.schema import Array, Number, Schema, f32, f64, i64, u64
 from streamsvm.core.signatures import BYTES, INTEGERS, NUMBERS, WORDS
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, State, array_address, f32, f64, i64, u64
+from streamsvm.core.state import State, array_address
 
 Words = NDArray[np.uint64]
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.jit import inlined
-from streamsvm.core.state import Array, Number, Schema, State, i64
+from streamsvm.core.schema import Array, Number, Schema, i64
+from streamsvm.core.state import State
 
 BATCH = Schema(
     "request",

@@ -30,8 +30,9 @@ import numpy as np
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import log_of, most_loss, moved
+from streamsvm.core.schema import Array, Number, Schema
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, State
+from streamsvm.core.state import State
 
 # Single learners take one label in so many: of the first ones, and of those after them.
 FIRST_SAMPLE, FIRST_EVENTS, SAMPLE = 4, 2_000, 8

@@ -7,8 +7,8 @@ a flag, to be compiled apart: it scores the rows of the block, and learns those 
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined
+from streamsvm.core.schema import Array, Number, Schema, address, i64, records
 from streamsvm.core.simd import uint
-from streamsvm.core.state import Array, Number, Schema, address, i64, records
 from streamsvm.features.scaler import current_row
 
 MINIBATCH = Schema(

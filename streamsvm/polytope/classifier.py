@@ -53,19 +53,6 @@ class CPMClassifier(base.OnlineClassifier):
     ----------
     n_faces
         Hyperplanes of a class. More can follow finer boundaries, at proportional cost.
-    l2
-        Strength of the penalty; steps are 1 / (l2 * t). Larger is smoother and steadier.
-    horizon
-        Steps count no further than this, so that a long stream is still followed: the step settles at
-        1 / (l2 * horizon), and what was learned decays over `horizon` events.
-    entropy
-        The least entropy of the faces' shares of their class, as a part of its maximum, 0 to below 1: below it, events
-        go to faces that have few. 0 leaves all to the best face.
-    memory
-        Over how many events of a class the shares are counted; older ones fade.
-    average
-        Predict with weights averaged over about so many events, 0 for the latest weights. Steadier, slower to follow
-        a drift, and half as fast.
     scaling
         `"standard"`: numbers are centred and divided by their standard deviation so far; `"decayed"`: the same over
         the last values, with half-life `scaling_window`; `"rank"`: by the rank among the last `scaling_window` values,
@@ -83,6 +70,19 @@ class CPMClassifier(base.OnlineClassifier):
         out with a warning (see `FeatureSpace`).
     max_classes
         The most classes; events of further ones are refused, since each class takes memory by the column.
+    average
+        Predict with weights averaged over about so many events, 0 for the latest weights. Steadier, slower to follow
+        a drift, and half as fast.
+    l2
+        Strength of the penalty; steps are 1 / (l2 * t). Larger is smoother and steadier.
+    horizon
+        Steps count no further than this, so that a long stream is still followed: the step settles at
+        1 / (l2 * horizon), and what was learned decays over `horizon` events.
+    entropy
+        The least entropy of the faces' shares of their class, as a part of its maximum, 0 to below 1: below it, events
+        go to faces that have few. 0 leaves all to the best face.
+    memory
+        Over how many events of a class the shares are counted; older ones fade.
 
     Attributes
     ----------
@@ -129,17 +129,18 @@ class CPMClassifier(base.OnlineClassifier):
     def __init__(
         self,
         n_faces: int = 4,
-        l2: float = 0.01,
-        horizon: int = 3_000,
-        entropy: float = 0.5,
-        memory: int = 1_000,
-        average: int = 0,
         scaling: str = "standard",
         scaling_window: int = 1_000,
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
         max_classes: int = 1_000,
+        *,
+        average: int = 0,
+        l2: float = 0.01,
+        horizon: int = 3_000,
+        entropy: float = 0.5,
+        memory: int = 1_000,
     ) -> None:
         check_number("n_faces", n_faces, 1, 10_000, whole=True)
         check_number("l2", l2, 1e-12, 1e6)

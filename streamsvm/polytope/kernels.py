@@ -17,9 +17,9 @@ from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
+from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, uint
-from streamsvm.core.state import Array, Number, Schema, Substate, i64, records
+from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row, follow
 from streamsvm.online import driver
 from streamsvm.online.calibration import (
@@ -33,23 +33,17 @@ from streamsvm.online.calibration import (
     surprise,
 )
 from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
+from streamsvm.polytope.face_counts import assign, step_count
+from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces, square_norm
 
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
 # Where an average is longer than the memory of the weights, mean_v V and mean_u U grow and cancel each other: they are
 # brought together when mean_v is so many times the scale.
 MOST_CANCELLED = 1e6
-# The scores of more faces take longer in registers than in memory: each row of weights is then read bit by bit.
-MOST_IN_LANES = 512
-# Where classes are many, weights change in runs of faces, so many of which at least stay as they are in between.
-GAP = 16
-# Larger weights, which only a damaged archive has, would soon overflow.
-MOST_WEIGHT = 1e250
-
 # The step of the inverse temperature, and how far it goes.
 CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
-
 CPM = Schema(
     "cpm",
     {
@@ -95,82 +89,7 @@ CPM = Schema(
         "proba": Array(("classes",), "the probability of each class"),
     },
 )
-
 cpm_at, block_at = state_at(CPM), state_at(MINIBATCH)
-
-
-@inlined
-def dot_faces(weights, n_faces, rows, values, m, out):
-    """out[f] = sum over the pairs, of which the first is the bias, of value * weights[row, f].
-
-    One after the other for each face: pairs of value 0 change nothing, so dense and sparse rows give the same.
-    """
-    f, most = 0, n_faces if n_faces <= MOST_IN_LANES else 0
-    while f + DOUBLES <= most:
-        stop = min(f + 3 * DOUBLES, n_faces)
-        dot_lanes(weights, uint(f), uint(min(f + DOUBLES, stop - DOUBLES)), uint(stop - DOUBLES), rows, values, m, out)
-        f = stop
-    if f < n_faces:
-        dot_few(weights, f, n_faces, rows, values, m, out)
-
-
-@inlined
-def dot_lanes(weights, a, b, c, rows, values, m, out):
-    """`dot_faces` for the faces from a, b and c on, that stay in registers; some may be the same."""
-    j, x = uint(rows[0]), values[0]
-    first = x * lanes_at(weights, (j, a))
-    second = x * lanes_at(weights, (j, b))
-    third = x * lanes_at(weights, (j, c))
-    for i in range(1, m):
-        j, x = uint(rows[uint(i)]), values[uint(i)]
-        first = first + x * lanes_at(weights, (j, a))
-        second = second + x * lanes_at(weights, (j, b))
-        third = third + x * lanes_at(weights, (j, c))
-    put_lanes(first, out, a)
-    put_lanes(second, out, b)
-    put_lanes(third, out, c)
-
-
-@inlined
-def dot_few(weights, low, high, rows, values, m, out):
-    """`dot_faces` for the faces low <= f < high."""
-    j0, x0 = uint(rows[0]), values[0]
-    for f in range(low, high):
-        out[uint(f)] = x0 * weights[j0, uint(f)]
-    i = 1
-    while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
-        j0, j1, j2, j3 = uint(rows[uint(i)]), uint(rows[uint(i + 1)]), uint(rows[uint(i + 2)]), uint(rows[uint(i + 3)])
-        x0, x1, x2, x3 = values[uint(i)], values[uint(i + 1)], values[uint(i + 2)], values[uint(i + 3)]
-        for f in range(low, high):
-            g = uint(f)
-            s = out[g] + x0 * weights[j0, g]
-            s += x1 * weights[j1, g]
-            s += x2 * weights[j2, g]
-            out[g] = s + x3 * weights[j3, g]
-        i += 4
-    while i < m:
-        j0, x0 = uint(rows[uint(i)]), values[uint(i)]
-        for f in range(low, high):
-            out[uint(f)] += x0 * weights[j0, uint(f)]
-        i += 1
-
-
-@inlined
-def add_faces(weights, low, high, rows, values, m, coefs):
-    """weights[row, f] += value * coefs[f] for the faces low <= f < high."""
-    for i in range(m):
-        j, x = uint(rows[uint(i)]), values[uint(i)]
-        for f in range(low, high):
-            weights[j, uint(f)] += x * coefs[uint(f)]
-
-
-@inlined
-def square_norm(values, m):
-    """The square norm of the pairs."""
-    total = 0.0
-    for i in range(m):
-        total += values[uint(i)] * values[uint(i)]
-    return total
 
 
 @inlined
@@ -251,81 +170,11 @@ def calibrate(state, label):
 
 
 @kernel
-def xlogx(x):
-    """x log x, and its limit 0 at 0."""
-    return x * math.log(x) if x > 0.0 else 0.0
-
-
-@kernel
-def assign(state, c, best, previous):
-    """The face a positive of class c is assigned to (Algorithm 2), and its own choice `best` counted.
-
-    A count weighs `next_count`, which grows each time, so that earlier counts decay against it. `previous` is the face
-    this positive was counted under before, -1 if never (a stream repeats nothing): that count moves. With S the sum of
-    n ln n over the faces the entropy is ln n - S / n.
-    """
-    k, own, counts, scores = state.n_faces, state.classes[c], state.counts, state.scores
-    first = c * k
-    one = own.next_count
-    if previous >= 0:
-        n = max(counts[first + previous] - one, 0.0)
-        total = own.count - one
-        count_face(state, c, previous, n, xlogx(n), total, math.log(total) if total > 0.0 else 0.0)
-    s, after = own.n_log_n, own.count + one
-    log_after = math.log(after)
-    n_best = counts[first + best] + one
-    best_log = xlogx(n_best)
-    chosen = best
-    if after > one and log_after - (s - state.n_log_n[first + best] + best_log) / after < state.entropy:
-        # Raising face i raises the entropy, by more than rounding, if it adds less than this to S.
-        now = own.log_count - s / own.count
-        spare = after * (log_after - now - 1e-12) - s
-        top = -math.inf
-        for i in range(k):
-            j = uint(first + i)
-            if scores[j] > top and xlogx(counts[j] + one) - state.n_log_n[j] < spare:
-                chosen, top = i, scores[j]
-    count_face(state, c, best, n_best, best_log, after, log_after)
-    own.next_count = one * state.count_growth
-    if one > 1e100:
-        rescale_counts(state, c, one)
-    return chosen
-
-
-@inlined
-def count_face(state, c, face, n, n_log_n, total, log_total):
-    """Set the count of a face, and of its class."""
-    own, at = state.classes[c], c * state.n_faces + face
-    own.n_log_n += n_log_n - state.n_log_n[at]
-    state.counts[at], state.n_log_n[at] = n, n_log_n
-    own.count, own.log_count = total, log_total
-
-
-@kernel
-def rescale_counts(state, c, unit):
-    """Divide all counts of a class by `unit`: only their shares matter."""
-    k, own, total, s = state.n_faces, state.classes[c], 0.0, 0.0
-    for i in range(c * k, (c + 1) * k):
-        state.counts[i] /= unit
-        state.n_log_n[i] = xlogx(state.counts[i])
-        total += state.counts[i]
-        s += state.n_log_n[i]
-    own.count, own.log_count, own.n_log_n = total, math.log(total), s
-    own.next_count /= unit
-
-
-@kernel
 def fold(weights, first, k, factor):
     """Multiply the weights of one class."""
     for row in range(weights.shape[0]):
         for f in range(first, first + k):
             weights[row, f] *= factor
-
-
-@inlined
-def step_count(state, c):
-    """The number of the step class c makes now: it begins at 2, because at 1 all would be lost."""
-    return min(state.classes[uint(c)].steps + 2.0, state.horizon)
 
 
 @inlined

@@ -21,8 +21,8 @@ from streamsvm.core.access import StateType, address_of
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.losses import best_class
+from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER, NUMBERS
-from streamsvm.core.state import Array, Number, Schema, Substate, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.voting import is_right, next_advantage
 from streamsvm.refit.frozen_models import QUERY

@@ -23,14 +23,14 @@ import math
 
 import numpy as np
 
-from streamsvm.budgeted.expansion import lowest_bit
 from streamsvm.core.access import StateType, address_of, state_at
+from streamsvm.core.bits import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, jit_fma, kernel
 from streamsvm.core.losses import scale_terms, softmax_terms
 from streamsvm.core.math import exp32
+from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, records
 from streamsvm.core.signatures import FLAGS, INTEGER, INTEGERS, SHORT_WORD_TABLE
-from streamsvm.core.state import Array, Number, Schema, Substate, f32, i32, i64, records
 from streamsvm.features.scaler import FARTHER
 
 uint, uint32 = np.uint64, np.uint32

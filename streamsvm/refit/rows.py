@@ -15,7 +15,8 @@ from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.features.frames import like
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.locks import locked
-from streamsvm.online.base import Late, OnlineClassifier
+from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.rows import Late
 from streamsvm.refit.schedule import Refits
 
 

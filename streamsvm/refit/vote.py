@@ -13,7 +13,7 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
-from streamsvm.online.base import capacity_for
+from streamsvm.online.memory import capacity_for
 from streamsvm.refit import expert_vote as kernels
 from streamsvm.refit import frozen_models
 from streamsvm.refit.members import Member, fill

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier
-from streamsvm.budgeted import expansion, sparse_coefs
-from streamsvm.budgeted.classifier import class_coefs
+from streamsvm.budgeted import sparse_coefs
+from streamsvm.budgeted import vectors as support
+from streamsvm.budgeted.support import class_coefs
 from tests.budgeted.test_kernels import gram, learner_with, maintain
 
 MANY = 2 * sparse_coefs.MAX_SPARSE_COEFS
@@ -98,7 +99,7 @@ def test_vectors_are_seated_when_one_class_too_many_comes():
     assert not sparse_coefs.is_sparse(state)
     before = [class_coefs(state, name) for name in ("coefs", "averaged")]
     model._code("new")
-    expansion.open_classes(model._state, sparse_coefs.MAX_SPARSE_COEFS + 1)
+    support.open_classes(model._state, sparse_coefs.MAX_SPARSE_COEFS + 1)
     assert sparse_coefs.is_sparse(model._state)
     for name, held in zip(("coefs", "averaged"), before, strict=True):
         np.testing.assert_array_equal(class_coefs(model._state, name)[:, :-1], held)
@@ -112,7 +113,7 @@ def test_sizes_are_those_of_the_seats_taken():
         model.learn_many(X[start : start + 100], y[start : start + 100])
         state = model._state
         held = state.squares.copy()
-        expansion.measure_all(state)
+        support.measure_all(state)
         np.testing.assert_array_equal(state.squares, held)
         n = model.n_support_vectors
         np.testing.assert_allclose(held[:, :n], (class_coefs(state, "coefs") ** 2).sum(axis=1), rtol=1e-4)
@@ -129,12 +130,12 @@ def test_two_classes_become_very_many_at_once():
         model._code(c)
     model._grow()
     signed = [model._state.split(name)[0, 1, : model.n_support_vectors].copy() for name in ("coefs", "averaged")]
-    expansion.open_classes(model._state, MANY)
+    support.open_classes(model._state, MANY)
     assert sparse_coefs.is_sparse(model._state)
     for name, held in zip(("coefs", "averaged"), signed, strict=True):
         found = class_coefs(model._state, name)[0]
         np.testing.assert_array_equal(found[:2], [-held, held])
         assert not found[2:].any()
     kept = model._state.squares.copy()
-    expansion.measure_all(model._state)
+    support.measure_all(model._state)
     np.testing.assert_array_equal(model._state.squares, kept)

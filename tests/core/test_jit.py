@@ -17,7 +17,8 @@ from streamsvm.core import cache
 from streamsvm.core import entry_points as entries
 from streamsvm.core.access import address_of, state_at
 from streamsvm.core.jit import as_cfunc, call_pointer, kernel
-from streamsvm.core.state import Array, Schema, State
+from streamsvm.core.schema import Array, Schema
+from streamsvm.core.state import State
 from streamsvm.online import driver
 from streamsvm.polytope import kernels as polytope
 from tests.core.programs import printed, printed_uncompiled
@@ -130,7 +131,7 @@ def test_what_is_apart_is_compiled_once():
 def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     entry = driver.ENTRY_POINTS["event_proba"]
     assert {"online.driver.event_proba", "online.driver.event"} <= entry.reached()
-    assert {"features.scaler.load", "features.scaler.renew"} <= driver.ENTRY_POINTS["drive"].reached()
+    assert {"features.transform.load", "features.statistics.renew"} <= driver.ENTRY_POINTS["drive"].reached()
     assert "polytope.kernels.step" in polytope.ENTRY_POINTS["run_event"].reached()
     assert "polytope.kernels.step" not in entry.reached()
     entry.compile()

@@ -7,7 +7,8 @@ import copy
 import numpy as np
 import pytest
 
-from streamsvm.core.state import Array, Number, Schema, State, Substate, address, i64, records
+from streamsvm.core.schema import Array, Number, Schema, Substate, address, i64, records
+from streamsvm.core.state import State
 from streamsvm.keyed.snapshots import Image
 
 INNER = Schema("inner", {"count": Number("a count", i64, saved=True)})

@@ -11,8 +11,9 @@ import scipy.sparse
 
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
-from streamsvm.ensemble import vote as kernels
-from streamsvm.ensemble.classifier import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
+from streamsvm.ensemble import blend
+from streamsvm.ensemble.classifier import EFFORTS
+from streamsvm.ensemble.members import HEADS, KERNEL_COLUMNS, MEMBERS
 from streamsvm.models import ArchiveError
 from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
 
@@ -104,7 +105,7 @@ def test_log_loss_has_a_say_beside_accuracy_where_classes_are_not_even(share):
     entropy = -(shares * np.log(shares)).sum()
     assert state.rarity == pytest.approx(1.0 / entropy - 1.0 / np.log(2.0), rel=1e-6, abs=1e-9)
     loss, accuracy = (np.array(state.experts[name]) for name in ("loss", "accuracy"))
-    merits = 100.0 * accuracy - kernels.RARE_WEIGHT * state.rarity * loss
+    merits = 100.0 * accuracy - blend.RARE_WEIGHT * state.rarity * loss
     weights = np.exp(merits - merits.max())
     np.testing.assert_allclose(state.experts.weight, weights / weights.sum(), rtol=1e-5)
     assert state.rarity < 1e-4 if share == 0.5 else state.rarity > 1.0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamsvm.core.state import State
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
+from streamsvm.ensemble import notes
 from streamsvm.online.calibration import MOST_SURPRISE, TEMPERATURE_RATE
 
 N_CLASSES = 5
@@ -16,9 +17,9 @@ N_CLASSES = 5
 
 def fresh(n_classes=N_CLASSES):
     sizes = {
-        "lags": autocorrelation.LAGS,
+        "lags": notes.LAGS,
         "contexts": autocorrelation.N_ROWS,
-        "notes": autocorrelation.NOTES,
+        "notes": notes.NOTES,
         "classes": n_classes,
     }
     return State(autocorrelation.AUTOCORRELATION, sizes)
@@ -28,7 +29,7 @@ def learn(state, key, label, n=N_CLASSES, proba=None):
     """Predict and learn an event."""
     proba = np.full(n, 1.0 / n) if proba is None else proba.copy()
     autocorrelation.add_autocorrelation(state, n, proba)
-    autocorrelation.note(state, key)
+    notes.note(state, key)
     autocorrelation.learn_autocorrelation(state, key, n, label, label)
     return proba
 
@@ -36,13 +37,13 @@ def learn(state, key, label, n=N_CLASSES, proba=None):
 def frequencies(labels, recent, k):
     """Decayed frequencies after k labels, by going through all; contexts that share a row count as one."""
     weights = np.zeros(N_CLASSES)
-    padded = [-1] * autocorrelation.LAGS + list(labels)
+    padded = [-1] * notes.LAGS + list(labels)
 
     def row(labels):
         return autocorrelation.context(np.array(labels, np.int64), k) if k else 0
 
     for i, label in enumerate(labels):
-        before = padded[i : i + autocorrelation.LAGS][::-1]
+        before = padded[i : i + notes.LAGS][::-1]
         if row(before) == row(recent):
             weights[label] += autocorrelation.DECAY ** (len(labels) - i)
     below = frequencies(labels, recent, k - 1) if k else np.full(N_CLASSES, 1.0 / N_CLASSES)
@@ -56,9 +57,9 @@ def test_lifts_are_those_of_decayed_frequencies(labels):
     for i, label in enumerate(labels):
         learn(state, float(i), label)
     recent = state.recent
-    assert recent.tolist() == ([-1] * autocorrelation.LAGS + labels)[: -autocorrelation.LAGS - 1 : -1]
+    assert recent.tolist() == ([-1] * notes.LAGS + labels)[: -notes.LAGS - 1 : -1]
     autocorrelation.find_lift(state, recent, N_CLASSES)
-    by_hand = np.log(frequencies(labels, recent, autocorrelation.LAGS)) - np.log(frequencies(labels, recent, 0))
+    by_hand = np.log(frequencies(labels, recent, notes.LAGS)) - np.log(frequencies(labels, recent, 0))
     np.testing.assert_allclose(state.lifts, by_hand, atol=1e-6)
 
 
@@ -104,7 +105,7 @@ def heard(state, labels, delay=0):
         if i < len(labels):
             proba = np.full(N_CLASSES, 1.0 / N_CLASSES)
             autocorrelation.add_autocorrelation(state, N_CLASSES, proba)
-            autocorrelation.note(state, float(i + 1))
+            notes.note(state, float(i + 1))
             out.append((proba != 1.0 / N_CLASSES).any())
         if i >= delay:
             autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
@@ -174,29 +175,29 @@ def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
     waiting = []
     for i in range(200):
         state.recent[0] = i % N_CLASSES
-        autocorrelation.note(state, float(i))
+        notes.note(state, float(i))
         if random.random() >= 0.1 * n_lost:
             waiting.append(i)
         if waiting and waiting[0] <= i - delay:
             event = waiting.pop(0)
-            at = autocorrelation.recall(state, float(event))
+            at = notes.recall(state, float(event))
             assert state.noted[at, 0] == event % N_CLASSES
-            autocorrelation.drop(state, float(event))
+            notes.drop(state, float(event))
 
 
 def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     """No column is known then: all rows have the key of an empty one."""
     state, nothing = fresh(), -5.0
     for _ in range(20):
-        autocorrelation.note(state, nothing)
+        notes.note(state, nothing)
     autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0, 0)
     # No predictions come: those before were of other events.
-    assert autocorrelation.recall(state, 1.0) == autocorrelation.NOW
+    assert notes.recall(state, 1.0) == notes.NOW
     for i in range(1, 20):
-        autocorrelation.note(state, float(20 + i))
-        assert autocorrelation.recall(state, float(i)) == autocorrelation.UNKNOWN
+        notes.note(state, float(20 + i))
+        assert notes.recall(state, float(i)) == notes.UNKNOWN
         autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES, i % N_CLASSES)
-    assert autocorrelation.recall(state, 21.0) >= 0
+    assert notes.recall(state, 21.0) >= 0
 
 
 def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_named():
@@ -223,15 +224,15 @@ def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_n
 
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
-    for i in range(autocorrelation.NOTES + 10):
-        autocorrelation.note(state, float(i))
+    for i in range(notes.NOTES + 10):
+        notes.note(state, float(i))
         if i:
-            autocorrelation.note(state, float(i))  # the same event again: no second note
+            notes.note(state, float(i))  # the same event again: no second note
         state.n_fresh, state.n_learned = 0, i + 1  # an event is learned
-    assert autocorrelation.recall(state, 9.0) == autocorrelation.UNKNOWN
-    assert autocorrelation.recall(state, 10.0) >= 0
-    autocorrelation.drop(state, autocorrelation.NOTES + 9.0)
-    assert autocorrelation.recall(state, 11.0) == autocorrelation.NOW
+    assert notes.recall(state, 9.0) == notes.UNKNOWN
+    assert notes.recall(state, 10.0) >= 0
+    notes.drop(state, notes.NOTES + 9.0)
+    assert notes.recall(state, 11.0) == notes.NOW
     assert not state.keys.any()
     assert not state.noted.any()
 
@@ -240,9 +241,9 @@ def test_keys_do_not_see_zeros_and_missing_values():
     dense, columns = np.array([1.5, 0.0, np.nan, -2.0, -0.0]), np.arange(5)
     sparse, at = np.array([7.0, 1.5, -2.0]), np.array([9, 0, 3])
     seen = np.ones(5)
-    key = autocorrelation.row_key(dense, columns, 0, 5, True, seen)
-    assert key == autocorrelation.row_key(sparse, at, 1, 3, False, seen)
+    key = notes.row_key(dense, columns, seen)
+    assert key == notes.row_key(sparse[1:], at[1:], seen)
     assert key == float(int(key)) < 2.0**52
-    assert key != autocorrelation.row_key(dense[::-1].copy(), columns, 0, 5, True, seen)
+    assert key != notes.row_key(dense[::-1].copy(), columns, seen)
     seen[3] = 0.0
-    assert key != autocorrelation.row_key(dense, columns, 0, 5, True, seen)
+    assert key != notes.row_key(dense, columns, seen)

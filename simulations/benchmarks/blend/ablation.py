@@ -21,10 +21,11 @@ from simulations.benchmarks.peers import Stream
 from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
 from streamsvm.core.precompile import JOBS
-from streamsvm.ensemble import classifier as blend
+from streamsvm.ensemble import members as kinds
+from streamsvm.ensemble.memory import EFFORTS
 
 EVENTS = 10_000
-NORMAL = blend.EFFORTS["normal"][0]
+NORMAL = EFFORTS["normal"][0]
 WHOLE = "whole"
 
 
@@ -47,7 +48,7 @@ def _without(*names: str) -> Variant:
 
 def _heads(loss: str) -> Variant:
     """Kernel members whose heads have this loss alone."""
-    return Variant(constants={"HEADS": tuple(one for one in blend.HEADS if one[0] == loss)})
+    return Variant(constants={"HEADS": tuple(one for one in kinds.HEADS if one[0] == loss)})
 
 
 VARIANTS: dict[str, Variant] = {
@@ -59,12 +60,12 @@ VARIANTS: dict[str, Variant] = {
     "no absorbing": Variant(kernel={"absorb": 1.0}),
     "no large budget": _without("standard-large", "ranks-large"),
     "votes over all events": Variant({"vote_window": 1e15}),
-    "equal votes": Variant(compiled={"streamsvm.ensemble.vote.VOTE_INVERSE_TEMPERATURE": 0.0}),
+    "equal votes": Variant(compiled={"streamsvm.ensemble.judging.VOTE_INVERSE_TEMPERATURE": 0.0}),
     "no second vote": Variant(compiled={"streamsvm.ensemble.stacked_vote.MARGIN": math.inf}),
     "no linear members": _without("linear"),
     "no label autocorrelation": Variant({"label_autocorrelation": False}),
-    **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},
-    **{f"{name} alone": Variant({"members": (name,)}) for name in blend.MEMBERS},
+    **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in kinds.MEMBERS if name not in NORMAL},
+    **{f"{name} alone": Variant({"members": (name,)}) for name in kinds.MEMBERS},
 }
 
 
@@ -72,18 +73,18 @@ VARIANTS: dict[str, Variant] = {
 def built_as(variant: Variant) -> Iterator[None]:
     """Blends built meanwhile are of this variant."""
 
-    class Settings(blend._KernelMachine):
+    class Settings(kinds._KernelMachine):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings | variant.kernel)
 
     changed = variant.constants | ({"_KernelMachine": Settings} if variant.kernel else {})
     # Members are remembered by what they were made from, which does not name what changes here.
-    blend._kernel_member.cache_clear()
+    kinds._kernel_member.cache_clear()
     try:
-        with mock.patch.multiple(blend, **changed) if changed else nullcontext():
+        with mock.patch.multiple(kinds, **changed) if changed else nullcontext():
             yield
     finally:
-        blend._kernel_member.cache_clear()
+        kinds._kernel_member.cache_clear()
 
 
 def measure(variant: Variant, stream: Stream) -> dict[str, float]:

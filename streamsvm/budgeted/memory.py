@@ -1,0 +1,143 @@
+"""The memory of a budgeted kernel machine."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.adjusting import Setting
+from streamsvm.budgeted import expansion, kernels, maintenance
+from streamsvm.budgeted import vectors as support
+from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
+from streamsvm.budgeted.support import mark_touched
+from streamsvm.core import losses, merging
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.state import State
+from streamsvm.features.scaler import ROOM
+from streamsvm.models import ArchiveError
+from streamsvm.online import base, calibration
+from streamsvm.online.archive import check_bounds
+from streamsvm.online.scaling import new_rows
+
+LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
+SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
+# float32 in a line of the cache.
+CACHE_LINE = 16
+
+
+class BudgetedMemory(base.OnlineClassifier):
+    """The state of a budgeted kernel machine, and its settings."""
+
+    _kernels: ClassVar[ModuleType] = kernels
+
+    budget, learning_rate, l2, horizon = Setting(), Setting(), Setting(), Setting()
+    gamma: float | None
+    loss: str
+    heads: tuple[tuple[str, float | None], ...] | None
+    scaling: str
+    scaling_window: int
+    class_weight: dict[Any, float] | str | None
+    metric: str
+    average: int
+    gamma_factor: float
+    bias: bool
+    metric_rate: float
+    absorb: float
+    merges: int
+    search: str
+
+    def _room_for(self, n: int) -> int:
+        return n if n < self.budget else ROOM
+
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
+        """As for every learner; rows that another has scaled come in `rows`."""
+        own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
+        if self.scaling == "none":
+            own.limit = expansion.LARGEST_UNSCALED
+        heads = self._heads()
+        # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
+        own.room = room
+        is_full = room >= self.budget  # before, nothing is merged
+        slots = expansion.padded(self.budget + 1) + CACHE_LINE if is_full else expansion.padded(room + 1)
+        sizes = {
+            "columns": n_columns,
+            "weight_rows": n_columns + 1,
+            "metric": n_columns if self.metric == "learned" else 0,
+            "classes": n_classes,
+            "sparse_coefs": min(n_classes, MAX_SPARSE_COEFS),
+            "listed_coefs": MAX_SPARSE_COEFS if n_classes > MAX_SPARSE_COEFS else 0,
+            "listed_slots": slots if n_classes > MAX_SPARSE_COEFS else 0,
+            "slots": slots,
+            "words": -(-n_columns // 64),
+            "heads": len(heads),
+            "mean_heads": len(heads) if self.average else 0,
+            "work": 4,
+            "merged": expansion.MOST_MERGES if is_full else 0,
+        }
+        state = State(
+            expansion.BSGD,
+            sizes,
+            parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
+        )
+        state.bind(table=merging.table())
+        state.maintain = maintenance.ENTRY_POINTS["maintain"].compile().address
+        state.heads.weight[:] = 1.0 / len(heads)
+        state.gamma_now = 1.0 if self.gamma is None else self.gamma
+        state.gamma = self.gamma or 0.0
+        self._set_params(state)
+        return state
+
+    def _entries(self) -> list[EntryPoint]:
+        return [*super()._entries(), maintenance.ENTRY_POINTS["maintain"]]
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        fixed = set() if self.heads is None else {"learning_rate"}  # each head has its own
+        return super()._mutable_attributes - fixed
+
+    def _fit_settings(self, state: State) -> None:
+        state.budget = self.budget
+        maintain = maintenance.ENTRY_POINTS["maintain"].compile()
+        while state.n_vectors > self.budget:
+            maintain.ctypes(state.address)
+
+    def _heads(self) -> tuple[tuple[str, float | None], ...]:
+        return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
+
+    def _set_params(self, state: State) -> None:
+        """Write the settings that the step reads."""
+        state.budget = self.budget
+        state.n_heads = len(self._heads())
+        state.l2 = self.l2
+        state.horizon = self.horizon
+        state.average = self.average
+        state.balanced = self.class_weight == "balanced"
+        state.bias = self.bias
+        state.absorb = self.absorb
+        state.metric_rate = self.metric_rate if self.metric == "learned" else 0.0
+        state.gamma_factor = self.gamma_factor
+        state.merges = self.merges
+        state.search = SEARCHES[self.search]
+        for head, (loss, rate) in zip(state.heads, self._heads(), strict=True):
+            head.loss, head.rate = LOSSES[loss], rate or 0.0
+
+    def _check_restored(self, state: State) -> None:
+        if not self.average:
+            check_bounds("heads", state.heads.view(np.ndarray)["mean_v"], 0.0, 0.0)
+
+    def _refresh(self, state: State) -> None:
+        n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)
+        if n > self.budget:
+            raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
+        if known > n_columns:
+            raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
+        if state.coef_classes.size and not (state.coef_classes < max(int(state.n_classes), 1)).all():
+            raise ArchiveError("support vectors have coefficients of classes that were not learned")
+        mark_touched(state)
+        support.measure_all(state)
+
+    def _weight_class(self, label: Any, code: int) -> None:
+        weights = self.class_weight if isinstance(self.class_weight, dict) else {}
+        self._state.classes[code].weight = weights.get(label, 1.0)

@@ -1,0 +1,104 @@
+"""Support vectors of a state as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.budgeted import sparse_coefs
+from streamsvm.core.state import State
+from streamsvm.features.rows import Floats, Ints
+from streamsvm.features.space import FeatureSpace
+from streamsvm.online.scaling import unscaled
+
+
+def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
+    """The coefficients (`coefs` or `averaged`) of all classes for some vectors or all, shape (heads, classes, n)."""
+    held, c = state.split(name), int(state.n_classes)
+    chosen = np.arange(int(state.n_vectors)) if slots is None else slots
+    if not sparse_coefs.is_sparse(state):
+        return held[:, :c, chosen].astype(float)
+    out = np.zeros((len(held), c, len(chosen)))
+    for i, b in enumerate(chosen.tolist()):
+        taken = state.taken[b]
+        out[:, state.coef_classes[:taken, b], i] = held[:, :taken, b]
+    return out
+
+
+def nearest_vectors(
+    state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
+) -> list[dict[str, Any]]:
+    """At most n vectors, the most like the event in hand first, as `StreamSVMClassifier.nearest` has them.
+
+    Parameters
+    ----------
+    state
+        Those of a kernel machine, with the kernel values of the event at hand.
+    rows
+        How its values are scaled.
+    by
+        The statistics of its columns.
+    space
+        The names of its columns.
+    classes
+        The labels.
+    n
+        How many.
+    weights
+        How much each head has to say of the label of a vector.
+    """
+    found: list[dict[str, Any]] = []
+    if state.n_vectors == 0:
+        return found
+    slots = most_like(state, n)
+    for b, code in zip(slots.tolist(), spoken_for(state, slots, weights), strict=True):
+        vector = state.vectors[: len(space), b]
+        columns = np.flatnonzero(vector)
+        values = zip(columns.tolist(), unscaled(rows, by, columns, vector[columns].astype(float)), strict=True)
+        features = {space.names[j]: value for j, value in values if not (space.left_out and space.is_dead(j))}
+        found.append({"similarity": float(state.kernel[b]), "label": classes[code], "features": features})
+    return found
+
+
+def most_like(state: State, n: int) -> Ints:
+    """The slots of at most n vectors, the most like the event in hand first."""
+    similarity = state.kernel[: int(state.n_vectors)]
+    near = np.arange(len(similarity))
+    if n < len(near):
+        near = np.flatnonzero(similarity >= np.partition(similarity, len(near) - n)[len(near) - n])
+    return near[np.argsort(-similarity[near], kind="stable")[:n]]
+
+
+def spoken_for(state: State, slots: Ints, weights: Floats) -> list[int]:
+    """The class that each of some vectors speaks for most, by heads that weigh so much."""
+    coefs = class_coefs(state, "coefs", slots)
+    if state.average:
+        v, u = (state.heads[name][:, None, None] for name in ("mean_v", "mean_u"))
+        coefs = v * coefs + u * class_coefs(state, "averaged", slots)
+    said = (weights[:, None, None] * coefs).sum(axis=0)
+    found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
+    return list(map(int, found))
+
+
+def put_sparse_coefs(state: State, coefs: Floats) -> None:
+    """Take coefficients of all classes, shape (classes, vectors), for every head; the largest, if not all fit."""
+    c, n = coefs.shape
+    sparse, k = sparse_coefs.is_sparse(state), min(c, sparse_coefs.n_sparse_coefs(state))
+    if sparse:
+        largest = np.argsort(-np.abs(coefs), axis=0, kind="stable")[:k]
+        coefs = np.take_along_axis(coefs, largest, axis=0)
+        state.coef_classes[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
+    state.split("coefs")[:, :k, :n] = coefs
+    if state.averaged.size:
+        state.split("averaged")[:, :k, :n] = coefs
+
+
+def mark_touched(state: State) -> None:
+    """Mark the columns in which each slot holds something other than zero."""
+    vectors, touched = state.vectors, state.touched
+    for first in range(0, len(vectors), 64):
+        bits = vectors[first : first + 64] != 0.0
+        shifts = np.arange(len(bits), dtype=np.uint64)[:, None]
+        touched[:, first // 64] = np.bitwise_or.reduce(bits.astype(np.uint64) << shifts, axis=0)

@@ -1,0 +1,129 @@
+"""Weights of the experts of an ensemble, by how well they predict."""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import FEW
+from streamsvm.core.math import exp_below
+from streamsvm.ensemble.blend import (
+    BLOCK,
+    FORGOTTEN,
+    FREQUENCY_DECAY,
+    LATE_WINDOW,
+    MOST_RARITY,
+    NOISE_SAMPLE,
+    VOTE_CAUTION,
+    VOTE_INVERSE_TEMPERATURE,
+)
+from streamsvm.ensemble.delayed_votes import kept_answer
+from streamsvm.ensemble.label_autocorrelation import (
+    learn_autocorrelation,
+    learn_remembered,
+)
+from streamsvm.ensemble.many_classes import n_voted, place_of
+from streamsvm.ensemble.stacked_vote import first_logs, forget_stack, learn_stack
+from streamsvm.online.batch import late_at
+from streamsvm.online.calibration import calibrated, learn_noise
+
+# Learning ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def count(state, block, batch, label, k):
+    """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
+    n, row, late = state.n_classes, block.rows[k], late_at(batch, block.first + k)
+    voted, place = n_voted(state), place_of(state, label)
+    if n >= 2:
+        count_votes(state, block, batch, label, k, place)
+        follow_classes(state, label, row.seen)
+        if label < n:
+            plain, logs = state.stack.plain, first_logs(state.stack)
+            state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
+            if int(row.seen) % NOISE_SAMPLE == 0:
+                learn_noise(state.calibration, voted, place, state.votes if n > FEW else state.proba)
+            if row.late > 0:
+                forget_stack(state.stack)
+            else:
+                learn_stack(state.stack, voted, place)
+    if state.uses_autocorrelation:
+        if late >= 0:
+            learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
+        else:
+            learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
+    state.n_classes = max(n, label + 1)
+
+
+@kernel
+def count_votes(state, block, batch, label, k, place):
+    """Take the predictions of all experts for row k into their accuracies and log losses, and weigh them anew.
+
+    An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
+    """
+    n, experts, row = state.n_classes, state.experts, block.rows[k]
+    is_late, late = row.late > 0, late_at(batch, block.first + k)
+    if is_late:
+        judge_kept(state, batch.memories[late], label)
+    # At first accuracies are means, a little below what they will be.
+    rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
+    logs, top = state.stack.logs, -math.inf
+    for h in range(experts.size):
+        if not is_late or kept_answer(batch.memories[late], h) < 0:
+            right = 1.0 if experts[h].best == label else 0.0
+            experts[h].accuracy += rate * (right - experts[h].accuracy)
+        if is_late:
+            experts[h].loss -= FORGOTTEN * experts[h].loss
+        elif label < n:
+            experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
+        top = max(top, merit(state, h))
+    total = 0.0
+    for h in range(experts.size):
+        experts[h].weight = exp_below(merit(state, h) - top)
+        total += experts[h].weight
+    share = 1.0 / total
+    for h in range(experts.size):
+        experts[h].weight *= share
+
+
+@inlined
+def merit(state, h):
+    """The logarithm of what an expert's vote weighs, but for a constant."""
+    expert = state.experts[h]
+    return VOTE_INVERSE_TEMPERATURE * expert.accuracy - state.rare_weight * state.rarity * expert.loss
+
+
+@kernel
+def follow_classes(state, label, seen):
+    """Take a label into how often classes come; when a block ends, see how far from even that is."""
+    n, frequencies = max(state.n_classes, label + 1), state.frequencies
+    if n > FEW:
+        state.rarity = 0.0
+        return
+    total = entropy = 0.0
+    for c in range(n):
+        frequencies[c] *= FREQUENCY_DECAY
+        total += frequencies[c]
+    frequencies[label] += 1.0
+    if int(seen) % BLOCK != 0 or n < 2:
+        return
+    for c in range(n):
+        share = frequencies[c] / (total + 1.0)
+        entropy -= share * math.log(share) if share > 0.0 else 0.0
+    even = 1.0 / math.log(n)
+    state.rarity = min(1.0 / entropy - even, MOST_RARITY) if entropy > 1.0 / (MOST_RARITY + even) else MOST_RARITY
+    state.rarity = max(state.rarity, 0.0)
+
+
+@kernel
+def judge_kept(state, memory, label):
+    """Take what experts had answered when an event was predicted into their accuracies."""
+    experts, asked = state.experts, 0
+    # Begun anew: what they would have answered when labels came says little.
+    rate = max((1.0 - state.expert_decay) / LATE_WINDOW, 1.0 / (state.n_late + VOTE_CAUTION))
+    for h in range(experts.size):
+        answer = kept_answer(memory, h)
+        if answer >= 0:
+            right, asked = 1.0 if answer == label else 0.0, 1
+            experts[h].accuracy += rate * (right - experts[h].accuracy)
+    state.n_late += asked

@@ -1,0 +1,125 @@
+"""Votes on many classes.
+
+The classes that an expert, or the labels before, find likely are voted on by name. All others are voted on together, as
+if they were equally likely: the last of the classes voted on stands for them. Its probability is that of all together,
+its logarithm that of one. The cost of an event then depends on the classes that matter for it.
+"""
+
+from __future__ import annotations
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import LEAST_BY_HEAD, best_class, fast_softmax_terms, sum_of
+from streamsvm.core.math import exp_below, log_of
+from streamsvm.core.simd import uint
+from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
+from streamsvm.ensemble.label_autocorrelation import context, likely_at, n_others
+from streamsvm.ensemble.notes import LAGS
+
+# Many classes -----------------------------------------------------------------------------------------------------
+#
+# Where classes are many, those are named that an expert, or the labels before, find likely; all others are voted on
+# together, as if they were equally likely: the last of the classes voted on stands for them. Its probability is that of
+# all together, its logarithm that of one. What an event costs then follows from the classes that matter for it.
+
+
+@inlined
+def n_voted(state):
+    """How many classes are voted on, all that are not named counted as one."""
+    named = state.autocorrelation.n_named
+    return min(named + 1, state.n_classes) if named > 0 else state.n_classes
+
+
+@inlined
+def place_of(state, label):
+    """Where a class is among those voted on."""
+    if state.autocorrelation.n_named == 0 or label >= state.n_classes:
+        return label
+    return state.place[label] if state.place[label] >= 0 else state.autocorrelation.n_named
+
+
+@inlined
+def best_named(state):
+    """The likeliest class, -1 where there is none."""
+    labels = state.autocorrelation
+    if labels.n_named > 0:
+        return labels.named[best_class(state.votes, 0, labels.n_named)]
+    return best_class(state.proba, 0, state.n_classes) if state.n_classes > 0 else -1
+
+
+@inlined
+def name_class(state, c):
+    """Let a class be voted on by name."""
+    labels = state.autocorrelation
+    if state.place[uint(c)] < 0:
+        state.place[uint(c)] = labels.n_named
+        labels.named[labels.n_named] = c
+        labels.n_named += 1
+
+
+@kernel
+def name_classes(state, block, k):
+    """Choose the classes that are voted on by name for row k; the first vote on all is left in `proba`."""
+    n, place, logs, proba = state.n_classes, state.place, state.stack.logs, state.proba
+    for c in range(n):
+        proba[uint(c)] = 0.0
+    labels = state.autocorrelation
+    for i in range(labels.n_named):
+        place[labels.named[i]] = -1
+    labels.n_named, labels.n_classes = 0, n
+    capacity, scores = state.proba.size, block.scores[k]
+    for h in range(state.experts.size):
+        expert = state.experts[h]
+        expert.best = best_class(scores, h * capacity, n)
+        terms = logs[h]
+        expert.total = fast_softmax_terms(scores, h * capacity, n, expert.inverse_temperature, terms, 0)
+        name_class(state, expert.best)
+        share, least = expert.weight / expert.total, LEAST_NAMED * expert.total
+        for c in range(n):
+            proba[uint(c)] += share * terms[uint(c)]
+        for c in range(n):
+            if terms[uint(c)] >= least:
+                name_class(state, c)
+    for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):
+        row = context(labels.recent, lag)
+        least = likely_at(labels, row, n)
+        for c in range(n):
+            if labels.counts[uint(row), uint(c)] >= least:
+                name_class(state, c)
+
+
+@kernel
+def vote_on_named(state, block, k):
+    """The first vote, on the classes that are named and, the last, all others together."""
+    labels, n, votes = state.autocorrelation, n_voted(state), state.votes
+    m, named, others = labels.n_named, labels.named, n_others(labels, n)
+    capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
+    for c in range(n):
+        votes[c] = 0.0
+    for h in range(state.experts.size):
+        expert, at, rest = state.experts[h], h * capacity, 1.0
+        weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
+        less = log_of(expert.total)
+        for c in range(m):
+            log = beta * (scores[at + named[c]] - top) - less
+            p = exp_below(log)
+            rest -= p
+            votes[c] += weight * p
+            logs[h, c] = max(log, LEAST_LOG)
+        if m < n:
+            rest = max(rest, 0.0)
+            votes[m] += weight * rest
+            logs[h, m] = log_of(max(rest / others, LEAST_BY_HEAD))
+
+
+@kernel
+def spread_votes(state):
+    """Probabilities of all classes: those that are not named share as in the first vote."""
+    m, n, proba, votes = state.autocorrelation.n_named, state.n_classes, state.proba, state.votes
+    for i in range(m):
+        proba[state.autocorrelation.named[i]] = 0.0
+    others = sum_of(proba, 0, n)
+    share = votes[m] / others if m < n and others > 0.0 else 0.0
+    for c in range(n):
+        proba[uint(c)] *= share
+    for i in range(m):
+        proba[state.autocorrelation.named[i]] = votes[i]

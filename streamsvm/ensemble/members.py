@@ -1,0 +1,150 @@
+"""The members of an ensemble: their memory, heads and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from streamsvm.budgeted import kernels as budgeted
+from streamsvm.budgeted import maintenance
+from streamsvm.budgeted.classifier import BSGDClassifier
+from streamsvm.core import losses
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.state import State
+from streamsvm.ensemble import linear
+from streamsvm.online import base
+from streamsvm.parameters import check_choice
+from streamsvm.polytope import kernels as polytope
+from streamsvm.polytope.classifier import CPMClassifier
+
+# The heads of every kernel member, and the steps of those of the linear one.
+HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
+LINEAR_RATES = (0.003, 0.03, 0.3)
+# What the large members hold, in budgets.
+LARGE = 5
+# Kernel members see at most so many columns: their memory and cost are by the column.
+KERNEL_COLUMNS = 2_048
+
+
+# Members ----------------------------------------------------------------------------------------------------------
+
+
+def members_of(state: State) -> list[State]:
+    """The states of the members of a blend."""
+    return [part for name, part in state.parts.items() if name.isdecimal()]
+
+
+class Member:
+    """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
+
+    entries: Sequence[EntryPoint]  # the `run_member` of its kernels, and what else is compiled apart
+    heads: Sequence[str]
+    inverse_temperature: Sequence[float]
+    on_ranks = has_metric = False
+    most_events = 0  # how many events take memory of their own
+    learner: base.OnlineClassifier | None = None  # one with the same kind of memory, that has nothing to learn with
+
+    def n_columns(self, n: int) -> int:
+        """How many of n columns it sees."""
+        return n
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        """An empty state, for rows that are scaled, with room for so many events."""
+        raise NotImplementedError
+
+    def check_restored(self, state: State) -> None:
+        """As `OnlineClassifier` has it."""
+        if self.learner is not None:
+            self.learner._check_restored(state)
+
+    def refresh(self, state: State) -> None:
+        """The same."""
+        if self.learner is not None:
+            self.learner._refresh(state)
+
+    def fit_settings(self, state: State) -> None:
+        """The same."""
+        if self.learner is not None:
+            self.learner._fit_settings(state)
+
+
+class _KernelMachine(BSGDClassifier):
+    def _reset(self) -> None:
+        """It holds nothing."""
+
+
+class _Polytopes(CPMClassifier):
+    def _reset(self) -> None:
+        """It holds nothing."""
+
+
+class _KernelMember(Member):
+    entries = (budgeted.ENTRY_POINTS["run_member"], maintenance.ENTRY_POINTS["maintain"])
+    has_metric = True
+    learner: _KernelMachine
+
+    def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
+        self.learner = _KernelMachine(
+            budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
+        )
+        self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
+        self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
+        self.on_ranks, self.most_events = on_ranks, budget
+
+    def n_columns(self, n: int) -> int:
+        return min(n, KERNEL_COLUMNS)
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        return self.learner._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
+
+
+class _PolytopeMember(Member):
+    entries = (polytope.ENTRY_POINTS["run_member"],)
+    heads, inverse_temperature = ("hinge",), (2.0,)
+    learner: _Polytopes
+
+    def __init__(self) -> None:
+        self.learner = _Polytopes(scaling="none", max_features=1)
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        return self.learner._new_state(n_columns, n_classes, rows)
+
+
+class _LinearMember(Member):
+    entries = (linear.ENTRY_POINTS["run_member"],)
+    heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
+        state = State(linear.LINEAR, sizes, parts={"rows": rows})
+        state.rates[:] = LINEAR_RATES
+        return state
+
+
+@cache
+def _kernel_member(budget: int, gamma_factor: float, on_ranks: bool) -> Member:
+    return _KernelMember(budget, gamma_factor, on_ranks)
+
+
+@cache
+def _plain_member(kind: Callable[[], Member]) -> Member:
+    return kind()
+
+
+# Members by name, each made for a budget. Another kind of member is another line here, and its two files.
+MEMBERS: dict[str, Callable[[int], Member]] = {
+    "standard": lambda budget: _kernel_member(budget, 1.0, False),
+    "ranks": lambda budget: _kernel_member(budget, 1.0, True),
+    "standard-large": lambda budget: _kernel_member(LARGE * budget, 8.0, False),
+    "ranks-large": lambda budget: _kernel_member(LARGE * budget, 4.0, True),
+    "polytope": lambda _: _plain_member(_PolytopeMember),
+    "linear": lambda _: _plain_member(_LinearMember),
+}
+
+
+def check_members(members: Any) -> None:
+    if not isinstance(members, tuple) or not members:
+        raise TypeError(f"`members` must be a tuple of names or None, got {members!r}")
+    for i, name in enumerate(members):
+        check_choice(f"members[{i}]", name, tuple(MEMBERS))

@@ -1,0 +1,226 @@
+"""The memory of an ensemble."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.adjusting import Setting
+from streamsvm.core import losses
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.state import State
+from streamsvm.ensemble import blend, notes
+from streamsvm.ensemble import delayed_votes as answers
+from streamsvm.ensemble import label_autocorrelation as autocorrelation
+from streamsvm.ensemble import stacked_vote as stacking
+from streamsvm.ensemble import vote as kernels
+from streamsvm.ensemble.members import KERNEL_COLUMNS, MEMBERS, Member, members_of
+from streamsvm.features.rows import Floats
+from streamsvm.features.scaler import ROOM
+from streamsvm.models import ArchiveError
+from streamsvm.online import base
+from streamsvm.online.archive import check_bounds, check_ranks
+from streamsvm.online.batch import one_event
+from streamsvm.online.calibration import HEARING, MEMORY, new_calibration
+from streamsvm.online.memory import capacity_for
+from streamsvm.online.minibatch import MINIBATCH
+from streamsvm.online.scaling import new_rows
+from streamsvm.parameters import check_number
+
+# So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
+BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
+# Ranks are among so many values, one in so many of those that came last.
+RANKS_WINDOW, RANKS_SPACING = 250, 4
+# What an effort stands for: members, and the budget.
+EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
+    "low": (("standard", "linear"), 100),
+    "normal": (("ranks", "standard-large", "linear"), 200),
+    "high": (("standard", "ranks", "standard-large", "ranks-large", "linear"), 200),
+}
+
+
+class Ensemble(base.OnlineClassifier):
+    """The state of an ensemble and of its members."""
+
+    _kernels: ClassVar[ModuleType] = kernels
+
+    budget, vote_window = Setting(), Setting()
+    effort: str
+    members: tuple[str, ...] | None
+    label_autocorrelation: bool
+
+    def _members(self) -> tuple[str, ...]:
+        return EFFORTS[self.effort][0] if self.members is None else self.members
+
+    def _kinds(self) -> list[Member]:
+        """What each member is."""
+        budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
+        return [MEMBERS[name](budget) for name in self._members()]
+
+    def _entries(self) -> list[EntryPoint]:
+        members = {entry.name: entry for kind in self._kinds() for entry in kind.entries}
+        return [*super()._entries(), *kernels.ENTRY_POINTS.values(), *members.values()]
+
+    def _is_ranking(self) -> bool:
+        return any(kind.on_ranks for kind in self._kinds())
+
+    def _room_for(self, n: int) -> int:
+        return n if n < max(notes.NOTES, RANKS_WINDOW, *(kind.most_events for kind in self._kinds())) else ROOM
+
+    def _n_held(self) -> int:
+        labels = self._state.autocorrelation
+        return max(self.n_events_learned, int(labels.oldest + labels.n_notes))
+
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
+        kinds = self._kinds()
+        n_heads = [len(kind.heads) for kind in kinds]
+        experts, ranking = sum(n_heads), self._is_ranking()
+        members = {
+            str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None), room)
+            for i, kind in enumerate(kinds, start=1)
+        }
+        rows = new_rows(n_columns, "standard")
+        rows.room = room
+        block = self._new_block(n_columns, n_classes, kinds, list(members.values()), room)
+        own = {
+            "rows": rows,
+            "ranks": new_rows(
+                n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True, room=room
+            ),
+            "whole": one_event(rows.row, rows.all_rows),
+            "listed": one_event(rows.row, rows.row_columns),
+            "block": block,
+            "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
+            "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
+            "autocorrelation": State(
+                autocorrelation.AUTOCORRELATION,
+                {
+                    "lags": notes.LAGS,
+                    "contexts": autocorrelation.N_ROWS if self.label_autocorrelation else 0,
+                    "notes": min(notes.NOTES, room) if self.label_autocorrelation else 0,
+                    "classes": n_classes,
+                },
+            ),
+        }
+        lanes = -(-experts // blend.EXPERTS_AT_ONCE) * blend.EXPERTS_AT_ONCE
+        sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, losses.FEW)}
+        sizes |= {"columns": n_columns, "classes": n_classes}
+        state = State(blend.BLEND, sizes, parts=own | members)
+        state.scale, state.vote = (
+            kernels.ENTRY_POINTS[name].compile().address for name in ("scale_rows", "vote_on_rows")
+        )
+        state.is_ranking, state.uses_autocorrelation = ranking, self.label_autocorrelation
+        state.expert_decay = 1.0 - 1.0 / self.vote_window
+        state.experts.weight[:] = 1.0 / experts
+        state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
+        state.stack.weights[experts] = 1.0
+        return state
+
+    def _new_block(self, n_columns: int, n_classes: int, kinds: list[Member], states: list[State], room: int) -> State:
+        """Room for the rows that members see; it is cut where rows are wide, or classes many."""
+        n_heads = [len(kind.heads) for kind in kinds]
+        most = max(min(blend.BLOCK, room, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
+        sizes = {
+            "block": most,
+            "ways": 1 + any(kind.on_ranks for kind in kinds),
+            "pairs": max(min(min(blend.BLOCK, room) * (n_columns + 1), BLOCK_PAIRS), n_columns + 1),
+            "experts": sum(n_heads),
+            "classes": n_classes,
+            "members": len(kinds),
+        }
+        block = State(MINIBATCH, sizes)
+        block.members.n_heads[:] = n_heads
+        block.members.first[:] = np.cumsum([0, *n_heads[:-1]])
+        for member, kind, state in zip(block.members, kinds, states, strict=True):
+            member.way, member.state, member.run = kind.on_ranks, state.address, kind.entries[0].compile().address
+        return block
+
+    def _member_states(self) -> list[State]:
+        return members_of(self._state)
+
+    def _check_restored(self, state: State) -> None:
+        check_ranks(state.ranks, state.rows)
+        for kind, member in zip(self._kinds(), members_of(state), strict=True):
+            kind.check_restored(member)
+        labels = state.autocorrelation
+        check_bounds("autocorrelation.made", labels.made, 0, labels.n_learned)
+
+    def _refresh(self, state: State) -> None:
+        for kind, member in zip(self._kinds(), members_of(state), strict=True):
+            if member.n_classes > state.n_classes:
+                raise ArchiveError("a member knows other classes than the blend")
+            kind.refresh(member)
+        # Places of notes that were never written hold the class 0, even where there is none yet.
+        labels = state.autocorrelation
+        most = max(labels.counts.shape[1] - 1, 0)
+        if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
+            raise ArchiveError("label autocorrelation knows other classes than the blend")
+
+    def _fit_settings(self, state: State) -> None:
+        for kind, member in zip(self._kinds(), members_of(state), strict=True):
+            kind.fit_settings(member)
+
+    def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
+        """The most memory a model of so many columns and classes takes; without either, what it takes now.
+
+        A model begins with some 30 kB, which grow with the first thousand events. After them nothing grows with the
+        stream but columns and classes, their names, and the labels.
+
+        Parameters
+        ----------
+        n_features, n_classes
+            How many columns (a text has one for each of its categories) and classes; None for the capacity now.
+
+        Examples
+        --------
+        >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.1e6
+        True
+        """
+        columns, classes = self._capacity
+        if n_features is not None:
+            check_number("n_features", n_features, 1, whole=True)
+            columns = max(min(16, self.max_features), min(capacity_for(n_features), self.max_features))
+        if n_classes is not None:
+            check_number("n_classes", n_classes, 1, whole=True)
+            classes = max(2, capacity_for(n_classes))
+        if n_features is None and n_classes is None:
+            return self._state.n_bytes
+        return self._new_state(columns, classes).n_bytes
+
+    @property
+    def memory_size(self) -> int:
+        """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
+        return answers.memory_size(len(self._state.experts))
+
+    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
+        # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
+        n = self._n_classes[()]
+        return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
+
+    def _run_rows(self, batch: State) -> None:
+        kernels.run_rows(self._state, batch)
+
+    def _relevances(self) -> Floats | None:
+        n = min(len(self._space), KERNEL_COLUMNS)
+        total, thetas = 0.0, np.zeros(n)
+        for _, member, vote in self._kernel_votes():
+            thetas += (vote + 1e-12) * member.theta[:n]
+            total += vote + 1e-12
+        return None if total == 0.0 else np.exp(thetas / total)
+
+    def _shares_of_classes(self) -> dict[Any, float]:
+        counts = self._state.frequencies[: len(self.labels.codes)]
+        total = float(counts.sum())
+        return {} if len(counts) > losses.FEW or not total else dict(zip(self.classes_, counts / total, strict=True))
+
+    def _kernel_votes(self) -> list[tuple[Member, State, float]]:
+        """The kernel members, their states, and their shares of the vote."""
+        weights = iter(self._state.experts.weight.tolist())
+        votes = [
+            (kind, member, sum(next(weights) for _ in kind.heads))
+            for kind, member in zip(self._kinds(), self._member_states(), strict=True)
+        ]
+        return [vote for vote in votes if vote[0].has_metric]

@@ -1,0 +1,108 @@
+"""Notes of predicted events: the labels known when each was predicted, until it is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.simd import uint
+
+# At most this many labels before an event count.
+LAGS = 3
+# How fast it shows whether equal rows are events of their own.
+DISTINCT_RATE = 1.0 / 16.0
+# So many notes of predictions are kept.
+NOTES = 1024
+# Where the labels known at the prediction of an event are noted; or now, or nobody knows.
+NOW, UNKNOWN = -1, -2
+
+
+@kernel
+def row_key(values, columns, present):
+    """A number that rows of the same entries share. Missing values and zeros do not count, nor columns not seen yet."""
+    bits = values.view(np.uint64)
+    key = uint(14695981039346656037)
+    for i in range(values.size):
+        column = uint(columns[uint(i)])
+        if values[uint(i)] != 0.0 and values[uint(i)] == values[uint(i)] and present[column] > 0.0:
+            key = (key ^ bits[uint(i)] ^ (column << uint(1))) * uint(1099511628211)
+            key ^= key >> uint(29)
+    return float(key >> uint(12))
+
+
+@inlined
+def has_room(state):
+    """Whether there is room for another note: memory for them grows, too, until it goes round in a ring."""
+    return state.oldest + state.n_notes < state.keys.size or state.keys.size == NOTES
+
+
+@kernel
+def note(state, key):
+    """Note that an event is predicted, with the labels known by now."""
+    n, oldest, n_fresh = state.n_notes, state.oldest, state.n_fresh
+    if state.n_learned > 0 and n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
+        return
+    state.n_fresh = min(n_fresh + 1, NOTES)
+    at = (oldest + n) % NOTES
+    if n == NOTES:
+        state.oldest = (oldest + 1) % NOTES
+        if n_fresh < NOTES:
+            state.n_lost += 1
+    else:
+        state.n_notes = n + 1
+    state.keys[at], state.made[at], state.left[at] = key, state.n_learned, 0
+    for k in range(LAGS):
+        state.noted[at, k] = state.recent[k]
+
+
+@kernel
+def recall(state, key):
+    """Where the note an event goes by is; NOW if it was not predicted, or since the last label; UNKNOWN if perhaps."""
+    first = find(state, key, False)
+    if first < 0:
+        return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and may_wait(state) else NOW
+    return first if state.distinct > 0.5 else find(state, key, True)
+
+
+@inlined
+def may_wait(state):
+    """Whether an event may have been predicted though its note is lost."""
+    if state.made[state.oldest] == 0 and state.n_fresh == 0:
+        return False
+    return state.n_fresh < NOTES
+
+
+@inlined
+def find(state, key, newest):
+    """Where the oldest or the newest note of an event is, -1 if there is none."""
+    n, oldest = state.n_notes, state.oldest
+    for i in range(n):
+        at = (oldest + (n - 1 - i if newest else i)) % NOTES
+        if state.keys[at] == key:
+            return at
+    return -1
+
+
+@kernel
+def drop(state, key):
+    """Drop the oldest note of an event that is learned and those before it: labels come in the order of events.
+
+    Those that were left by an equal row before say whether such rows are events of their own.
+    """
+    n, oldest, at = state.n_notes, state.oldest, find(state, key, False)
+    is_fresh = (find(state, key, True) - oldest) % NOTES >= n - state.n_fresh
+    n_dropped = (at - oldest) % NOTES + 1
+    for i in range(n):
+        slot = (oldest + i) % NOTES
+        if i >= n_dropped:
+            if state.keys[slot] == key:
+                state.left[slot] = 1
+            continue
+        if state.left[slot] and not (slot == at and is_fresh):
+            state.distinct += DISTINCT_RATE * ((1.0 if slot == at else 0.0) - state.distinct)
+        state.keys[slot], state.made[slot], state.left[slot] = 0.0, 0, 0
+        for k in range(LAGS):
+            state.noted[slot, k] = 0
+    state.n_lost = n - 1
+    state.n_notes = n - n_dropped
+    state.oldest = (at + 1) % NOTES if n_dropped < n else 0

@@ -1,0 +1,134 @@
+"""Probabilities of an ensemble: the weighted vote of its experts, and its corrections."""
+
+from __future__ import annotations
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import FEW, LEAST_BY_VOTE, best_class, scale_terms
+from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of
+from streamsvm.core.schema import f32
+from streamsvm.core.simd import uint
+from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
+from streamsvm.ensemble.label_autocorrelation import (
+    add_autocorrelation,
+    n_others,
+)
+from streamsvm.ensemble.many_classes import n_voted, name_classes, spread_votes, vote_on_named
+from streamsvm.ensemble.stacked_vote import first_logs, is_used, stack
+from streamsvm.online.calibration import allow_for_noise
+
+# Votes ------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def find_proba(state, block, k):
+    """The probabilities of all classes, from the members' scores for row k of the block."""
+    n, proba = state.n_classes, state.proba
+    if n == 0:
+        return
+    if n > FEW:
+        name_classes(state, block, k)
+        vote_on_named(state, block, k)
+        proba = state.votes
+    else:
+        vote_on_all(state, block, k)
+    settle_votes(state, n_voted(state), proba)
+    if n > FEW:
+        spread_votes(state)
+
+
+@inlined
+def vote_on_all(state, block, k):
+    """The first vote, where classes are few: the softmax of each expert's scores, times its weight.
+
+    The logarithms of its probabilities go where `stack` finds them.
+    """
+    n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.stack.logs
+    if state.n_softened != n:
+        soften(state, block, k)
+    terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
+    for c in range(n):
+        proba[c] = 0.0
+    for h in range(experts.size):
+        experts[h].best = state.bests[k, h]
+        weight, less = experts[h].weight, total_logs[uint(h)]
+        share = weight / totals[uint(h)] if weight > LEAST_VOTE else 0.0
+        for c in range(n):
+            proba[c] += share * powers[uint(h * n + c)]
+            logs[h, c] = max(float(terms[uint(h * n + c)] - less), LEAST_LOG)
+
+
+@inlined
+def soften(state, block, first):
+    """The terms of all experts' softmax, and their sums, for the rows of the block from one on.
+
+    All rows at a time: there is nothing they would wait for, and the loops over experts vectorise.
+    """
+    n, n_experts, rows = state.n_classes, state.experts.size, range(first, block.n_rows)
+    terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
+    state.n_softened = n
+    for k in rows:
+        find_terms(state, block, k)
+    for k in rows:
+        for j in range(padded(n_experts * n)):
+            powers[uint(k), uint(j)] = exp32(terms[uint(k), uint(j)])
+    for k in rows:
+        for h in range(n_experts):
+            total = f32(0.0)
+            for c in range(n):
+                total += powers[uint(k), uint(h * n + c)]
+            totals[uint(k), uint(h)] = total
+    for k in rows:
+        for h in range(padded(n_experts)):
+            total_logs[uint(k), uint(h)] = log32(totals[uint(k), uint(h)])
+
+
+@inlined
+def find_terms(state, block, k):
+    """The classes that experts find likeliest for row k, and beta times how far the scores of all are below."""
+    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, block.scores[k]
+    terms, bests = state.terms[k], state.bests[k]
+    for h in range(experts.size):
+        at, beta = h * capacity, experts[h].inverse_temperature
+        bests[uint(h)] = best_class(scores, at, n)
+        top = scores[at + bests[uint(h)]]
+        for c in range(n):
+            terms[uint(h * n + c)] = f32(beta * (scores[at + c] - top))
+
+
+@inlined
+def settle_votes(state, n, proba):
+    """The probabilities of the n classes voted on, by all that follows the first vote."""
+    others = n_others(state.autocorrelation, n)
+    sharpen_votes(state, n, others, proba)
+    if n < 2:
+        return
+    state.stack.others = others
+    stack(state.stack, n, proba)
+    if state.uses_autocorrelation:
+        take_logs(state, n, others, proba)
+        add_autocorrelation(state.autocorrelation, n, proba)
+    allow_for_noise(state.calibration, n, others, proba)
+
+
+@inlined
+def take_logs(state, n, others, proba):
+    """Hand on the logarithms of the probabilities: those of the first vote are at hand."""
+    logs, first = state.autocorrelation.logs, first_logs(state.stack)
+    if is_used(state.stack):
+        logs_of(proba, n, others, LEAST_BY_VOTE, logs)
+        return
+    for c in range(n):
+        logs[c] = first[c]
+
+
+@inlined
+def sharpen_votes(state, n, others, proba):
+    """The probabilities of the first vote to the power of the inverse temperature."""
+    total, beta = 0.0, state.inverse_temperature
+    proba[n - 1] /= others
+    for c in range(n):
+        proba[c] = exp_below(beta * log_of(min(max(proba[c], LEAST_BY_VOTE), 1.0)))
+        if c == n - 1:
+            proba[c] *= others
+        total += proba[c]
+    scale_terms(proba, 0, n, 1.0 / total)

@@ -1,0 +1,282 @@
+"""Single events: predictions and steps, each one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.notices import Notice
+from streamsvm.core.precompile import prepare
+from streamsvm.features import scaler as scaling
+from streamsvm.features.frames import weight_of
+from streamsvm.features.rows import EncodedRows, Floats, Ints
+from streamsvm.features.tables import NOT_PLAIN
+from streamsvm.labels import (
+    unhashable,
+)
+from streamsvm.locks import locked
+from streamsvm.online import driver
+from streamsvm.online.memory import LearnerMemory
+
+
+class EventLearner(LearnerMemory):
+    """Predicts and learns single events.
+
+    An event that has a number under each known name and nothing else takes the fast path: its values are packed, and
+    one compiled call that keeps the interpreter's lock does the rest.
+    """
+
+    _event: ClassVar[Any]
+    _event_proba: ClassVar[Any]
+
+    def _look_at_first(self, rows: EncodedRows) -> None:
+        """Warn of what the first rows tell of their features; nothing once there were enough."""
+        if self._first is not None and len(rows):
+            self._tell(self._first.take(rows, self._space.names))
+
+    def _look_at_event(self, columns: Ints, values: Floats) -> None:
+        """Do so with a single event."""
+        if self._first is not None:
+            self._tell(self._first.take_event(columns, values, self._space.names))
+
+    def _tell(self, doubts: Sequence[Notice]) -> None:
+        if doubts:
+            self._own_space().notice(doubts)
+        if self._first is None or self._first.is_full:
+            self._first, self._learning = None, self._fast
+
+    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
+        """Learn one event.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label, of any hashable type.
+        w
+            How much the event weighs, 0 or more; at 0 it is left out.
+        time
+            Its event time in seconds or as a datetime, for learners that use it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None, for a label that is None or NaN, or
+            a bad weight. Nothing has been learned then.
+        """
+        try:
+            code = self.labels.codes.get(y)
+        except TypeError:
+            raise unhashable(y) from None
+        plain_length, pack, get, rows = self._learning
+        if code is not None and w == 1.0 and type(x) is dict and len(x) == plain_length:
+            try:
+                packed = pack(*get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                if self._event(rows, packed, code, 1.0) == 0:
+                    return
+        self._learn(x, y, w)
+
+    @locked
+    def _learn(self, x: dict[Hashable, Any], y: Any, w: float) -> None:
+        """Learn any event."""
+        w = weight_of(w)
+        self._make_room(1)
+        self.labels.check(y, self.max_classes)
+        if self._first is not None and w == 1.0 and y in self.labels.codes and self._pack(x):
+            values = self._row[: len(x)].copy()
+            if self._event(self._rows, b"", self.labels.codes[y], 1.0) == 0:
+                self._look_at_event(np.arange(len(x)), values)
+                return
+        space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
+        entries = space.encode_event(x, learn=w > 0.0)
+        if w > 0.0:
+            self._look_at_event(*entries)
+            n_classes = len(self.labels.codes)
+            code = self._code(y)
+            self.labels.doubt_number(n_classes, [y], self.n_events_learned)
+            self._grow()
+            self._list(*entries)
+            self._event(self._rows, b"", code, w)
+
+    def _list(self, columns: Ints, values: Floats) -> None:
+        """Make an event that lists its columns the single one at hand."""
+        n = len(columns)
+        self._row[:n], self._listed[:n] = values, columns
+        self._rows.listed = 1 + n
+        if self._fast[0] != self._space.columns.plain_length:
+            self._follow_space()
+
+    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+        """The most probable label; None as long as nothing has been learned.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Taken and not looked at, as River passes what comes with an event.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None.
+        """
+        plain_length, pack, get, rows = self._fast
+        if type(x) is dict and len(x) == plain_length:
+            try:
+                packed = pack(*get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                code = self._event(rows, packed, scaling.PREDICT, 1.0)
+                if code >= -1:
+                    return self.labels.answers[code]
+        with self._lock:
+            return self.labels.answers[self._predict(x, scaling.PREDICT)]
+
+    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+        """The probability of each label learned, 0 to 1; empty as long as nothing has been.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Taken and not looked at.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None.
+        """
+        plain_length, pack, get, rows = self._fast
+        if type(x) is dict and len(x) == plain_length:
+            try:
+                packed = pack(*get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                if shares := self._event_proba(rows, packed):
+                    return dict(zip(self.labels.answers, shares, strict=False))
+        with self._lock:
+            if self._n_classes[()] == 0:
+                self._space.encode_event(x, learn=False)  # refuses what is no event
+                return {}
+            *_, shares = self.answer_one(x)
+            return dict(zip(self.labels.answers, shares, strict=False))
+
+    @locked
+    def predict_set_one(
+        self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
+    ) -> set[Any]:
+        """Labels of which the true one is one, in a wanted share of events.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        coverage
+            That share, between 0 and 1. It follows the labels that are learned from the first call on; see
+            `streamsvm.decide.conformal.ConformalSets` for how close to it the sets come, whatever the stream does.
+        by_class
+            Whether it is to hold for the events of each class by themselves.
+        kwargs
+            Taken and not looked at.
+
+        Returns
+        -------
+        set
+            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None, and a coverage that is none.
+        """
+        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
+        if not self.labels.codes:
+            self._space.encode_event(x, learn=False)  # refuses what is no event
+            return set()
+        self._predict(x, scaling.FOLLOW)
+        return sets.found(self.labels.answers)
+
+    def answer_one(self, x: dict[Hashable, Any]) -> tuple[Any, float | None, Sequence[float]]:
+        """The label that `predict_one` gives, its probability, and those over `classes_`, good until the next call.
+
+        Not thread-safe, since the next call overwrites the probabilities.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
+        code = self._predict(x)
+        shares = self._shares[: self._n_classes[()]]
+        return self.labels.answers[code], shares[code] if code >= 0 else None, shares
+
+    def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
+        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_proba`."""
+        self._make_room(1)
+        if self._pack(x):
+            code: int = self._event(self._rows, b"", asked, 1.0)
+            if code >= -1:
+                return code
+        self._list(*self._space.encode_event(x, learn=False))
+        return int(self._event(self._rows, b"", asked, 1.0))
+
+    def _pack(self, x: Any) -> bool:
+        """Make an event the single one at hand, if it has a number under each known name and nothing else."""
+        plain_length, _, get, _ = self._fast
+        if type(x) is not dict or len(x) != plain_length:
+            return False
+        try:
+            self._fill(self._view, 0, *get(x))
+        except NOT_PLAIN:
+            return False
+        return True
+
+    def _predict_packed(self) -> bool:
+        """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
+        return bool(self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1)
+
+    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
+        """Learn the event at hand; what was probable before, or None where it cannot be used."""
+        n = self._n_classes[()]
+        if not self._predict_packed():
+            return None
+        proba: NDArray[np.float64] = self._proba[:n].copy()
+        self._event(self._rows, b"", code, 1.0)
+        return proba
+
+    def _put(self, x: Mapping[Hashable, Any]) -> None:
+        """Make an event the current row."""
+        if not (self._pack(x) and np.isfinite(self._row[: len(x)]).all()):
+            self._list(*self._space.encode_event(x, learn=False))
+
+
+def _entry(name: str) -> Any:
+    """A compiled step of single events as a class attribute, compiled when it is first called.
+
+    From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
+    """
+
+    def first_call(*arguments: Any) -> Any:
+        entry = driver.ENTRY_POINTS[name]
+        prepare([entry])
+        compiled = entry.compile()
+        plain = isinstance(compiled, FunctionType)
+        setattr(EventLearner, f"_{name}", staticmethod(compiled) if plain else compiled)
+        return compiled(*arguments)
+
+    return staticmethod(first_call)
+
+
+EventLearner._event, EventLearner._event_proba = _entry("event"), _entry("event_proba")

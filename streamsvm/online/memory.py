@@ -1,0 +1,228 @@
+"""The memory of a learner: its state, which grows with columns, classes and events."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from river import base
+
+from streamsvm.adjusting import Adjustable, Setting, check_mutable
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.decide.changes import Changes
+from streamsvm.decide.conformal import AllSets, follow_address
+from streamsvm.decide.learner import PredictsManySets
+from streamsvm.decide.reasons import Explains
+from streamsvm.features import ranks
+from streamsvm.features import scaler as scaling
+from streamsvm.features.first_rows import FirstRows
+from streamsvm.features.space import FeatureSpace
+from streamsvm.locks import LearnerLock, locked
+from streamsvm.models.saved import Archived
+from streamsvm.online import driver
+from streamsvm.online.classes import Classes
+from streamsvm.online.protocol import LearnerProtocol
+
+# Memory begins with room for so many events.
+FIRST_ROOM = 4
+
+
+class LearnerMemory(
+    LearnerProtocol, Adjustable, Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier
+):
+    """The state of a learner, the columns and labels that it is for, and what single events need of both.
+
+    A subclass names its kernel file, `_kernels`, with the `CODE` that its `rows` have the addresses of, and defines
+    `_new_state`.
+    """
+
+    _kernels: ClassVar[ModuleType]
+    _lock: LearnerLock
+    _room: int
+    _first: FirstRows | None = None
+
+    max_features: int
+    max_classes = Setting()
+    categories: tuple[Hashable, ...] | None
+
+    _shares_space = False  # with other learners
+
+    @abstractmethod
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = scaling.ROOM) -> State:
+        """An empty state for so many columns, classes, and events, and with this learner's settings."""
+
+    def _room_for(self, n: int) -> int:
+        """For how many events there is room in memory that holds n; `scaling.ROOM` where more take no more of it."""
+        return scaling.ROOM
+
+    def _fresh_state(self) -> State:
+        """An empty state of the capacity that there is."""
+        return self._new_state(*self._capacity, room=self._room)
+
+    def _make_room(self, n: int) -> None:
+        """See that n more events can be predicted and learned."""
+        if self._room < scaling.ROOM and (needed := self._n_held() + n) > self._room:
+            self._room = self._room_for(capacity_for(needed))
+            self._move()
+
+    def _n_held(self) -> int:
+        """How many events the memory holds, or held."""
+        return self.n_events_learned
+
+    def _move(self) -> None:
+        """Go on in another memory, of the capacity that there is now."""
+        state = self._fresh_state()
+        state.take(self._state)
+        self._use(state)
+
+    @locked
+    def _change(self, name: str, value: Any) -> None:
+        """Go on with another value of a parameter, from what is learned."""
+        check_mutable(self, name)
+        type(self)(**self._get_params() | {name: value})  # refuses what the parameter does not take
+        self._room = scaling.ROOM
+        self._move()
+        self.__dict__[name] = value
+        self._fit_settings(self._state)
+        state = self._fresh_state()
+        state.take_learned(self._state)
+        self._refresh(state)
+        self._use(state)
+
+    def _fit_settings(self, state: State) -> None:
+        """Reduce what is learned to what the settings have memory for."""
+
+    def _weight_class(self, label: Any, code: int) -> None:
+        """Give a class that begins its settings."""
+
+    def _check_restored(self, state: State) -> None:
+        """Check what the table cannot say of a state from an archive."""
+
+    def _refresh(self, state: State) -> None:
+        """Bring up to date what follows from what was put back, once no number leads out of the memory."""
+
+    def _reset(self) -> None:
+        """Begin with nothing learned."""
+        if "_lock" not in self.__dict__:
+            self._lock = LearnerLock()
+        self._space = FeatureSpace(self.max_features, self.categories or ())
+        self.labels = Classes()
+        self._first = FirstRows()
+        prepare(self._entries())
+        self._n_prepared = 0
+        self._sets = AllSets()
+        self._capacity, self._room = (1, 1), self._room_for(FIRST_ROOM)
+        self._use(self._fresh_state())
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels learned, in order of first arrival."""
+        return self.labels.answers[:-1]
+
+    @property
+    def n_events_learned(self) -> int:
+        """How many events have been learned."""
+        return int(self._rows.seen)
+
+    def _use(self, state: State) -> None:
+        """Work on this state from now on, with what the fast path of single events needs at hand."""
+        self._state, self._rows = state, state.rows
+        self._connect()
+        self._lock.guard(state.rows)
+        self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
+        # Views, whose elements are read many times faster than a number of a state, or an array's.
+        self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
+        self._follow_space()
+        self._follow_sets()
+
+    def _entries(self) -> list[EntryPoint]:
+        """The compiled code that single events need."""
+        of_ranks = ranks.ENTRY_POINTS.values() if self._is_ranking() else ()
+        return [driver.ENTRY_POINTS["event"], *self._kernels.CODE.values(), *of_ranks]
+
+    def _is_ranking(self) -> bool:
+        """Whether values are scaled by their ranks."""
+        return bool(getattr(self, "scaling", None) == "rank")
+
+    def _connect(self) -> None:
+        """Let events reach the learner, by the addresses of its compiled code."""
+        rows = self._rows
+        rows.learner = self._state.address
+        for name, entry in self._kernels.CODE.items():
+            setattr(rows, name, entry.compile().address)
+        rows.bind(proba=self._state.proba)
+
+    def _follow_space(self) -> None:
+        space = self._space
+        self._rows.row_length = len(space)
+        self._fast = (space.columns.plain_length, space.columns.packer, space.columns.getter, self._rows)
+        # The first events are learned one by one, since they are looked at.
+        self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
+        self._fill, self._view = space.columns.filler, self._row.data
+
+    def _follow_sets(self) -> None:
+        """Have sets asked, and taught, by the probabilities that events leave."""
+        self._rows.followed = self._sets.follow(self._proba[None, : len(self.labels.codes)])
+        self._rows.follow = follow_address() if self._sets else 0
+
+    def _sets_began(self) -> None:
+        self._follow_sets()
+
+    def _grow(self) -> None:
+        """See that there is capacity for all columns and classes known."""
+        n_columns, n_classes = len(self._space), len(self.labels.codes)
+        if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
+            columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
+            self._capacity = (columns, max(self._capacity[1], capacity_for(n_classes)))
+            self._move()
+        if n_columns > self._n_prepared:
+            indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
+            if indicators.size > 0:
+                self._rows.due[indicators], self._rows.scale[indicators] = -1.0, 1.0
+            self._n_prepared = n_columns
+            self._follow_space()
+
+    def _code(self, label: Any) -> int:
+        """The number of a class, which begins if it is new."""
+        code = self.labels.codes.get(label)
+        if code is None:
+            code = len(self.labels)
+            self.labels.add(label)
+            label = self.labels.answers[code]
+            self._grow()
+            self._weight_class(label, code)
+            self._follow_sets()
+        return code
+
+    def _share_names(self, other: LearnerMemory) -> None:
+        """Have the columns and labels of another learner of the same capacity, whatever the memory holds."""
+        self._space, self._shares_space = other._space, True
+        self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
+        self.labels.many_at = 0
+        self._follow_space()
+
+    def _own_space(self) -> FeatureSpace:
+        """The columns, to be added to: those of other learners stay as they are."""
+        if self._shares_space:
+            self._space, self._shares_space = self._space.copy(), False
+        return self._space
+
+    def _another(self) -> Self:
+        """A learner with the same settings, columns and labels, and memory of its own with nothing in it."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
+        twin._room = scaling.ROOM  # it may be given more than it learns
+        twin._use(twin._fresh_state())
+        twin._share_names(self)
+        return twin
+
+
+def capacity_for(n: int) -> int:
+    """How many columns or classes there is capacity for, where n are asked for."""
+    return 1 << max(n - 1, 0).bit_length()
