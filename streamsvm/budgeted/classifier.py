@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -141,6 +142,8 @@ class BSGDClassifier(BudgetedMemory):
     [^3]: [Glasmachers, T., Qaadan, S. (2018). Speeding Up Budgeted Stochastic Gradient Descent SVM Training with
     Precomputed Golden Section Search](https://arxiv.org/abs/1806.10180)
     """
+
+    _kernels: ClassVar[ModuleType] = kernels
 
     def __init__(
         self,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from streamsvm.adjusting import Setting
-from streamsvm.budgeted import expansion, kernels, maintenance
+from streamsvm.budgeted import expansion, maintenance
 from streamsvm.budgeted import vectors as support
 from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
 from streamsvm.budgeted.support import mark_touched
@@ -29,8 +28,6 @@ CACHE_LINE = 16
 
 class BudgetedMemory(base.OnlineClassifier):
     """The state of a budgeted kernel machine, and its settings."""
-
-    _kernels: ClassVar[ModuleType] = kernels
 
     budget, learning_rate, l2, horizon = Setting(), Setting(), Setting(), Setting()
     gamma: float | None

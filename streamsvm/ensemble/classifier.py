@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from streamsvm.budgeted.support import nearest_vectors
 from streamsvm.decide.wrapped import model_from, state_of
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
+from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.members import check_members
 from streamsvm.ensemble.memory import EFFORTS, Ensemble
 from streamsvm.ensemble.parts import Parts, with_parts
@@ -103,6 +105,8 @@ class StreamSVMClassifier(Ensemble):
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
     Accuracy: 90.63%
     """
+
+    _kernels: ClassVar[ModuleType] = kernels
 
     _parts: Parts | None = None
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,6 @@ EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
 
 class Ensemble(base.OnlineClassifier):
     """The state of an ensemble and of its members."""
-
-    _kernels: ClassVar[ModuleType] = kernels
 
     budget, vote_window = Setting(), Setting()
     effort: str
