@@ -144,6 +144,7 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
 
 
 def check_members(members: Any) -> None:
+    """Refuse what is no tuple of names of members."""
     if not isinstance(members, tuple) or not members:
         raise TypeError(f"`members` must be a tuple of names or None, got {members!r}")
     for i, name in enumerate(members):

@@ -50,11 +50,23 @@ class LearnerProtocol:
         return int(self._state.n_classes)
 
     def encode(self, X: Any) -> EncodedRows:
-        """Encode rows to predict."""
+        """Encode rows to predict.
+
+        Parameters
+        ----------
+        X
+            Rows, as for `learn_many`.
+        """
         return self._space.encode(X)
 
     def encode_event(self, x: dict[Any, Any]) -> EncodedRows:
-        """Encode a single event to predict."""
+        """Encode a single event to predict.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
         columns, values = self._space.encode_event(x, learn=False)
         return EncodedRows(values, columns, np.array([0, len(columns)]), False)
 
@@ -63,8 +75,16 @@ class LearnerProtocol:
     ) -> tuple[EncodedRows, Ints, Floats]:
         """Encode rows to learn, with their classes by number, -1 where they are not learned, and their weights.
 
-        If `unlabelled`, None and NaN are missing labels. See `FeatureSpace.encode` for `complete`; `whole` rows may be
-        all that will come.
+        Parameters
+        ----------
+        X, y, w
+            Rows, labels and weights, as for `learn_many`.
+        unlabelled
+            Whether None and NaN are missing labels.
+        complete
+            See `FeatureSpace.encode`.
+        whole
+            Whether these may be all rows that will come.
         """
         found: tuple[EncodedRows, Ints, Floats] = self._prepare(X, y, w, unlabelled, complete=complete, whole=whole)
         return found
@@ -79,7 +99,21 @@ class LearnerProtocol:
         n_proba: int = 0,
         late: tuple[Ints, Ints] | None = None,
     ) -> tuple[Ints, Floats, Floats]:
-        """Predict rows and learn those with a class; return classes, their probabilities and all probabilities."""
+        """Predict rows and learn those with a class; return classes, their probabilities and all probabilities.
+
+        Parameters
+        ----------
+        rows
+            Encoded rows.
+        codes, weights
+            The class of each row by number, -1 where it is not learned, and its weight.
+        predict
+            Whether label autocorrelation takes note of the predictions.
+        n_proba
+            The number of classes to return probabilities of.
+        late
+            The arguments `memories` and `apart` of `run_batch`.
+        """
         asked = {"predict": predict, "score": True, "n_proba": n_proba, "late": late}
         found: tuple[Ints, Floats, Floats] = self._run(rows, codes, weights, **asked)
         return found
@@ -95,7 +129,13 @@ class LearnerProtocol:
         return relevance
 
     def load_event(self, x: Any) -> Floats | None:
-        """Make an event with a number for each known name the current row and return it; None for other events."""
+        """Make an event with a number for each known name the current row and return it; None for other events.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
         self._make_room(1)
         n = self._space.columns.plain_length
         if self._fast[0] != n:
@@ -107,7 +147,13 @@ class LearnerProtocol:
         return self._proba[: self.n_classes] if self._predict_packed() else None
 
     def learn_loaded(self, code: int) -> Floats | None:
-        """Predict and learn the current row; return the probabilities, None if a value is out of range."""
+        """Predict and learn the current row; return the probabilities, None if a value is out of range.
+
+        Parameters
+        ----------
+        code
+            The number of its class.
+        """
         if self._first is not None:
             n = self._space.columns.plain_length
             self._look_at_event(np.arange(n), self._row[:n].copy())
@@ -115,5 +161,11 @@ class LearnerProtocol:
         return proba
 
     def look_for_fast_path(self, x: dict[Any, Any]) -> None:
-        """Enable the fast path for events with the names of this one, if possible."""
+        """Enable the fast path for events with the names of this one, if possible.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
         self._space.columns.look_for_fast_path(x)
