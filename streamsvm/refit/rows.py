@@ -270,4 +270,5 @@ def event_times(times: Any, labels: Any) -> Floats | None:
 
 
 def seconds(time: Any) -> float:
+    """Event time in seconds, NaN where there is none."""
     return math.nan if time is None else seconds_of(time)
