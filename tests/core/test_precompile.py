@@ -24,7 +24,8 @@ from streamsvm.core.cache import cache_folder
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
-from streamsvm.ensemble import blend, linear
+from streamsvm.ensemble import linear
+from streamsvm.ensemble import vote as blend
 from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import expert_vote, frozen_models, outliers
 
