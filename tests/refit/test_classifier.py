@@ -36,7 +36,6 @@ from streamsvm import (
 from streamsvm.batch.threads import OneThread
 from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError, Trees
-from streamsvm.online.base import one_row
 from streamsvm.refit import (
     Adaptive,
     Every,
@@ -698,7 +697,7 @@ def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
     assert model.refits[0]["outcome"] == "votes"
     member = model._refits.vote.members[0]
     asked = model.model._space.encode_event(rows[600], learn=False)
-    matrix = member._matrix(one_row(*asked))
+    matrix = member._matrix(EncodedRows.of_event(*asked))
     assert scipy.sparse.issparse(matrix)
     assert matrix.nnz == len(rows[600])
 
