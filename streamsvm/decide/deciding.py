@@ -257,18 +257,17 @@ class DecidingClassifier(ProbabilityWrapper):
         Returns
         -------
         (codes, scores) or (codes, scores, probabilities)
-            The number of the label of least expected cost in `classes_`, -1 for none, and its probability; then the
-            reasons, of the most probable labels, if they are asked for.
+            The number of the label of least expected cost in `classes_`, -1 for none, and its probability.
         """
         model: Any = self.model
-        _, _, shares, *told = model.run_batch(features, labels, learn, True, **kwargs)
+        _, _, shares = model.run_batch(features, labels, learn, True, **kwargs)
         shares = self._over_known(shares, model.classes_[: shares.shape[1]])
         codes = self._codes_of(labels) if learn else np.full(len(shares), -1)
         decisions = self.costs.run(shares, codes, self.classes_, follow=learn)[0]
         scores = np.full(len(shares), np.nan)
         found = np.flatnonzero(decisions >= 0)
         scores[found] = shares[found, decisions[found]]
-        return (decisions, scores, shares, *told) if proba else (decisions, scores, *told)
+        return (decisions, scores, shares) if proba else (decisions, scores)
 
     def _over_known(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[np.float64]:
         """Probabilities over the labels known here, of rows of the classifier's."""

@@ -177,14 +177,3 @@ def test_an_archive_of_parts_around_something_else_is_refused():
     arrays = {f"model.{name}": array for name, array in arrays.items()}
     with pytest.raises(ArchiveError, match="around a CPMClassifier"):
         StreamSVMClassifier.from_state({"class": "StreamSVMClassifier", "parts": header}, arrays)
-
-
-def test_reasons_of_rows_come_with_decisions() -> None:
-    X, y = ring(200)
-    plain, model = StreamSVMClassifier("low"), StreamSVMClassifier("low", cost={True: {False: 3.0}})
-    *_, told = plain.run_batch(X, y, reasons=2)
-    codes, scores, shares, with_costs = model.run_batch(X, y, proba=True, reasons=2)
-    assert codes.shape == scores.shape == (200,)
-    assert shares.shape == (200, 2)
-    np.testing.assert_array_equal(with_costs.columns, told.columns)
-    assert len(model.run_batch(X, y, reasons=2)) == 3
