@@ -173,6 +173,7 @@ class Ensemble(base.OnlineClassifier):
 
         Examples
         --------
+        >>> from streamsvm import StreamSVMClassifier
         >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.1e6
         True
         """
