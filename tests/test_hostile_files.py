@@ -24,7 +24,8 @@ import pytest
 import streamsvm
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler
 from streamsvm.models.archive import read_archive, write_archive
-from streamsvm.online.base import SPARE_BYTES, OnlineClassifier
+from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.saving import SPARE_BYTES
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 from tests.learners import snapshot
