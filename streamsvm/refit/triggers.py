@@ -63,6 +63,7 @@ class Progress:
         return own + [detector for part in self.parts for detector in part.detectors()]
 
     def state(self) -> dict[str, Any]:
+        """The state for JSON."""
         return {
             "left": self.left,
             "interval": self.interval,
