@@ -116,7 +116,7 @@ BSGD = Schema(
             steps=Number("steps made", saved=True, bounds=_COUNT),
             mean_v=Number("averaged: mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)),
             mean_u=Number("see mean_v", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
-            eta=Number("the step of the event in hand", saved=True),
+            eta=Number("the step of the current event", saved=True),
             accuracy=Number("the decayed accuracy", saved=True, bounds=_SHARE),
             weight=Number("the expert weight: its share of the vote", saved=True, bounds=_SHARE),
             share=Number("what products of its coefficients count for where vectors are compared"),
@@ -135,11 +135,11 @@ BSGD = Schema(
             ("metric",), "its decayed gradient", saved=True, bounds=(-LARGEST_GRADIENT, LARGEST_GRADIENT)
         ),
         "square": Array(("metric",), "the gradient's decayed square", saved=True, bounds=(0.0, LARGEST_GRADIENT**2)),
-        "scores": Array(("heads*classes",), "of the event in hand"),
+        "scores": Array(("heads*classes",), "of the current event"),
         "mean_scores": Array(("heads*classes",), "the same by the average"),
         "update": Array(("heads*classes",), "of the scores, that a step makes"),
         "proba": Array(("classes",), "the probability of each class"),
-        "kernel": Array(("slots",), "the kernel values between the event in hand and the vectors", f32),
+        "kernel": Array(("slots",), "the kernel values between the current event and the vectors", f32),
         "work": Array(("work", "slots"), "rows of work", f32),
         "pairs": Array(("weight_rows",), "the event's values in float32; for index 0 its square norm", f32),
         "weighted": Array(("weight_rows",), "the same times relevance; for index 0 the weighted square norm", f32),
@@ -241,7 +241,7 @@ def smallest_of(row, n):
 
 @inlined
 def take_event(state, m):
-    """The event in hand as pairs of float32, for index 0 its square norm and its weighted square norm.
+    """The current event as pairs of float32, for index 0 its square norm and its weighted square norm.
 
     Columns not known yet weigh nothing, as if they had not been met: what is met first in the event to be learned next
     must not change the prediction of it.
@@ -290,7 +290,7 @@ def pairs_at_once(m, n):
 
 @inlined
 def kernel_row(state, m):
-    """The kernel values between the event in hand and all vectors."""
+    """The kernel values between the current event and all vectors."""
     row = state.kernel
     take_event(state, m)
     distances(state, m, row)
@@ -300,7 +300,7 @@ def kernel_row(state, m):
 
 @inlined
 def evaluate(state, m, averaging):
-    """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
+    """The scores of all classes by all heads for the current event, and (if `averaging`) the averaged ones."""
     kernel_row(state, m)
     score_heads(state, state.kernel, averaging)
 

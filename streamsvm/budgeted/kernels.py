@@ -76,7 +76,7 @@ def find_votes(state):
 
 @kernel
 def predict(state, m):
-    """The best class for the event in hand, -1 where there is none."""
+    """The best class for the current event, -1 where there is none."""
     n = state.n_classes
     if n == 0:
         return -1
@@ -95,7 +95,7 @@ def calibrates(state, label):
 
 @kernel
 def calibrate(state, label, has_proba):
-    """Make probabilities better by the label of the event whose scores are at hand."""
+    """Make probabilities better by the label of the event whose scores are known."""
     if state.n_heads == 1:
         beta = inverse_temperature(state.heads[0].loss)
         learn_softmax(state.calibration, deciding(state), state.n_classes, beta, label)
@@ -125,7 +125,7 @@ def votes_on_means(state):
 
 @inlined
 def step(state, m, label, weight):
-    """One step of every head on the event in hand, whose scores and kernel values are at hand.
+    """One step of every head on the current event, whose scores and kernel values are known.
 
     There may be one vector more than the budget afterwards.
     """
@@ -164,7 +164,7 @@ def step(state, m, label, weight):
 
 @inlined
 def learn(state, m, label, weight):
-    """Learn the event in hand, which has been evaluated."""
+    """Learn the current event, which has been evaluated."""
     step(state, m, label, weight)
     if state.n_vectors > state.budget:
         call_pointer(state.maintain, (address_of(state),))
@@ -180,7 +180,7 @@ def follow_norms(state, square):
 
 @kernel
 def vote(state, label):
-    """Take the heads' predictions of the event in hand into their accuracies, and weigh them anew."""
+    """Take the heads' predictions of the current event into their accuracies, and weigh them anew."""
     heads, scores, n_heads = state.heads, deciding(state), state.n_heads
     top = 0.0
     for h in range(n_heads):

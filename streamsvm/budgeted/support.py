@@ -30,12 +30,12 @@ def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
 def nearest_vectors(
     state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
 ) -> list[dict[str, Any]]:
-    """At most n vectors, the most like the event in hand first, as `StreamSVMClassifier.nearest` has them.
+    """At most n vectors, the most like the current event first, as `StreamSVMClassifier.nearest` has them.
 
     Parameters
     ----------
     state
-        Those of a kernel machine, with the kernel values of the event at hand.
+        Those of a kernel machine, with the kernel values of the current event.
     rows
         How its values are scaled.
     by
@@ -63,7 +63,7 @@ def nearest_vectors(
 
 
 def most_like(state: State, n: int) -> Ints:
-    """The slots of at most n vectors, the most like the event in hand first."""
+    """The slots of at most n vectors, the most like the current event first."""
     similarity = state.kernel[: int(state.n_vectors)]
     near = np.arange(len(similarity))
     if n < len(near):

@@ -3,7 +3,7 @@
 Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
 failed on the way, 3 where it came to its end but more than half of all events were set aside, 75 where brokers could
 not be reached for as long as they were to be waited for, or when SIGINT or SIGTERM came (the same run may be started
-again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with
+again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the current batch, with
 checkpoint and report; within 10 seconds in any case, after which what is not done stays undone.
 """
 

@@ -376,7 +376,7 @@ class _Part:
         return Answer(codes, scores, probas, slots, decided)
 
     def _decide(self, probas: Floats) -> tuple[Floats, Decided]:
-        """What is decided about the events in hand, and what is kept of it with each until its label comes."""
+        """What is decided about the batch's events, and what is kept of it with each until its label comes."""
         decisions, own = self._join.decisions, self._find_own()
         self._held = self._earlier(own)
         decided = self._in_turn(probas, own) if decisions else Decided()
@@ -386,7 +386,7 @@ class _Part:
         return kept, decided
 
     def _find_own(self) -> Ints:
-        """Which of the events in hand those are that find their labels in time, -1 for earlier ones."""
+        """Which of the batch's events those are that find their labels in time, -1 for earlier ones."""
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
         place = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
         own = np.array([place.get(slot, -1) for slot in self._found.slots.tolist()], np.int64)
@@ -402,7 +402,7 @@ class _Part:
         return held
 
     def _in_turn(self, probas: Floats, own: Ints) -> Decided:
-        """What is decided about the events in hand, while labels are taken as they find theirs."""
+        """What is decided about the batch's events, while labels are taken as they find theirs."""
         found, join, classes = self._found, self._join, self._join.model.classes
         n, m, k = len(probas), len(own), probas.shape[1]
         rows = np.zeros((n + m, len(classes)))

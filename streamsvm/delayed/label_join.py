@@ -76,7 +76,7 @@ LEDGER = Schema(
             i64,
             external=True,
         ),
-        "left_before": Array(("leaving",), "before which of the events and labels in hand", i64, external=True),
+        "left_before": Array(("leaving",), "before which of the events and labels of the batch", i64, external=True),
     },
 )
 

@@ -62,7 +62,7 @@ BLEND = Schema(
         "is_ranking": Number("whether any member sees ranks", i64),
         "uses_autocorrelation": Number("whether label autocorrelation is learned, and heard", i64),
         "cached": Number(
-            "1 + the length of the event last predicted, whose scores are at hand, 0 where they are not; "
+            "1 + the length of the event last predicted, whose scores are known, 0 where they are not; "
             "negative where it lists its columns",
             i64,
         ),
@@ -80,7 +80,7 @@ BLEND = Schema(
             loss=Number("the decayed log loss", saved=True, bounds=(0.0, most_loss(LEAST_BY_HEAD))),
             weight=Number("the expert weight: its share of the vote", saved=True, bounds=_SHARE),
             inverse_temperature=Number("how many f its probabilities are the softmax of"),
-            best=Number("the class it finds likeliest for the event in hand", i64),
+            best=Number("the class it finds likeliest for the current event", i64),
             total=Number("the sum of the terms of its softmax"),
         ),
         "frequencies": Array(

@@ -112,13 +112,13 @@ AUTOCORRELATION = Schema(
         "left": Array(
             ("notes",), "whether each waited when an equal row was learned", i64, saved=True, bounds=(0.0, 1.0)
         ),
-        "weight": Number("how much the lift weighs for the event in hand", start=1.0),
+        "weight": Number("how much the lift weighs for the current event", start=1.0),
         "reach": Number(
             "how many predictions without a label came before one that was learned, lately",
             saved=True,
             bounds=(0.0, MOST_REACH),
         ),
-        "plain": Array(("classes",), "the vote's probabilities for the event in hand"),
+        "plain": Array(("classes",), "the vote's probabilities for the current event"),
         "logs": Array(("classes",), "their logarithms"),
         "lifts": Array(("classes",), "the lift"),
         "autocorrelated": Array(("classes",), "the probabilities with it"),
@@ -211,7 +211,7 @@ def combine(state, n):
 
 @kernel
 def add_autocorrelation(state, n, proba):
-    """Let autocorrelation into the probabilities of the n classes voted on, where it is heard; `logs` are at hand."""
+    """Let autocorrelation into the probabilities of the n classes voted on, where it is heard; `logs` are known."""
     for c in range(n):
         state.plain[c] = proba[c]
     find_lift(state, state.recent, n)

@@ -44,7 +44,7 @@ LINEAR = Schema(
         "mean_v": Number("p of the average", saved=True, bounds=(0.0, 1.0)),
         "mean_u": Number("q of the average", start=1.0, saved=True, bounds=(LEAST_SHARE_OF_U / 2.0, 1.0)),
         "rates": Array(("heads",), "the steps of the heads"),
-        "scores": Array(("heads*classes",), "of the event in hand"),
+        "scores": Array(("heads*classes",), "of the current event"),
         "update": Array(("heads*classes",), "what a step adds"),
     },
 )
@@ -54,7 +54,7 @@ linear_at, block_at = state_at(LINEAR), state_at(MINIBATCH)
 
 @inlined
 def step(state, rows, values, m, label, weight):
-    """One step of logistic regression for each head, on an event of m pairs whose scores are at hand."""
+    """One step of logistic regression for each head, on an event of m pairs whose scores are known."""
     state.n_classes = max(state.n_classes, label + 1)
     n, rates, scores, update = state.n_classes, state.rates, state.scores, state.update
     capacity, n_heads = scores.size // rates.size, n_stepping(state)

@@ -112,7 +112,7 @@ def settle_votes(state, n, proba):
 
 @inlined
 def take_logs(state, n, others, proba):
-    """Hand on the logarithms of the probabilities: those of the first vote are at hand."""
+    """Hand on the logarithms of the probabilities: those of the first vote are known."""
     logs, first = state.autocorrelation.logs, first_logs(state.stack)
     if is_used(state.stack):
         logs_of(proba, n, others, LEAST_BY_VOTE, logs)

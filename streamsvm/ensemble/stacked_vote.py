@@ -43,7 +43,7 @@ STACK = Schema(
             saved=True,
             bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
-        "logs": Array(("inputs", "classes"), "the logarithms of their probabilities for the event in hand"),
+        "logs": Array(("inputs", "classes"), "the logarithms of their probabilities for the current event"),
         "plain": Array(("classes",), "the probabilities of the first vote"),
         "stacked": Array(("classes",), "those of the second"),
     },
@@ -58,7 +58,7 @@ def first_logs(state):
 
 @kernel
 def stack(state, n, proba):
-    """Let the second vote speak where it is heard; the logarithms of the experts' probabilities are at hand."""
+    """Let the second vote speak where it is heard; the logarithms of the experts' probabilities are known."""
     weights, logs, plain, stacked = state.weights, state.logs, state.plain, state.stacked
     for c in range(n):
         plain[c] = proba[c]

@@ -75,8 +75,8 @@ SCALER = Schema(
         "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
         "room": Number("so many events can be learned in this memory", i64, start=float(ROOM), is_address=True),
         "held": address("more than 0 while a thread has the learner's lock, or another memory took its place"),
-        "n_pairs": Number("how many pairs the event in hand has", i64),
-        "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
+        "n_pairs": Number("how many pairs the current event has", i64),
+        "in_order": Number("whether the current event has a value for each of the first weight rows", i64),
         "n_far": Number("in order, how many of these are beyond FAR", i64),
         "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
         "window": Number("ranks are among so many values", i64),
@@ -128,7 +128,7 @@ SCALER = Schema(
         "row": Array(("columns",), "the values of a single event"),
         "row_columns": Array(("columns",), "the columns it lists", i64),
         "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
-        "own_rows": Array(("weight_rows",), "the weight rows of the event in hand, where not in order", i64),
+        "own_rows": Array(("weight_rows",), "the weight rows of the current event, where not in order", i64),
         "scaled": Array(("weight_rows",), "its scaled values"),
         "entered": Array(("scaled",), "the values of a row that enter the sums"),
     },
@@ -140,7 +140,7 @@ rows_at = state_at(SCALER)
 
 @inlined
 def follow(rows, label, i):
-    """Tell what follows events of row i, whose probabilities are at hand: its class, less than 0 for none."""
+    """Tell what follows events of row i, whose probabilities are known: its class, less than 0 for none."""
     call_pointer(rows.follow, (rows.followed, label, i))
 
 

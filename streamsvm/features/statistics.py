@@ -163,7 +163,7 @@ def restart(rows, j, shift, deviation):
     rows.squares[j] = PRIOR * deviation * deviation
     rows.outliers[j] = rows.narrow[j] = 0.0
     if rows.present[j] - rows.began[j] >= MANY_RANKED:
-        rows.began[j] = rows.present[j] + 1.0  # the value at hand, which is among the recent ones already
+        rows.began[j] = rows.present[j] + 1.0  # the current value, which is among the recent ones already
     renew(rows, j)
 
 

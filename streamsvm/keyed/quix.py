@@ -287,7 +287,7 @@ class Application(quixstreams.Application):
             signal.signal(number, self._ended)
 
     def _ended(self, number: int, _: object) -> None:
-        """The first signal ends it after the event in hand and with a checkpoint, a second one at once."""
+        """The first signal ends it after the current event and with a checkpoint, a second one at once."""
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
         self.ended_by = number

@@ -182,7 +182,7 @@ def mix(state, n, proba):
 
 @inlined
 def mix_logs(state, n):
-    """What the probabilities with the logarithms at hand are worth."""
+    """What the probabilities with the current logarithms are worth."""
     logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
     for c in range(n):
         sharp[c] = state.sharpness * logs[c]
@@ -207,7 +207,7 @@ def allow_for_noise(state, n, others, proba):
 
 @inlined
 def find_softmax(state, scores, n, beta, proba):
-    """The same of the softmax of beta times n scores, which needs no logarithms: their exponents are at hand."""
+    """The same of the softmax of beta times n scores, which needs no logarithms: their exponents are known."""
     sharpness, noise = 1.0, 0.0
     if is_used(state) and n > 1:
         sharpness, noise = state.sharpness, state.odds / (1.0 + state.odds)
@@ -238,7 +238,7 @@ def learn_softmax(state, scores, n, beta, label):
 
 @kernel
 def learn_mixed(state, n, label):
-    """Take the label of an event of which is at hand what its probabilities are worth."""
+    """Take the label of an event whose calibrated probabilities are known."""
     logs, sharp, mixed, noise = state.logs, state.sharp, state.mixed, state.odds / (1.0 + state.odds)
     count = state.others if label == n - 1 else 1.0
     gain = log_of(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], LEAST_LIKELY_LOG)

@@ -107,7 +107,7 @@ class EventLearner(LearnerMemory):
             self._event(self._rows, b"", code, w)
 
     def _list(self, columns: Ints, values: Floats) -> None:
-        """Make an event that lists its columns the single one at hand."""
+        """Make an event that lists its columns the current row."""
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
         self._rows.listed = 1 + n
@@ -233,7 +233,7 @@ class EventLearner(LearnerMemory):
         return int(self._event(self._rows, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
-        """Make an event the single one at hand, if it has a number under each known name and nothing else."""
+        """Make an event the current row, if it has a number under each known name and nothing else."""
         plain_length, _, get, _ = self._fast
         if type(x) is not dict or len(x) != plain_length:
             return False
@@ -244,11 +244,11 @@ class EventLearner(LearnerMemory):
         return True
 
     def _predict_packed(self) -> bool:
-        """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
+        """Predict the current event: the probabilities are then in `_proba`. False where it cannot be used."""
         return bool(self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1)
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
-        """Learn the event at hand; what was probable before, or None where it cannot be used."""
+        """Learn the current event; what was probable before, or None where it cannot be used."""
         n = self._n_classes[()]
         if not self._predict_packed():
             return None

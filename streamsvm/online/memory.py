@@ -130,7 +130,7 @@ class LearnerMemory(
         return int(self._rows.seen)
 
     def _use(self, state: State) -> None:
-        """Work on this state from now on, with what the fast path of single events needs at hand."""
+        """Work on this state from now on, with what the fast path of single events needs."""
         self._state, self._rows = state, state.rows
         self._connect()
         self._lock.guard(state.rows)

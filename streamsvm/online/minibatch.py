@@ -47,7 +47,7 @@ MINIBATCH = Schema(
 
 @inlined
 def keep_pairs(block, way, at, rows, m):
-    """Keep the event in hand, m pairs, among those of the block."""
+    """Keep the current event, m pairs, among those of the block."""
     event_rows, values = current_row(rows)
     kept_rows, kept = block.weight_rows, block.scaled
     for i in range(m):
@@ -59,7 +59,7 @@ def keep_pairs(block, way, at, rows, m):
 
 @inlined
 def load_cached_row(block, k, way, rows):
-    """Make the k-th row of the block a member's event in hand: as many pairs, which it returns, as it can hold."""
+    """Make the k-th row of the block a member's current event: as many pairs, which it returns, as it can hold."""
     row = block.rows[k]
     kept_rows, kept = block.weight_rows, block.scaled
     taken, taken_rows = rows.scaled, rows.own_rows

@@ -81,7 +81,7 @@ CPM = Schema(
             weight=Number("the class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
             learned=Number("events learned", saved=True, bounds=(0.0, MOST_EVENTS)),
         ),
-        "scores": Array(("classes*faces",), "of the event in hand, by the latest weights, not yet scaled"),
+        "scores": Array(("classes*faces",), "of the current event, by the latest weights, not yet scaled"),
         "mean_scores": Array(("classes*faces",), "the same by U"),
         "coefs": Array(("classes*faces",), "what a step adds to each face"),
         "tops": Array(("classes",), "the largest score of each class"),
@@ -121,7 +121,7 @@ def predict(state, rows, values, m):
 
 @kernel
 def score_averaged(state, rows, values, m):
-    """f of all classes by the averaged weights, with the scores of the latest weights at hand."""
+    """f of all classes by the averaged weights, with the scores of the latest weights known."""
     n, k, scores, averaged = state.n_classes, state.n_faces, state.scores, state.mean_scores
     dot_faces(state.averaged, n * k, rows, values, m, averaged)
     for c in range(n):
@@ -133,7 +133,7 @@ def score_averaged(state, rows, values, m):
 
 @inlined
 def find_proba(state):
-    """The probabilities of all classes, from the f of the event in hand."""
+    """The probabilities of all classes, from the f of the current event."""
     find_softmax(state.calibration, state.f, state.n_classes, state.inverse_temperature, state.proba)
 
 
@@ -155,7 +155,7 @@ def calibrates(state, label):
 
 @kernel
 def calibrate(state, label):
-    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand.
+    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the current f.
 
     Below 1 by that in itself, which is larger: the other vanishes with it, and where the first weights of many classes
     drove it down it would stay there.
@@ -179,7 +179,7 @@ def fold(weights, first, k, factor):
 
 @inlined
 def step(state, rows, values, m, label, weight, previous):
-    """One step of every polytope on an event of m pairs, whose scores are at hand (Algorithm 1).
+    """One step of every polytope on an event of m pairs, whose scores are known (Algorithm 1).
 
     Returns the face the event was counted under if its class asked for an assignment, else `previous`.
     """
