@@ -61,7 +61,7 @@ class TextSource(AheadSource):
             self._encoding = "utf-8"
         self._warned = False
         if elements:
-            self._stream = ArrayLines(self._stream)
+            self._stream = ArrayLines(self._stream, self.name, follow=follow)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
         self._closed = False

@@ -183,6 +183,26 @@ class TestJsonArrays:
     def test_an_empty_one_has_no_events(self, tmp_path: Path) -> None:
         assert read(write(tmp_path / "a.json", " [ ]\n")) == ([], [])
 
+    def test_a_malformed_element_with_nested_values_costs_itself_only(self, tmp_path: Path) -> None:
+        text = '[{"x": nil, "k": [{"a": 1}, {"b": ","}]}, {"x": 1}, {"x": {"y": [2]}}, {"x": 3}]'
+        source = open_source(write(tmp_path / "a.json", text))
+        batches = list(source)
+        assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 3}]
+        assert [one.origin["element"] for batch in batches for one in batch.rejected] == [1, 3]
+
+    def test_one_that_is_too_large_is_refused_with_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url = write(tmp_path / "a.json", '[{"x": 1}, {"x": 2}]')
+        monkeypatch.setattr("connectors.arrays.LARGEST", 10)
+        with pytest.raises(ConnectorError, match=r"jq -c '\.\[\]'"):
+            open_source(url)
+
+    def test_one_in_a_growing_file_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.json", '[{"x": 1}')
+        with pytest.raises(ConnectorError, match=r"jq -c '\.\[\]'"):
+            open_source(url, at_end="wait")
+
     def test_lines_that_begin_with_a_bracket_are_lines(self, tmp_path: Path) -> None:
         seen, bad = read(write(tmp_path / "a.jsonl", '[1, 2]\n{"x": 1}\n[{"x": 5}, 3\n{"x": 2, "z": 1}\n'))
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 2), ({"x": 2, "z": 1}, 4)]
