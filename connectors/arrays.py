@@ -15,8 +15,8 @@ _START = rb"\xef?\xbb?\xbf?\s*"
 _UNDECIDED = re.compile(_START + rb"(?:\[\s*)?")
 _OPENED = re.compile(_START + rb"\[\s*(?:[{\]]|\Z)")
 # A text ends with its line at the latest, so that an open quote costs its own element alone.
-_TEXT = rb'"(?:[^"\\\n]++|\\.)*+"'
-_MARK = re.compile(rb'\{(?:[^"\[\]{}]++|%b)*+\}|%b|[\[\]{},]' % (_TEXT, _TEXT))
+_TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+_MARK = re.compile(rb'\{[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+\}|%b|[\[\]{},]' % (_TEXT, _TEXT))
 _NEWLINE, _SPACE = b"\n "
 _CHUNK = 1 << 18
 
@@ -53,7 +53,7 @@ class ArrayLines(ByteStream):
 
     def _restart(self) -> None:
         self.is_array: bool | None = None  # unknown until there is more than white space
-        self._held, self._ready = b"", io.BytesIO()
+        self._held, self._ready = bytearray(), io.BytesIO()
         self._size = 0  # of the array and what follows it, once all was read
         self._is_open = False
 
@@ -86,11 +86,11 @@ class ArrayLines(ByteStream):
             raise ConnectorError(f"{self._name}: is an array {what}: make each element a line: jq -c '.[]'")
         if self.is_array and data is None:
             self._size = len(self._held)
-            self._held = self._as_lines(self._held)
+            self._held = self._as_lines(bytes(self._held))
         if self._is_told:
-            self._ready, self._held = io.BytesIO(self._held), b""
+            self._ready, self._held = io.BytesIO(self._held), bytearray()
 
-    def _as_lines(self, data: bytes) -> bytes:
+    def _as_lines(self, data: bytes) -> bytearray:
         """The bytes of an array with one element a line."""
         depth, commas, end = 0, [], len(data)
         for mark in _MARK.finditer(data):
@@ -108,7 +108,7 @@ class ArrayLines(ByteStream):
         lines[data.index(b"[")] = _SPACE
         for at in commas:
             lines[at] = _NEWLINE
-        return bytes(lines) + b"\n"[: len(data) - end] + data[end + 1 :]
+        return lines + b"\n"[: len(data) - end] + data[end + 1 :]
 
     def seek(self, offset: int) -> bool:
         """Go there; an array is read again from the start."""
@@ -118,7 +118,7 @@ class ArrayLines(ByteStream):
         if self.is_array:
             self._ready.seek(offset)
             return offset <= self._size
-        self._held, self._ready = b"", io.BytesIO()
+        self._held, self._ready = bytearray(), io.BytesIO()
         return self._stream.seek(offset)
 
     def fraction(self, offset: int) -> float | None:
