@@ -74,7 +74,7 @@ class Setting:
 
     def __set__(self, model: Any, value: Any) -> None:
         if "_lock" in model.__dict__:
-            model._change(self._name, value)
+            model.change_setting(self._name, value)
         else:
             model.__dict__[self._name] = value
 

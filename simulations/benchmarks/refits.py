@@ -216,7 +216,7 @@ def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
 
     n = len(y) * 4 // 5
     learner = CPMClassifier()
-    rows, codes, weights = learner.encode_labelled(X, y)
+    rows, codes, weights, _ = learner.encode_labelled(X, y)
     memory = Latest(n, max_bytes=4 << 30).begin()
     memory.add(rows.part(0, n), codes[:n], weights[:n])
     start = time.perf_counter()

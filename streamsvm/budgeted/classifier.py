@@ -260,8 +260,7 @@ class BSGDClassifier(BudgetedMemory):
         'odd'
         """
         check_number("n", n, 1, whole=True)
-        self._put(x)
-        self._event(self._rows, b"", PREDICT, 1.0)
+        self._predict(x, PREDICT)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
         return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.answers, n, weights)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
-from streamsvm.decide.learner import PredictsManySets, answers
+from streamsvm.decide.learner import answers
 from streamsvm.decide.wrapped import ProbabilityWrapper, Shares, model_from
 from streamsvm.features.frames import like
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of
@@ -193,7 +193,7 @@ class DecidingClassifier(ProbabilityWrapper):
             Where rows cannot be used.
         """
         model: Any = self.model
-        if isinstance(model, PredictsManySets):
+        if hasattr(model, "proba_array"):
             proba = model.proba_array(X)
             proba = self._over_known(proba, model.classes_[: proba.shape[1]])
         else:

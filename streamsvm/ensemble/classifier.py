@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from copy import deepcopy
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -18,7 +17,6 @@ from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.members import check_members
 from streamsvm.ensemble.memory import EFFORTS, Ensemble
 from streamsvm.ensemble.parts import Parts, with_parts
-from streamsvm.features.rows import EncodedRows
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
@@ -161,9 +159,9 @@ class StreamSVMClassifier(Ensemble):
     def is_composed(self) -> bool:
         return self._parts is not None
 
-    def _change(self, name: str, value: Any) -> None:
+    def change_setting(self, name: str, value: Any) -> None:
         if self._parts is None:
-            super()._change(name, value)
+            super().change_setting(name, value)
         else:
             setattr(self._parts.learner, name, value)
             self.__dict__[name] = value
@@ -180,12 +178,9 @@ class StreamSVMClassifier(Ensemble):
 
     def without_order(self) -> Self:
         """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
-        twin = deepcopy(self)
-        twin.label_autocorrelation = False
-        state = twin._fresh_state()
-        state.take(twin._state)
-        state.uses_autocorrelation = 0
-        twin._use(state)
+        twin = object.__new__(type(self))
+        twin.__setstate__(self.__getstate__() | {"label_autocorrelation": False})
+        twin._state.uses_autocorrelation = 0
         return twin
 
     # Refits ------------------------------------------------------------------------------------------------------
@@ -331,7 +326,7 @@ class StreamSVMClassifier(Ensemble):
         votes = self._kernel_votes()
         if not votes:
             return []
-        self._run(EncodedRows.of_event(*self._space.encode_event(x, learn=False)), predict=False)
+        self.run_rows(self.encode_event(x), predict=False)
         kind, member, _ = max(votes, key=lambda vote: vote[2])
         # Vectors that only heads with little to say have asked for are those heads' to label.
         heads = member.heads

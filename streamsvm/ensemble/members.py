@@ -35,6 +35,29 @@ def members_of(state: State) -> list[State]:
     return [part for name, part in state.parts.items() if name.isdecimal()]
 
 
+class _StateMaker(base.OnlineClassifier):
+    """A learner without a state of its own, which makes and checks the states of members."""
+
+    def _reset(self) -> None:
+        pass
+
+    def new_state(self, n_columns: int, n_classes: int, *rows: State, **room: int) -> State:
+        """Return an empty state."""
+        return self._new_state(n_columns, n_classes, *rows, **room)
+
+    def check_restored(self, state: State) -> None:
+        """Check what the schema cannot express of a state from an archive."""
+        self._check_restored(state)
+
+    def refresh(self, state: State) -> None:
+        """Update what is derived from a restored state."""
+        self._refresh(state)
+
+    def fit_settings(self, state: State) -> None:
+        """Reduce what is learned to what the settings have memory for."""
+        self._fit_settings(state)
+
+
 class Member:
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
@@ -43,7 +66,7 @@ class Member:
     inverse_temperature: Sequence[float]
     on_ranks = has_metric = False
     most_events = 0  # how many events take memory of their own
-    learner: base.OnlineClassifier | None = None  # one with the same kind of memory, that has nothing to learn with
+    learner: _StateMaker | None = None
 
     def n_columns(self, n: int) -> int:
         """How many of n columns it sees."""
@@ -56,27 +79,25 @@ class Member:
     def check_restored(self, state: State) -> None:
         """As `OnlineClassifier` has it."""
         if self.learner is not None:
-            self.learner._check_restored(state)
+            self.learner.check_restored(state)
 
     def refresh(self, state: State) -> None:
         """The same."""
         if self.learner is not None:
-            self.learner._refresh(state)
+            self.learner.refresh(state)
 
     def fit_settings(self, state: State) -> None:
         """The same."""
         if self.learner is not None:
-            self.learner._fit_settings(state)
+            self.learner.fit_settings(state)
 
 
-class _KernelMachine(BSGDClassifier):
-    def _reset(self) -> None:
-        """It holds nothing."""
+class _KernelMachine(_StateMaker, BSGDClassifier):
+    pass
 
 
-class _Polytopes(CPMClassifier):
-    def _reset(self) -> None:
-        """It holds nothing."""
+class _Polytopes(_StateMaker, CPMClassifier):
+    pass
 
 
 class _KernelMember(Member):
@@ -96,7 +117,7 @@ class _KernelMember(Member):
         return min(n, KERNEL_COLUMNS)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self.learner._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
+        return self.learner.new_state(self.n_columns(n_columns), n_classes, rows, room=room)
 
 
 class _PolytopeMember(Member):
@@ -108,7 +129,7 @@ class _PolytopeMember(Member):
         self.learner = _Polytopes(scaling="none", max_features=1)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self.learner._new_state(n_columns, n_classes, rows)
+        return self.learner.new_state(n_columns, n_classes, rows)
 
 
 class _LinearMember(Member):

@@ -198,7 +198,7 @@ class Ensemble(base.OnlineClassifier):
         n = self._n_classes[()]
         return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
-    def _run_rows(self, batch: State) -> None:
+    def _run_batch(self, batch: State) -> None:
         kernels.run_rows(self._state, batch)
 
     def _relevances(self) -> Floats | None:

@@ -18,7 +18,6 @@ from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
 from streamsvm.labels import is_label
 from streamsvm.models.archive import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.online.schema import knows
 from streamsvm.parameters import check_number
 
 # What is kept by a state that an engine calls us with.
@@ -436,7 +435,7 @@ class KeyedClassifier:
     def _learn(self, key: Key, x: dict[Any, Any], label: Any, late: bool = False) -> None:
         """Learn an event: that which was predicted last, or else a `late` one."""
         learner = key.held.learner
-        if not knows(learner, label):
+        if label not in learner.labels.codes:
             encode_label(label)
         if late and self._parent is not None and key.vote is not None:
             # Nobody asks for a prediction: none may be taken note of.

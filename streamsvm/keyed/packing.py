@@ -33,7 +33,6 @@ from streamsvm.features.known import logger
 from streamsvm.keyed.snapshots import Image
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED
-from streamsvm.online import schema as schemas
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
 
@@ -197,15 +196,15 @@ class Held:
     @property
     def blocks(self) -> list[NDArray[np.uint64]]:
         """Its memory; a learner that grows takes another."""
-        if self._state is not schemas.memory(self.learner):
-            self._state = schemas.memory(self.learner)
+        if self._state is not self.learner.buffer:
+            self._state = self.learner.buffer
             self._blocks = self._state.blocks()
         return self._blocks
 
     @property
     def has_grown(self) -> bool:
         """Whether there are columns, labels or names left out that are not in its schema."""
-        return self.schema.extent != schemas.extent(self.learner)
+        return self.schema.extent != self.learner.schema_size
 
 
 class Schema:
@@ -226,8 +225,8 @@ class Schema:
 
     def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
         self.data, self.learner = data, learner
-        self.extent, self.capacity = schemas.extent(learner), schemas.capacity(learner)
-        memory = schemas.memory(learner)
+        self.extent, self.capacity = learner.schema_size, learner.capacity
+        memory = learner.buffer
         self.blocks, self.image, self.n_bytes = memory.blocks(), Image(memory), memory.n_bytes
         self.after: dict[Any, bytes] = {}
 
@@ -278,7 +277,7 @@ class Packer:
             )
         self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
         own = {k: encode_param(v) for k, v in self._params.items()}
-        what = {"class": self._class.__name__, "state tables": _tables(schemas.memory(model))}
+        what = {"class": self._class.__name__, "state tables": _tables(model.buffer)}
         self.settings: dict[str, Any] = what | own | self._more
         self._settings = Settings(self.settings)
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
@@ -286,9 +285,9 @@ class Packer:
         self._free: dict[tuple[int, int], list[Held]] = {}
         self._said = Notices(logger)  # once for all keys
         self._n_free = self._n_used = self._most_used = 0  # learners at rest, in use, and most in use at once
-        self._nothing = self._schema(schemas.describe(model))
+        self._nothing = self._schema(model.schema())
         # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.
-        blank = Held(schemas.twin(self._nothing.learner), self._nothing)
+        blank = Held(self._nothing.learner.empty_twin(), self._nothing)
         blank.learner.predict_one({})
         is_blank = self._nothing.image.take(blank.blocks) == self._nothing.image.take(self._nothing.blocks)
         self._blank = blank if is_blank else None
@@ -338,8 +337,8 @@ class Packer:
             held = self._borrow(self._schema(data))
             learner = held.learner
             held.schema.image.put(held.blocks, packed)
-            schemas.accept(learner)
-            schemas.recall(learner, counts)
+            learner.check_buffer()
+            learner.restore_counts(counts)
         except DAMAGED as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
         return held
@@ -360,7 +359,7 @@ class Packer:
         learner = held.learner
         if held.has_grown:
             held.schema = self._grown(held)
-        return [self._settings.data, held.schema.data, schemas.counts(learner), held.schema.image.take(held.blocks)]
+        return [self._settings.data, held.schema.data, learner.counts(), held.schema.image.take(held.blocks)]
 
     def give_back(self, held: Held) -> None:
         """Take a learner that has been packed, or is to be forgotten, for another key.
@@ -389,9 +388,7 @@ class Packer:
         """What is known of a schema by the section that says it."""
         found = self._schemas.get(data)
         if found is None:
-            found = self._schemas[data] = Schema(
-                data, schemas.with_schema(self._class(**self._params), data, self._said)
-            )
+            found = self._schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
             self._n_bytes += found.n_bytes
             while len(self._schemas) > MOST_SCHEMAS or (self._n_bytes > MOST_BYTES and len(self._schemas) > 2):
                 self._n_bytes -= self._schemas.popitem(last=False)[1].n_bytes
@@ -402,12 +399,12 @@ class Packer:
     def _grown(self, held: Held) -> Schema:
         """The schema of a learner that has met more than its own says."""
         before, learner = held.schema, held.learner
-        (n_columns, n_labels, n_left_out), now = before.extent, schemas.extent(learner)
+        (n_columns, n_labels, n_left_out), now = before.extent, learner.schema_size
         more = tuple((type(label), label) for label in learner.classes_[n_labels:])
         if (n_columns, n_left_out) != (now[0], now[2]) or not all(kind in _EXACT for kind, _ in more):
-            return self._schema(schemas.describe(learner))
+            return self._schema(learner.schema())
         if more not in before.after:
-            before.after[more] = schemas.describe(learner)
+            before.after[more] = learner.schema()
         return self._schema(before.after[more])
 
     def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
@@ -419,9 +416,9 @@ class Packer:
         if data is None:
             if not set(map(type, names)) <= {str} or len(names) > self._nothing.learner.max_features:
                 return None
-            learner = schemas.twin(self._nothing.learner)
+            learner = self._nothing.learner.empty_twin()
             learner.learn_one(x, label)
-            data = schemas.describe(learner)
+            data = learner.schema()
             if len(self._first) == MOST_SCHEMAS:
                 self._first.clear()
             self._first[names, type(label), label] = data
@@ -430,7 +427,7 @@ class Packer:
     def _begin(self, schema: Schema) -> Held:
         held = self._borrow(schema)
         schema.image.clear(held.blocks)
-        schemas.recall(held.learner, b"")
+        held.learner.restore_counts(b"")
         return held
 
     def _borrow(self, schema: Schema) -> Held:
@@ -440,11 +437,11 @@ class Packer:
         free = self._free.get(schema.capacity)
         if not free:
             self._let_go()
-            return Held(schemas.twin(schema.learner), schema)
+            return Held(schema.learner.empty_twin(), schema)
         held = free.pop()
         self._n_free -= 1
         if held.schema is not schema:
-            schemas.share_names(held.learner, schema.learner)
+            held.learner.share_schema(schema.learner)
             held.schema = schema
         return held
 

@@ -6,16 +6,18 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from streamsvm.decide.changes import Moment, Spread
 from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats
-from streamsvm.locks import locked
+from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import LOADABLE
 from streamsvm.online.calibration import noise_of
-from streamsvm.online.saving import SavedLearner
+from streamsvm.online.schema import SchemaLearner
 
 
-class OnlineClassifier(SavedLearner):
+class OnlineClassifier(SchemaLearner):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -140,6 +142,21 @@ class OnlineClassifier(SavedLearner):
         """
         self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
         self._own_space().texts.keep(names)
+
+    @property
+    def lock(self) -> LearnerLock:
+        """Lock of the learner, to be held from loading an event to learning it."""
+        return self._lock
+
+    def column_relevance(self) -> Floats | None:
+        """Relevance of each column in the learned metric, None without one."""
+        found, space = self._relevances(), self._space
+        if found is None:
+            return None
+        relevance = np.zeros(len(space.names))
+        relevance[: len(found)] = found
+        relevance[[j for j in range(len(found)) if space.is_dead(j)]] = 0.0
+        return relevance
 
     def _relevances(self) -> Floats | None:
         """The part of each of the first columns in a learned metric, 0 of the others; None where there is none."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.notices import Notice
 from streamsvm.core.precompile import prepare
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.features import scaler as scaling
 from streamsvm.features.frames import weight_of
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.tables import NOT_PLAIN
-from streamsvm.labels import (
-    unhashable,
-)
+from streamsvm.labels import unhashable
 from streamsvm.locks import locked
 from streamsvm.online import driver
 from streamsvm.online.memory import LearnerMemory
+from streamsvm.online.row_methods import Events
 
 
 class EventLearner(LearnerMemory):
@@ -173,37 +172,9 @@ class EventLearner(LearnerMemory):
             *_, shares = self.answer_one(x)
             return dict(zip(self.labels.answers, shares, strict=False))
 
-    @locked
-    def predict_set_one(
-        self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
-    ) -> set[Any]:
-        """Labels of which the true one is one, in a wanted share of events.
-
-        Parameters
-        ----------
-        x
-            Features by name.
-        coverage
-            That share, between 0 and 1. It follows the labels that are learned from the first call on; see
-            `streamsvm.decide.conformal.ConformalSets` for how close to it the sets come, whatever the stream does.
-        by_class
-            Whether it is to hold for the events of each class by themselves.
-        kwargs
-            Taken and not looked at.
-
-        Returns
-        -------
-        set
-            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a feature that is infinite, or neither number nor string nor None, and a coverage that is none.
-        """
-        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
+    def _predict_set(self, sets: ConformalSets, x: dict[Hashable, Any], kwargs: dict[str, Any]) -> set[Any]:
         if not self.labels.codes:
-            self._space.encode_event(x, learn=False)  # refuses what is no event
+            self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()
         self._predict(x, scaling.FOLLOW)
         return sets.found(self.labels.answers)
@@ -243,23 +214,66 @@ class EventLearner(LearnerMemory):
             return False
         return True
 
-    def _predict_packed(self) -> bool:
-        """Predict the current event: the probabilities are then in `_proba`. False where it cannot be used."""
-        return bool(self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1)
+    # Single events of a classifier around this learner -----------------------------------------------------------
 
-    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
-        """Learn the current event; what was probable before, or None where it cannot be used."""
-        n = self._n_classes[()]
-        if not self._predict_packed():
+    def encode_event(self, x: dict[Any, Any]) -> Events:
+        """Encode a single event to predict.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
+        return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)))
+
+    def load_event(self, x: Any) -> Floats | None:
+        """Make an event with a number for each known name the current row and return it; None for other events.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
+        self._make_room(1)
+        if self._fast[0] != self._space.columns.plain_length:
+            self._follow_space()
+        return self._row[: self._fast[0]] if self._pack(x) else None
+
+    def predict_loaded(self) -> Floats | None:
+        """Probabilities of the current row until the next call; None if a value is out of range."""
+        return self._proba[: self.n_classes] if self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1 else None
+
+    def learn_loaded(self, code: int) -> Floats | None:
+        """Predict and learn the current row; return the probabilities, None if a value is out of range.
+
+        Parameters
+        ----------
+        code
+            The number of its class.
+        """
+        if self._first is not None:
+            n = self._space.columns.plain_length
+            self._look_at_event(np.arange(n), self._row[:n].copy())
+        return self._learn_packed(code)
+
+    def _learn_packed(self, code: int) -> Floats | None:
+        """Predict and learn the current row."""
+        proba = self.predict_loaded()
+        if proba is None:
             return None
-        proba: NDArray[np.float64] = self._proba[:n].copy()
+        proba = proba.copy()
         self._event(self._rows, b"", code, 1.0)
         return proba
 
-    def _put(self, x: Mapping[Hashable, Any]) -> None:
-        """Make an event the current row."""
-        if not (self._pack(x) and np.isfinite(self._row[: len(x)]).all()):
-            self._list(*self._space.encode_event(x, learn=False))
+    def look_for_fast_path(self, x: dict[Any, Any]) -> None:
+        """Enable the fast path for events with the names of this one, if possible.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        """
+        self._space.columns.look_for_fast_path(x)
 
 
 def _entry(name: str) -> Any:

@@ -16,7 +16,6 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide.changes import Changes
 from streamsvm.decide.conformal import AllSets, follow_address
-from streamsvm.decide.learner import PredictsManySets
 from streamsvm.decide.reasons import Explains
 from streamsvm.features import ranks
 from streamsvm.features import scaler as scaling
@@ -26,15 +25,13 @@ from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import Archived
 from streamsvm.online import driver
 from streamsvm.online.classes import Classes
-from streamsvm.online.protocol import LearnerProtocol
+from streamsvm.online.row_methods import RowMethods
 
 # Memory begins with room for so many events.
 FIRST_ROOM = 4
 
 
-class LearnerMemory(
-    LearnerProtocol, Adjustable, Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier
-):
+class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
     """The state of a learner, the columns and labels that it is for, and what single events need of both.
 
     A subclass names its kernel file, `_kernels`, with the `CODE` that its `rows` have the addresses of, and defines
@@ -81,8 +78,14 @@ class LearnerMemory(
         self._use(state)
 
     @locked
-    def _change(self, name: str, value: Any) -> None:
-        """Go on with another value of a parameter, from what is learned."""
+    def change_setting(self, name: str, value: Any) -> None:
+        """Change a parameter and keep what is learned; assigning the attribute calls this.
+
+        Parameters
+        ----------
+        name, value
+            The parameter and its new value.
+        """
         check_mutable(self, name)
         type(self)(**self._get_params() | {name: value})  # refuses what the parameter does not take
         self._room = scaling.ROOM
@@ -125,6 +128,10 @@ class LearnerMemory(
         return self.labels.answers[:-1]
 
     @property
+    def n_classes(self) -> int:
+        return int(self._state.n_classes)
+
+    @property
     def n_events_learned(self) -> int:
         """How many events have been learned."""
         return int(self._rows.seen)
@@ -132,13 +139,16 @@ class LearnerMemory(
     def _use(self, state: State) -> None:
         """Work on this state from now on, with what the fast path of single events needs."""
         self._state, self._rows = state, state.rows
-        self._connect()
+        self._rows.learner = state.address
+        for name, entry in self._kernels.CODE.items():
+            setattr(self._rows, name, entry.compile().address)
+        self._rows.bind(proba=state.proba)
         self._lock.guard(state.rows)
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
         # Views, whose elements are read many times faster than a number of a state, or an array's.
         self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
-        self._follow_sets()
+        self._sets_began()
 
     def _entries(self) -> list[EntryPoint]:
         """The compiled code that single events need."""
@@ -149,14 +159,6 @@ class LearnerMemory(
         """Whether values are scaled by their ranks."""
         return bool(getattr(self, "scaling", None) == "rank")
 
-    def _connect(self) -> None:
-        """Let events reach the learner, by the addresses of its compiled code."""
-        rows = self._rows
-        rows.learner = self._state.address
-        for name, entry in self._kernels.CODE.items():
-            setattr(rows, name, entry.compile().address)
-        rows.bind(proba=self._state.proba)
-
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
@@ -165,13 +167,10 @@ class LearnerMemory(
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
         self._fill, self._view = space.columns.filler, self._row.data
 
-    def _follow_sets(self) -> None:
-        """Have sets asked, and taught, by the probabilities that events leave."""
+    def _sets_began(self) -> None:
+        """Let single events predict sets, and sets learn from their labels, by the probabilities of the state."""
         self._rows.followed = self._sets.follow(self._proba[None, : len(self.labels.codes)])
         self._rows.follow = follow_address() if self._sets else 0
-
-    def _sets_began(self) -> None:
-        self._follow_sets()
 
     def _grow(self) -> None:
         """See that there is capacity for all columns and classes known."""
@@ -196,15 +195,8 @@ class LearnerMemory(
             label = self.labels.answers[code]
             self._grow()
             self._weight_class(label, code)
-            self._follow_sets()
+            self._sets_began()
         return code
-
-    def _share_names(self, other: LearnerMemory) -> None:
-        """Have the columns and labels of another learner of the same capacity, whatever the memory holds."""
-        self._space, self._shares_space = other._space, True
-        self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
-        self.labels.many_at = 0
-        self._follow_space()
 
     def _own_space(self) -> FeatureSpace:
         """The columns, to be added to: those of other learners stay as they are."""
@@ -212,15 +204,28 @@ class LearnerMemory(
             self._space, self._shares_space = self._space.copy(), False
         return self._space
 
-    def _another(self) -> Self:
-        """A learner with the same settings, columns and labels, and memory of its own with nothing in it."""
+    def empty_twin(self) -> Self:
+        """Return a learner with the same parameters and schema, and memory of its own that is to be overwritten."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
         twin._room = scaling.ROOM  # it may be given more than it learns
         twin._use(twin._fresh_state())
-        twin._share_names(self)
+        twin.share_schema(self)
         return twin
+
+    def share_schema(self, other: LearnerMemory) -> None:
+        """Take the columns and labels of another learner of the same capacity, whatever the memory holds.
+
+        Parameters
+        ----------
+        other
+            The other learner.
+        """
+        self._space, self._shares_space = other._space, True
+        self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
+        self.labels.many_at = 0
+        self._follow_space()
 
 
 def capacity_for(n: int) -> int:

@@ -1,13 +1,12 @@
-"""What learners with the same columns and labels have in common: their schema, and what is counted of its columns.
+"""Schemas: the columns and labels that learners share, for models of many keys.
 
-One learner can take the place of another of the same schema by its memory alone: that is how those at rest are used
-again for the keys of a stream.
+A learner takes the place of another one with the same schema by its memory alone.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Self
 
 import numpy as np
 
@@ -17,111 +16,114 @@ from streamsvm.features.scaler import ROOM
 from streamsvm.features.texts import Recurrence
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.classes import Classes
+from streamsvm.online.saving import SavedLearner
 
 
-def extent(learner: OnlineClassifier) -> tuple[int, int, int]:
-    """What changes with each new column or label, and each name that is left out from now on."""
-    space = learner._space
-    return len(space.names), len(learner.labels), len(space.left_out)
+class SchemaLearner(SavedLearner):
+    """A learner whose schema can be shared, and whose memory can be replaced."""
 
+    @property
+    def buffer(self) -> State:
+        """The state; a learner that grows gets another one."""
+        return self._state
 
-def knows(learner: OnlineClassifier, label: Any) -> bool:
-    """Whether a label has come."""
-    return label in learner.labels.codes
+    @property
+    def capacity(self) -> tuple[int, int]:
+        """Number of columns and classes that the memory has room for."""
+        return self._capacity
 
+    @property
+    def schema_size(self) -> tuple[int, int, int]:
+        """Number of columns, of labels, and of names left out."""
+        return len(self._space.names), len(self.labels), len(self._space.left_out)
 
-def describe(learner: OnlineClassifier) -> bytes:
-    """Columns and labels as a section."""
-    space = learner._space
-    said = {
-        "names": [encode_label(name) for name in space.names],
-        "indicators": [j for j, is_indicator in enumerate(space.is_indicator) if is_indicator],
-        "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
-        "classes": [encode_label(label) for label in learner.classes_],
-    }
-    return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    def schema(self) -> bytes:
+        """Return columns and labels as JSON."""
+        space = self._space
+        content = {
+            "names": [encode_label(name) for name in space.names],
+            "indicators": [j for j, is_indicator in enumerate(space.is_indicator) if is_indicator],
+            "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
+            "classes": [encode_label(label) for label in self.classes_],
+        }
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
+    def with_schema(self, data: bytes, notices: Notices) -> Self:
+        """Set the schema of this learner, which has learned nothing, and return it.
 
-def with_schema(learner: OnlineClassifier, data: bytes, notices: Notices) -> OnlineClassifier:
-    """A learner that has learned nothing, with columns and labels as `describe` gave them; notices are said there."""
-    learner._make_room(ROOM)  # what one learner has learned is put into the memory of another
-    said = json.loads(data)
-    header = {"names": said["names"], "n_refused": 0, "left_out": said["left_out"], "watched": []}
-    indicators = np.zeros(len(said["names"]), bool)
-    indicators[np.array(said["indicators"], np.intp)] = True
-    learner._restore_space(header, indicators)
-    learner._space.said = notices
-    learner.labels = Classes(decode_labels(said["classes"]))
-    learner._space.columns.set_fast_path()
-    learner._grow()
-    for code, label in enumerate(learner.classes_):
-        learner._weight_class(label, code)
-    learner._follow_space()
-    return learner
+        Parameters
+        ----------
+        data
+            The result of `schema`.
+        notices
+            The warnings given so far, shared by all learners.
+        """
+        self._make_room(ROOM)  # the memory may be replaced by that of a learner with more events
+        content = json.loads(data)
+        header = {"names": content["names"], "n_refused": 0, "left_out": content["left_out"], "watched": []}
+        indicators = np.zeros(len(content["names"]), bool)
+        indicators[np.array(content["indicators"], np.intp)] = True
+        self._restore_space(header, indicators)
+        self._space.said = notices
+        self.labels = Classes(decode_labels(content["classes"]))
+        self._space.columns.set_fast_path()
+        self._grow()
+        for code, label in enumerate(self.classes_):
+            self._weight_class(label, code)
+        self._follow_space()
+        return self
 
+    def check_buffer(self) -> None:
+        """Check the memory after it was replaced, and update what is derived from it.
 
-def memory(learner: OnlineClassifier) -> State:
-    """All that is learned; a learner that grows takes another."""
-    return learner._state
+        Raises
+        ------
+        ArchiveError
+            If no stream can have left it.
+        """
+        self._accept(self._state)
 
+    def counts(self) -> bytes:
+        """Return the counters that are not in memory: refused columns, many classes, and watched names.
 
-def capacity(learner: OnlineClassifier) -> tuple[int, int]:
-    """For how many columns and classes there is room."""
-    return learner._capacity
+        A watched name is given by its first column.
+        """
+        space = self._space
+        if not (space.texts.watched or space.n_refused or self.labels.many_at):
+            return b""
+        numbers = [space.n_refused, self.labels.many_at]
+        for name, found in space.texts.watched.items():
+            first = min(space.columns.strings[name].values())
+            numbers += [first, found.before, found.seen, len(found.again), *sorted(found.again)]
+        return np.array(numbers, np.int64).tobytes()
 
+    def restore_counts(self, counts: bytes) -> None:
+        """Restore the result of `counts`.
 
-def twin(learner: OnlineClassifier) -> OnlineClassifier:
-    """Another of the same schema, with memory of its own, in which nothing is."""
-    return learner._another()
+        Parameters
+        ----------
+        counts
+            The result of `counts`.
 
-
-def share_names(learner: OnlineClassifier, other: OnlineClassifier) -> None:
-    """Have the schema of another learner of the same capacity, whatever the memory holds."""
-    learner._share_names(other)
-
-
-def accept(learner: OnlineClassifier) -> None:
-    """Refuse what was put into its memory and no stream can have left; bring up to date what follows from it."""
-    learner._accept(learner._state)
-
-
-def counts(learner: OnlineClassifier) -> bytes:
-    """What is counted of columns: how many were refused, where there were many classes, and names that are watched.
-
-    A name stands there as its first column.
-    """
-    space = learner._space
-    if not (space.texts.watched or space.n_refused or learner.labels.many_at):
-        return b""
-    numbers = [space.n_refused, learner.labels.many_at]
-    for name, found in space.texts.watched.items():
-        numbers += [
-            min(space.columns.strings[name].values()),
-            found.before,
-            found.seen,
-            len(found.again),
-            *sorted(found.again),
-        ]
-    return np.array(numbers, np.int64).tobytes()
-
-
-def recall(learner: OnlineClassifier, counts: bytes) -> None:
-    """Take over what is counted of columns."""
-    space = learner._space
-    if not counts:
-        if space.texts.watched or space.n_refused or learner.labels.many_at:
-            learner._own_space().recall(0, {})
-            learner.labels.many_at = 0
-        return
-    numbers = np.frombuffer(counts, np.int64).tolist()
-    n_refused, learner.labels.many_at = numbers[:2]
-    watched, i = {}, 2
-    while i < len(numbers):
-        column, before, seen, n_again = numbers[i : i + 4]
-        if min(column, n_again) < 0 or not space.is_indicator[column]:
-            raise ArchiveError("what is counted of columns is not what can be counted")
-        watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
-        i += 4 + n_again
-    learner._own_space().recall(n_refused, watched)
+        Raises
+        ------
+        ArchiveError
+            If it is not the result for this schema.
+        """
+        space = self._space
+        if not counts:
+            if space.texts.watched or space.n_refused or self.labels.many_at:
+                self._own_space().recall(0, {})
+                self.labels.many_at = 0
+            return
+        numbers = np.frombuffer(counts, np.int64).tolist()
+        n_refused, self.labels.many_at = numbers[:2]
+        watched, i = {}, 2
+        while i < len(numbers):
+            column, before, seen, n_again = numbers[i : i + 4]
+            if min(column, n_again) < 0 or not space.is_indicator[column]:
+                raise ArchiveError("counters of names that are not categories")
+            watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
+            i += 4 + n_again
+        self._own_space().recall(n_refused, watched)

@@ -27,12 +27,11 @@ from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.refit import archive, expert_vote, frozen_models, outliers
 from streamsvm.refit.jobs import get_ready
-from streamsvm.refit.rows import RowMethods, seconds
+from streamsvm.refit.rows import RefitRows, seconds
 from streamsvm.refit.schedule import Refits, RefitSettings
 from streamsvm.refit.solvers import solver_of
 from streamsvm.refit.triggers import Every, Trigger
 from streamsvm.refit.windows import Latest, Window
-from streamsvm.refit.wrapped import LearnerWrapper
 
 # Compiled when a classifier is made, so that no event waits for it.
 _ENTRY_POINTS = [entry for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()]
@@ -40,7 +39,7 @@ _ENTRY_POINTS = [entry for module in (outliers, expert_vote, frozen_models) for 
 _PLAIN = ("experts", "delay", "search", "timeout", "seed")
 
 
-class RefitClassifier(LearnerWrapper, RowMethods, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
+class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
     """A learner and models that a batch solver fits to windows of the stream as it runs.
 
     Online learners follow drift, but while a concept stays a solver that sees a window many times is more accurate. A
@@ -228,8 +227,7 @@ class RefitClassifier(LearnerWrapper, RowMethods, Adjustable, Explains, Changes,
             code = learner.labels.codes.get(y)
             row = learner.load_event(x) if code is not None and w == 1.0 else None
             if code is None or row is None or not self._learn_loaded(row, code, moment):
-                rows, codes, weights = learner.encode_labelled([x], [y], [w])
-                self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
+                self._learn_rows(self.encode_labelled([x], [y], [w], np.array([moment])), predict=False)
                 learner.look_for_fast_path(x)
 
     def _learn_loaded(self, row: Floats, code: int, time: float) -> bool:
@@ -293,7 +291,7 @@ class RefitClassifier(LearnerWrapper, RowMethods, Adjustable, Explains, Changes,
         row = learner.load_event(x)
         if row is not None and (proba := learner.predict_loaded()) is not None:
             return self._refits.vote.vote_on_one(row, proba, -1)
-        codes, _, probabilities = self._run(learner.encode_event(x), n_proba=learner.n_classes)
+        codes, _, probabilities = self.run_rows(learner.encode_event(x), n_proba=self.n_classes)
         return int(codes[0]), probabilities[0]
 
     # Saving -----------------------------------------------------------------------------------------------------------

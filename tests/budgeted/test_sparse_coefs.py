@@ -66,7 +66,7 @@ def test_scores_are_the_expansion_in_plain_numpy(settings):
     model = BSGDClassifier(budget=60, absorb=0.9, scaling="none", **settings)
     model.learn_many(X, y)
     state, held = model._state, model.model
-    model._run(model._space.encode(X[:1]), predict=False, score=True)
+    model.run_rows(model.encode(X[:1]), predict=False, score=True)
     expected = held.coefs @ gram(np.sqrt(held.relevance) * held.vectors, np.sqrt(held.relevance) * X[:1], held.gamma)
     head, n = int(state.heads.weight.argmax()), len(held.classes)
     found = (state.split("mean_scores") if model.average else state.split("scores"))[head, :n]

@@ -121,7 +121,7 @@ class _Staged(StreamSVMClassifier):
 
     seconds: dict[str, float]
 
-    def _run_rows(self, batch: State) -> None:
+    def _run_batch(self, batch: State) -> None:
         state, block = self._state, self._state.block
         addresses = state.address, block.address, batch.address
         scale, vote = (kernels.ENTRY_POINTS[name].compile().ctypes for name in ("scale_rows", "vote_on_rows"))

@@ -1,0 +1,350 @@
+"""Methods for many events, by the learner protocol: `encode`, `encode_labelled`, `run_rows` and `decode`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.decide.arrays import Members
+from streamsvm.decide.conformal import Key
+from streamsvm.decide.learner import PredictsSets, answers
+from streamsvm.features.frames import frame_like, like
+from streamsvm.features.rows import EncodedRows, Floats, Ints
+from streamsvm.locks import locked
+
+Late = tuple[Ints, Ints]
+"""The arguments `memories` and `apart` of `run_batch`."""
+
+
+class Events(NamedTuple):
+    """Encoded events.
+
+    Parameters
+    ----------
+    rows
+        Their features.
+    codes
+        The class of each event by number, -1 where it is not learned; None if all events are only predicted.
+    weights, times
+        Their weights, None for 1, and their event times in seconds, None if unknown.
+    """
+
+    rows: EncodedRows
+    codes: Ints | None = None
+    weights: Floats | None = None
+    times: Floats | None = None
+
+    @property
+    def learned(self) -> Ints:
+        """The class of each event that is learned with a positive weight, -1 for the others."""
+        codes = np.full(len(self.rows), -1) if self.codes is None else self.codes
+        return codes if self.weights is None else np.where(self.weights > 0.0, codes, -1)
+
+
+class RowMethods(PredictsSets):
+    """Predicts and learns rows, exactly as a loop over single events does."""
+
+    @property
+    @abstractmethod
+    def n_classes(self) -> int:
+        """Number of classes learned."""
+
+    @abstractmethod
+    def encode(self, X: Any) -> Events:
+        """Encode rows to predict.
+
+        Parameters
+        ----------
+        X
+            Rows, as for `learn_many`.
+        """
+
+    @abstractmethod
+    def encode_labelled(
+        self,
+        X: Any,
+        y: Any,
+        w: Any = None,
+        times: Any = None,
+        *,
+        unlabelled: bool = False,
+        complete: bool = True,
+        whole: bool = True,
+    ) -> Events:
+        """Encode rows to learn; new columns and classes are added.
+
+        Parameters
+        ----------
+        X, y, w, times
+            Rows, labels, weights and event times, as for `learn_many`.
+        unlabelled
+            Whether None and NaN are missing labels.
+        complete
+            See `FeatureSpace.encode`.
+        whole
+            Whether these may be all rows of the stream.
+        """
+
+    @abstractmethod
+    def run_rows(
+        self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
+    ) -> tuple[Ints, Floats, Floats]:
+        """Predict events and learn those with a class; return classes, their probabilities and all probabilities.
+
+        Parameters
+        ----------
+        events
+            Encoded events.
+        predict
+            Whether these count as predictions, of which label autocorrelation takes note.
+        score
+            Whether to return the probabilities of the classes.
+        n_proba
+            The number of classes to return probabilities of.
+        late
+            The arguments `memories` and `apart` of `run_batch`.
+        """
+
+    @abstractmethod
+    def decode(self, codes: Ints) -> NDArray[Any]:
+        """Return the labels of classes by number, None for -1.
+
+        Parameters
+        ----------
+        codes
+            The numbers.
+        """
+
+    @locked
+    def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
+        """Learn rows one after another, exactly as a loop of `learn_one` does.
+
+        Parameters
+        ----------
+        X
+            n rows: a data frame, an array of shape (n, d), a scipy sparse matrix, a list of dicts.
+        y
+            n labels.
+        w
+            n weights, one for all rows, or None for 1.
+        times
+            n event times in seconds or as datetimes, for refits by time; learners without refits ignore them.
+
+        Raises
+        ------
+        BadRows
+            If rows cannot be learned; no row has been learned then.
+        """
+        self._learn_rows(self.encode_labelled(X, y, w, times), predict=False)
+
+    def _learn_rows(
+        self, events: Events, predict: bool = True, proba: bool = False, sets: Key | None = None
+    ) -> tuple[Ints, Floats, Members | None]:
+        """Predict and learn events; return classes, all probabilities if asked for, and the sets of a key."""
+        n_proba = len(self.classes_) if proba or self._sets else 0
+        codes, _, shares = self.run_rows(events, predict=predict, n_proba=n_proba)
+        return codes, shares, self._sets.run(shares, events.learned, sets)
+
+    @locked
+    def predict_many(self, X: Any) -> Any:
+        """Predict the labels of rows in no order: as `predict_one`, but without label autocorrelation.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+        Returns
+        -------
+        series or ndarray of objects, shape (n,)
+            A series of the frame's kind if X is a frame; None where nothing has been learned.
+
+        Raises
+        ------
+        BadRows
+            If rows cannot be used.
+        """
+        codes, _, _ = self.run_rows(self.encode(X))
+        return like(X, self.decode(codes))
+
+    @locked
+    def proba_array(self, X: Any) -> Floats:
+        """The probabilities of `predict_proba_many` as an array, whatever the type of X.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+        """
+        return self.run_rows(self.encode(X), n_proba=self.n_classes)[2]
+
+    @locked
+    def predict_proba_many(self, X: Any) -> Any:
+        """Predict the probabilities of rows in no order: as `predict_proba_one`, but without label autocorrelation.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+        Returns
+        -------
+        frame or ndarray of float64, shape (n, n_classes)
+            A frame of X's kind with a column for each label if X is a frame; over `classes_`, without columns where
+            nothing has been learned.
+
+        Raises
+        ------
+        BadRows
+            If rows cannot be used.
+        """
+        proba = self.proba_array(X)
+        return frame_like(X, proba, self.classes_[: proba.shape[1]])
+
+    @locked
+    def predict_set_many(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Any:
+        """Predict the sets of `predict_set_one` for rows, as a table of the labels in each set.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+        coverage, by_class
+            As for `predict_set_one`.
+
+        Returns
+        -------
+        frame or ndarray of bool, shape (n, n_classes)
+            A frame of X's kind with a column for each label if X is a frame; over `classes_`.
+
+        Raises
+        ------
+        BadRows
+            If rows cannot be used.
+        """
+        sets = self.label_sets(coverage, by_class)
+        proba = self.proba_array(X)
+        return frame_like(X, sets.of(proba), self.classes_[: proba.shape[1]])
+
+    @locked
+    def peek_proba_many(self, X: Any) -> Floats:
+        """The probabilities of `predict_proba_one` for each row, without counting as predictions.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Over `classes_`.
+        """
+        return self.run_rows(self.encode(X), predict=False, n_proba=self.n_classes)[2]
+
+    @locked
+    def test_then_train(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        times: Any = None,
+        w: Any = None,
+        proba: bool = False,
+        coverage: float | None = None,
+        by_class: bool = False,
+    ) -> Any:
+        """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+        y
+            n labels; a row with None or NaN is only predicted.
+        times
+            n event times, as for `learn_many`.
+        w
+            n weights, one for all rows, or None for 1.
+        proba
+            Whether to return the probabilities too.
+        coverage, by_class
+            With a coverage, also return sets of labels, as `predict_set_one`.
+
+        Returns
+        -------
+        labels or (labels, probabilities) or (labels, sets) or (labels, probabilities, sets)
+            Predicted labels, shape (n,), None where nothing had been learned; probabilities over `classes_` as it is
+            afterwards, shape (n, n_classes), 0 for classes not known yet; whether each class is in the set, of that
+            shape.
+
+        Raises
+        ------
+        BadRows
+            If rows cannot be used; nothing has been learned then.
+        """
+        key = self._sets_asked(coverage, by_class)
+        events = self.encode_labelled(X, y, w, times, unlabelled=True)
+        codes, shares, members = self._learn_rows(events, proba=proba, sets=key)
+        predicted = like(X, self.decode(codes))
+        return answers(predicted, shares if proba else None, members)
+
+    @locked
+    def run_batch(
+        self,
+        features: Any,
+        labels: Sequence[Any],
+        learn: bool = True,
+        proba: bool = False,
+        times: Any = None,
+        memories: Ints | None = None,
+        apart: Ints | None = None,
+    ) -> Any:
+        """Predict each event of a batch, then (if `learn`) learn it if its label is not None.
+
+        Sets of labels are updated by the caller through `label_sets`, because only the caller knows what was predicted
+        for an event whose label comes late.
+
+        Parameters
+        ----------
+        features
+            n rows, as for `learn_many`.
+        labels
+            n labels, None where unknown.
+        learn
+            Whether to learn, or only to predict.
+        proba
+            Whether to return the probabilities too.
+        times
+            n event times, as for `learn_many`.
+        memories, apart
+            With late labels, an event is one row where it is predicted and another where it is learned. Both have a row
+            of `memory_size` numbers of `memories`, which the prediction writes and learning reads: `apart` has 1 + its
+            number, and 0 for other rows.
+
+        Returns
+        -------
+        (codes, scores) or (codes, scores, probabilities)
+            For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
+            probability, NaN there. If `proba` also the probabilities over `classes_`, shape (n, n_classes), 0 for
+            classes not known yet.
+
+        Raises
+        ------
+        BadRows
+            If rows cannot be used; nothing has been learned then.
+        """
+        if learn:
+            late = None if memories is None or apart is None else (memories, apart)
+            events = self.encode_labelled(
+                features, labels, None, times, unlabelled=True, complete=memories is None, whole=False
+            )
+            n_classes = len(self.classes_)
+        else:
+            events, late, n_classes = self.encode(features), None, self.n_classes
+        found = self.run_rows(events, score=True, n_proba=n_classes if proba else 0, late=late)
+        return found if proba else found[:2]
