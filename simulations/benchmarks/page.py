@@ -36,7 +36,7 @@ from connectors.events import Batch, Origins, Position
 from simulations.keeping import keep, rounded
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.page import Page
-from streamsvm.run.page.board import Board
+from streamsvm.run.page.dashboard import DashboardState
 from streamsvm.run.page.series import TIERS
 from streamsvm.run.page.server import Server, page
 from streamsvm.run.runner import Runner
@@ -187,7 +187,7 @@ def hostile(name: str, n_turns: int, turn_s: float) -> dict[str, float]:
     """Events a second while others ask over those while nobody does, from all turns, and how many answers they got."""
     one, context = Page("0"), multiprocessing.get_context("spawn")
     asking, answers = context.Event(), context.Array("i", 2)
-    fill(one._board)
+    fill(one._dashboard)
     observer = Turns(one, 2 * n_turns, turn_s, asking)
     process = context.Process(target=ask, args=(one.server.port, ASKING, asking, answers), daemon=True)
     process.start()
@@ -221,7 +221,7 @@ def _ratio(on: Any, off: Any, k: int) -> float:
     return float(on[:, 0].sum() / on[:, k].sum() / (off[:, 0].sum() / off[:, k].sum()))
 
 
-def fill(board: Board) -> None:
+def fill(board: DashboardState) -> None:
     """Let a board have as many points over time, up to now, as after three months."""
     now, n = time.time(), 3_000_000 // 900
     for i in range(n):
@@ -231,9 +231,9 @@ def fill(board: Board) -> None:
 
 def memory(n: int) -> dict[str, float]:
     """What Python holds for a board after so many events, and the bytes of what it serves."""
-    board = Board()
+    board = DashboardState()
     tracemalloc.start()
-    Runner(CPMClassifier(), Rows(BATCH), observer=Board()).run()
+    Runner(CPMClassifier(), Rows(BATCH), observer=DashboardState()).run()
     before = tracemalloc.get_traced_memory()[0]
     runner = Runner(CPMClassifier(), Rows(n), observer=board)
     runner.run()

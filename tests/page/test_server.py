@@ -19,8 +19,8 @@ import pytest
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page import server as served
-from streamsvm.run.page.board import Busy
-from streamsvm.run.page.feed import Feed
+from streamsvm.run.page.broadcaster import Broadcaster
+from streamsvm.run.page.dashboard import Busy
 from streamsvm.run.page.server import Server
 from streamsvm.run.web import server as web
 from streamsvm.run.web.limits import Pool
@@ -33,7 +33,7 @@ class Stub:
     """What is shown, as a test wants it."""
 
     def __init__(self) -> None:
-        self.feed, self.wrong = Feed(), ""
+        self.feed, self.wrong = Broadcaster(), ""
         self.feed.publish(b'{"events":1}')
 
     def series(self) -> bytes:
@@ -72,7 +72,7 @@ def test_what_there_is(server: Server) -> None:
     assert get(server.port, "/event.json?id=17")[:2] == (200, b'{"event":17}')
     assert get(server.port, "/../../etc/passwd")[0] == 404
     with serving() as early:
-        early.shown.feed = Feed()
+        early.shown.feed = Broadcaster()
         assert get(early.port, "/state.json")[:2] == (204, b"")
     assert get(server.port, "/state.json", method="HEAD")[:2] == (200, b"")
     server.shown.wrong = "ended: error"  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.server import Server
-from streamsvm.run.page.watch import Elsewhere, Shelf
+from streamsvm.run.page.watch import CheckpointView, RemoteView
 from streamsvm.run.runner import Report, Runner
 from tests.page.looking import Running, get, wait_for
 from tests.run.conftest import Streamsvm
@@ -43,26 +43,26 @@ def running(shown: Any) -> Iterator[None]:
         thread.join()
 
 
-def seen(shelf: Shelf, n: int) -> dict[str, Any]:
+def seen(view: CheckpointView, n: int) -> dict[str, Any]:
     """The state once the run has ended after so many events, empty before."""
-    state = json.loads(shelf.feed.latest or b"{}")
+    state = json.loads(view.feed.latest or b"{}")
     return state if state.get("events") == n and state["ended"] else {}
 
 
 def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    assert shelf.health() == "there is no checkpoint yet"
-    with running(shelf):
+    view = CheckpointView(tmp_path)
+    assert view.health() == "there is no checkpoint yet"
+    with running(view):
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 3_000)
-        state = wait_for(lambda: seen(shelf, 3_000), "the checkpoint")
+        state = wait_for(lambda: seen(view, 3_000), "the checkpoint")
         assert (state["kind"], state["ended"]) == ("checkpoint", "max-events")
         assert state["source"] == "synthetic:demo"
         assert state["model"] == "StreamSVMClassifier"
         assert state["accuracy"] == report.metrics.accuracy
         assert state["leaders"][0]["weight"] == report.leaders[0]["weight"]
-        assert json.loads(shelf.series())["history"]["at"] == report.history.at[:-1]  # the last is of the end
+        assert json.loads(view.series())["history"]["at"] == report.history.at[:-1]  # the last is of the end
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock is in its way
-        state = wait_for(lambda: seen(shelf, 6_000), "the next one")
+        state = wait_for(lambda: seen(view, 6_000), "the next one")
     assert [mark["judged"] for mark in state["marks"]] == [fall.judged for fall in report.metrics.falls.last]
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz", "lock"}
 
@@ -72,9 +72,9 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> Non
     run(tmp_path, model, 5_500)
     assert model.state()[0]["job"] is not None
     before = set(threading.enumerate())
-    shelf = Shelf(tmp_path)
-    shelf._read(0.0)
-    state = json.loads(shelf.feed.latest)
+    view = CheckpointView(tmp_path)
+    view._read(0.0)
+    state = json.loads(view.feed.latest)
     assert state["model"] == "CPMClassifier with refits"
     assert state["refits"]["count"] == len(model.refits)
     assert set(threading.enumerate()) - before == set()
@@ -82,31 +82,33 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> Non
 
 def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "checkpoint.npz").write_bytes(b"what is this")
-    shelf = Shelf(tmp_path)
-    shelf._read(0.0)
+    view = CheckpointView(tmp_path)
+    view._read(0.0)
     assert "cannot be read" in caplog.text
-    assert shelf.feed.latest == b""
+    assert view.feed.latest == b""
 
 
 @pytest.mark.parametrize("place", ["http://", "http://[::1", "https://:80", "http://a:b"])
 def test_addresses_that_are_none(place: str) -> None:
     with pytest.raises(SetupError, match="watch http"):
-        Elsewhere(place, None)
+        RemoteView(place, None)
 
 
 def test_the_page_of_another_page(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
+    view = CheckpointView(tmp_path)
     run(tmp_path, CPMClassifier(), 3_000)
-    shelf._read(1.0)
-    shelf.report.ended = ""  # as of a run that goes on
-    shelf._publish(shelf.report)
-    server = Server(shelf, "0", "the-token-of-it", lambda: b"figures\n")
-    other = Elsewhere(server.url, "the-token-of-it")
+    view._read(1.0)
+    view.report.ended = ""  # as of a run that goes on
+    view._publish(view.report)
+    server = Server(view, "0", "the-token-of-it", lambda: b"figures\n")
+    other = RemoteView(server.url, "the-token-of-it")
     with running(other):
-        assert wait_for(lambda: other.feed.latest, "the state") == shelf.feed.latest
-        assert other.series() == shelf.series()
-        assert other.metrics() == b"figures\n"
+        assert wait_for(lambda: other.feed.latest, "the state") == view.feed.latest
+        state, series = json.loads(view.feed.latest), json.loads(other.series())
+        assert (series["run"], series["columns"]["judged"]) == (state["run"], [state["judged"]])
         assert other.health() == ""
+        with pytest.raises(SetupError, match=server.url):
+            other.metrics()
         with pytest.raises(LookupError):
             other.ask(1, 5.0)
         server.close()
@@ -115,9 +117,9 @@ def test_the_page_of_another_page(tmp_path: Path) -> None:
 
 
 def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    shelf = Shelf(tmp_path)
-    with contextlib.closing(Server(shelf, "0", "the-token-of-it", lambda: b"")) as server:
-        other = Elsewhere(server.url, None)
+    view = CheckpointView(tmp_path)
+    with contextlib.closing(Server(view, "0", "the-token-of-it", lambda: b"")) as server:
+        other = RemoteView(server.url, None)
         with running(other):
             wait_for(lambda: "the token is needed" in caplog.text, "the refusal")
         assert "the-token-of-it" not in caplog.text

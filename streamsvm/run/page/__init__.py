@@ -1,7 +1,7 @@
-"""A page that shows a stream as it runs, served by the process that runs it, or by one that looks on.
+"""A page that shows a run: served by the process of the run, or by `streamsvm watch`.
 
-`Board` keeps what there is to see, `Server` serves it, `page.html` draws it. uPlot 1.6.32 (MIT, see `uPlot.LICENSE`)
-draws the lines.
+`DashboardState` keeps the state of a run, `Server` serves it, and `page.html` draws it with uPlot 1.6.32 (MIT, see
+`uPlot.LICENSE`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from streamsvm.run.errors import SetupError
-from streamsvm.run.page.board import Board
+from streamsvm.run.page.dashboard import DashboardState
 from streamsvm.run.page.server import Server
 from streamsvm.run.prometheus import Figures
 from streamsvm.run.standing import Report
@@ -23,33 +23,33 @@ class Page:
     Parameters
     ----------
     place, token
-        As `Server` has them.
+        Address and token, as for `Server`.
 
     Attributes
     ----------
     server
-        What serves it; `server.url` is where.
+        The server; `server.url` is the address.
     """
 
     def __init__(self, place: str, token: str | None = None) -> None:
-        self._board, self._figures = Board(), figures()
-        self.server = Server(self._board, place, token, lambda: text_of(self._figures))
+        self._dashboard, self._figures = DashboardState(), figures()
+        self.server = Server(self._dashboard, place, token, lambda: text_of(self._figures))
         logger.info("the page: %s", self.server.url)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
-        """Take note of how the run stands."""
-        self._board(report, fraction)
+        """Take the state of the run."""
+        self._dashboard(report, fraction)
         if isinstance(self._figures, Figures):
             self._figures(report, fraction)
 
     def close(self) -> None:
-        """Show how the run ended, and serve no more."""
-        self._board.close()
+        """Publish the end of the run, and stop serving."""
+        self._dashboard.close()
         self.server.close()
 
 
 def figures() -> Figures | SetupError:
-    """What Prometheus reads, or why it cannot."""
+    """Metrics for Prometheus, or the error if they cannot be made."""
     try:
         return Figures("/metrics")
     except SetupError as error:
@@ -57,7 +57,7 @@ def figures() -> Figures | SetupError:
 
 
 def text_of(found: Figures | SetupError) -> bytes:
-    """The figures as a text."""
+    """Metrics in the text format of Prometheus."""
     if isinstance(found, SetupError):
         raise found
     return found.text()

@@ -20,8 +20,8 @@ from typing import ClassVar, Protocol
 from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
-from streamsvm.run.page.board import Busy
-from streamsvm.run.page.feed import Feed
+from streamsvm.run.page.broadcaster import Broadcaster
+from streamsvm.run.page.dashboard import Busy
 from streamsvm.run.web.messages import FIGURES, HTML, JSON, Answer, Request, head, refusal
 from streamsvm.run.web.server import HttpServer, Place, Work
 
@@ -34,7 +34,7 @@ Send = Callable[[bytes], None]
 class Shown(Protocol):
     """What a page shows."""
 
-    feed: Feed
+    feed: Broadcaster
 
     def series(self) -> bytes:
         """All points over time, as JSON."""

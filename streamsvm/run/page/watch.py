@@ -1,4 +1,4 @@
-"""Shows a run that is elsewhere: from the directory of its checkpoints, or from its own page."""
+"""Pages of a run in another process: from its checkpoints, or from the state that its own page publishes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ast
 import contextlib
 import http.client
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -24,54 +25,55 @@ from streamsvm.run.history import History
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.page import figures, text_of
-from streamsvm.run.page.board import Board
-from streamsvm.run.page.feed import Feed
+from streamsvm.run.page.broadcaster import Broadcaster
+from streamsvm.run.page.dashboard import DashboardState, packed
+from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.prometheus import Figures
 from streamsvm.run.standing import Report
 
 _LOOK_S = 1.0
-_REST = 10.0  # so many times what reading a checkpoint took, it is not read again
-_TRY_AGAIN_S = 3.0
-_SILENCE_S = 40.0  # after which a page that says nothing, not even that it is there, is given up
-_LONGEST = 1 << 26  # bytes of an answer
+_REST = 10.0  # pause after reading a checkpoint, as a multiple of the time that took
+_ANSWER_S = 10.0
+_LONGEST = 1 << 26  # bytes of a state
 
 logger = logging.getLogger("streamsvm.run")
 
 
 def watch(place: str, page: str, token: str | None) -> NoReturn:
-    """Serve a page of the run at a directory or an address, until interrupted.
+    """Serve a page of a run in another process, until interrupted.
 
     Parameters
     ----------
     place
         The directory of the run's checkpoints, or the address of its page.
     page, token
-        As `Server` has them; the token is also what the other page is asked with.
+        Address and token of the page served. The run's page is asked with the same token.
 
     Raises
     ------
     SetupError
-        For a directory that is none, an address that cannot be one, and a page that cannot be served.
+        If the directory does not exist, the address is malformed, or the page cannot be served.
     """
-    shown = Elsewhere(place, token) if place.startswith(("http://", "https://")) else Shelf(place)
-    server = Server(shown, page, token, shown.metrics)
+    is_address = place.startswith(("http://", "https://"))
+    view: RemoteView | CheckpointView = RemoteView(place, token) if is_address else CheckpointView(place)
+    server = Server(view, page, token, view.metrics)
     logger.info("the page: %s", server.url)
     try:
-        threading.Thread(target=shown.run, name="watch", daemon=True).start()
+        threading.Thread(target=view.run, name="watch", daemon=True).start()
         while True:
             time.sleep(3600.0)
     finally:
         server.close()
 
 
-class Shelf(Board):
-    """A board of the checkpoints in a directory, as they are renewed. It holds no lock, and writes nothing.
+class CheckpointView(DashboardState):
+    """The state of a run by its checkpoints, which are read without a lock.
 
     Parameters
     ----------
     directory
-        Of the checkpoints; there need be none in it yet.
+        Of the checkpoints; it may be empty at first.
     """
 
     kind = "checkpoint"
@@ -87,7 +89,7 @@ class Shelf(Board):
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Look at it again and again."""
+        """Read each new checkpoint, until `stop`."""
         seen, wait = 0, 0.0
         while not self._stop.wait(wait):
             wait = _LOOK_S
@@ -110,7 +112,7 @@ class Shelf(Board):
         except (ValueError, OSError, *DAMAGED) as error:
             logger.warning("%s cannot be read: %s", self._checkpoint.path, error)
             return
-        self._due = 0.0  # no run is kept waiting here
+        self._due = self._history_due = 0.0  # no run waits for this thread
         self(report, None)
         if isinstance(self._figures, Figures):
             self._figures(report, None)
@@ -119,7 +121,7 @@ class Shelf(Board):
         from streamsvm.loading import from_state
 
         state = snapshot.states["model"]
-        if state[0].get("job"):  # what is being solved is for the run to solve
+        if state[0].get("job"):  # an unfinished refit is left to the run
             from streamsvm.refit.archive import at_rest  # imports much
 
             state = at_rest(*state)
@@ -129,8 +131,8 @@ class Shelf(Board):
         identity = snapshot.identity
         report = Report(
             identity.get("model", ""),
-            _said(identity.get("source", "")),
-            _said(identity["--out"]) if "--out" in identity else None,
+            _literal(identity.get("source", "")),
+            _literal(identity["--out"]) if "--out" in identity else None,
             None,
             metrics,
             History.from_state(*snapshot.states["history"]),
@@ -144,27 +146,27 @@ class Shelf(Board):
         return report
 
     def metrics(self) -> bytes:
-        """What Prometheus reads."""
+        """The metrics for Prometheus."""
         return text_of(self._figures)
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """A checkpoint holds no events."""
+        """Refuse: a checkpoint holds no events."""
         raise LookupError(number)
 
     def health(self) -> str:
-        """Empty, once there is a checkpoint."""
+        """What is wrong; empty once a checkpoint was read."""
         return "" if self.report is not None else "there is no checkpoint yet"
 
 
-class Elsewhere:
-    """What another page shows.
+class RemoteView:
+    """The state of a run by the `state.json` of its page; curves begin when watching begins.
 
     Parameters
     ----------
     url
-        Of that page.
+        Of the page.
     token
-        What it wants to be asked with; None for nothing.
+        The token of the page; None if it needs none.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -175,94 +177,84 @@ class Elsewhere:
             raise SetupError(f"watch {url}: {error}") from error
         if not self._host:
             raise SetupError(f"watch {url}: names no host")
-        self._secure, self._path = parts.scheme == "https", parts.path.rstrip("/")
+        self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._path = f"{parts.path.rstrip('/')}/state.json"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.url, self.feed = url.partition("#")[0], Feed()
-        self._lost = False
+        self.url, self.feed = url.partition("#")[0], Broadcaster()
+        self._run, self._series, self._lost = "", Series(), False
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Follow it; where it goes away, wait for it to return."""
-        while not self._stop.is_set():
+        """Fetch the state every second, until `stop`."""
+        last, wait = b"", 0.0
+        while not self._stop.wait(wait):
+            wait = _LOOK_S
             try:
-                for message in self._messages():
-                    if self._lost:
-                        logger.info("%s answers again", self.url)
-                    self._lost = False
-                    self.feed.publish(message)
-            except (OSError, http.client.HTTPException) as error:
-                if not self._lost:
-                    logger.warning("%s does not answer, and is asked again: %s", self.url, error)
-            self._say_lost()
-            self._stop.wait(_TRY_AGAIN_S)
+                content = self._fetch()
+                if content != last or self._lost:
+                    last = content
+                    self._show(content)
+            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+                self._note_loss(error)
 
     def stop(self) -> None:
-        """End `run` when there is something new, or nothing for long."""
+        """End `run`."""
         self._stop.set()
 
-    def _messages(self) -> Iterator[bytes]:
-        with self._asked("/events", _SILENCE_S) as answer:
-            for line in iter(lambda: answer.readline(_LONGEST), b""):
-                if line.startswith(b"data: "):
-                    yield line[6:].rstrip(b"\n")
-                if self._stop.is_set():
-                    return
-
-    def _say_lost(self) -> None:
-        """Let viewers know, unless the run has ended and said so."""
-        with contextlib.suppress(orjson.JSONDecodeError, TypeError):
-            state = orjson.loads(self.feed.latest)
-            self._lost = True
-            if not state["ended"]:
-                self.feed.publish(orjson.dumps(state | {"lost": True}))
-
-    @contextlib.contextmanager
-    def _asked(self, path: str, timeout: float) -> Iterator[http.client.HTTPResponse]:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=timeout)
-        try:
-            connection.request("GET", self._path + path, headers=self._headers)
+    def _fetch(self) -> bytes:
+        with contextlib.closing(self._connect(self._host, self._port, timeout=_ANSWER_S)) as connection:
+            connection.request("GET", self._path, headers=self._headers)
             answer = connection.getresponse()
-            if answer.status != http.HTTPStatus.OK:
-                raise _Refused(answer.status, answer.read(300).decode("utf-8", "replace").strip())
-            yield answer
-        finally:
-            connection.close()
+            content = answer.read(_LONGEST)
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
+            raise OSError(answer.status, content[:300].decode("utf-8", "replace").strip())
+        return content
 
-    def _whole(self, path: str, timeout: float) -> bytes:
-        with self._asked(path, timeout) as answer:
-            return answer.read(_LONGEST)
+    def _show(self, content: bytes) -> None:
+        if content:  # empty before the first batch
+            state = orjson.loads(content)
+            if state["run"] != self._run:
+                self._run, self._series = state["run"], Series()
+            point = state["point"]
+            known = [math.nan if value is None else value for value in point["figures"]]
+            figures = dict(zip(COLUMNS, known, strict=True))
+            self._series.add(figures, point["leader"], dict(state["relevance"]))
+            self.feed.publish(content)
+        if self._lost:
+            logger.info("%s answers again", self.url)
+        self._lost = False
+
+    def _note_loss(self, error: Exception) -> None:
+        """Tell viewers, unless the run has ended."""
+        if self._lost:
+            return
+        self._lost = True
+        logger.warning("%s does not answer, and is asked again: %s", self.url, error)
+        state = orjson.loads(self.feed.latest or b"{}")
+        if state and not state.get("ended"):
+            self.feed.publish(packed(state | {"lost": True}))
 
     def series(self) -> bytes:
-        """All points over time, as JSON."""
-        return self._whole("/series.json", 10.0)
+        """All points since watching began, as JSON."""
+        return packed({"run": self._run, **self._series.packed(), "history": {}})
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """Why an event was predicted as it was, as JSON."""
-        try:
-            return self._whole(f"/event.json?id={number}", timeout)
-        except _Refused as error:
-            if error.errno == http.HTTPStatus.NOT_FOUND:
-                raise LookupError(number) from error
-            raise
+        """Refuse: only the process of the run knows its events."""
+        raise LookupError(number)
 
     def metrics(self) -> bytes:
-        """What Prometheus reads."""
-        return self._whole("/metrics", 10.0)
+        """Refuse: Prometheus reads the page of the run."""
+        raise SetupError(f"ask {self.url} for them")
 
     def health(self) -> str:
-        """What is wrong, empty where nothing is."""
+        """What is wrong; empty if nothing is."""
         if not self.feed.latest:
-            return "nothing was heard yet"
+            return "no state yet"
         return f"{self.url} does not answer" if self._lost else ""
 
 
-class _Refused(OSError):
-    """The other page said no."""
-
-
-def _said(text: Any) -> str:
-    """A name from where it was kept as a literal."""
+def _literal(text: Any) -> str:
+    """A name that a checkpoint keeps as a literal."""
     try:
         return str(ast.literal_eval(text))
     except (ValueError, SyntaxError):

@@ -24,8 +24,8 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.refit import Every
 from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.page.board import Board, Marks, _Stopwatch
-from streamsvm.run.page.late import Confusion, calibration
+from streamsvm.run.page.dashboard import Annotations, DashboardState, _Stopwatch
+from streamsvm.run.page.recent import Confusion, calibration
 from streamsvm.run.page.series import TIERS, Series
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, Runner
@@ -38,13 +38,13 @@ def _eager() -> Iterator[None]:
     """A board that looks after nearly every batch."""
     with pytest.MonkeyPatch.context() as patch:
         for share in ("_PUBLISHING", "_LOOKING"):
-            patch.setattr(f"streamsvm.run.page.board.{share}", 1.0)
+            patch.setattr(f"streamsvm.run.page.dashboard.{share}", 1.0)
         yield
 
 
-def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[Board, Report, dict[str, Any]]:
+def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[DashboardState, Report, dict[str, Any]]:
     """A run with a board that looks after every batch: the board, the report, and what was published last."""
-    board = Board(every_s=0.0)
+    board = DashboardState(every_s=0.0)
     source = open_source(source) if isinstance(source, str) else source
     report = Runner(model, source, observer=board, **options).run()
     board.close()
@@ -52,7 +52,7 @@ def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[Board, Repo
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Board, Report, dict[str, Any]]:
+def whole() -> tuple[DashboardState, Report, dict[str, Any]]:
     return ran(StreamSVMClassifier(effort="low"))
 
 
@@ -78,7 +78,7 @@ def test_drift_is_marked_where_it_was_noticed(whole: Any) -> None:
 
 
 def test_marks_are_at_the_time_of_their_event() -> None:
-    marks, report = Marks(), Report("a model", "a source", None, None, Metrics())
+    marks, report = Annotations(), Report("a model", "a source", None, None, Metrics())
     for now, n, accuracy in ((100.0, 20_000, 0.95), (110.0, 40_000, 0.5)):
         labels = (np.arange(20_000) % 100 < 100 * accuracy).astype(int).tolist()
         report.metrics.update(labels, np.ones(20_000, int), [0, 1])
@@ -100,7 +100,7 @@ def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_each_moment_has_the_last_events_of_it(monkeypatch: pytest.MonkeyPatch, batch_size: int) -> None:
-    board, seen = Board(every_s=0.0), Counter[int]()
+    board, seen = DashboardState(every_s=0.0), Counter[int]()
 
     def compare(report: Report, fraction: float | None) -> None:
         board(report, fraction)
@@ -134,14 +134,14 @@ def test_series_are_exact_counts(whole: Any) -> None:
 
 
 def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for share in ("_PUBLISHING", "_LOOKING", "_ANSWERS_SHARE"):
-        monkeypatch.setattr(f"streamsvm.run.page.board.{share}", 1.0)  # it looks and answers all the time
+    for share in ("_PUBLISHING", "_LOOKING", "_ANSWERING"):
+        monkeypatch.setattr(f"streamsvm.run.page.dashboard.{share}", 1.0)  # it looks and answers all the time
 
     def model() -> Any:
         learner = StreamSVMClassifier(effort="low")
         return RefitClassifier(learner, "newton", trigger=Every(800), delay=64)
 
-    alone, watched, board = model(), model(), Board(every_s=0.0)
+    alone, watched, board = model(), model(), DashboardState(every_s=0.0)
     Runner(alone, open_source(DRIFTING)).run()
     answers: list[Future[bytes]] = []
 
@@ -164,7 +164,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
     }
 
 
-def answer(board: Board, report: Report) -> dict[str, Any]:
+def answer(board: DashboardState, report: Report) -> dict[str, Any]:
     """The reasons for the last event, of a run that is over."""
     number = json.loads(board.feed.latest)["latest"][0]["id"]
     found: list[bytes] = []
@@ -269,8 +269,8 @@ def test_whoever_peeks_leaves_no_trace(model: Any) -> None:
 def test_a_page_that_fails_is_no_matter_of_the_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Board, "_state", lambda *_: 1 / 0)
-    board = Board()
+    monkeypatch.setattr(DashboardState, "_state", lambda *_: 1 / 0)
+    board = DashboardState()
     assert Runner(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=board).run().metrics.taken == 3_000
     board.close()
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
@@ -287,7 +287,7 @@ def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_says_whether_all_is_well() -> None:
-    board = Board()
+    board = DashboardState()
     assert board.health() == "starting"
     report = Runner(GaussianNB(), open_source("synthetic:sea?n=1000"), observer=board).run()
     assert board.health() == "ended: end of stream"

@@ -1,7 +1,7 @@
-"""What there is to see of a run, gathered between batches by the thread that runs it.
+"""The state of a run as its page shows it, gathered between batches by the thread of the run.
 
-Nothing is done per event, and what is done is bounded as a share of the time: whatever looking takes, the next look
-comes so much later that all of them take less than a hundredth together.
+Nothing is done per event. Each look measures its own cost and delays the next one, so that all looks together take less
+than 1 % of the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import orjson
 
 from connectors.events import Rejected
@@ -28,62 +27,59 @@ from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import UNIT
 from streamsvm.run.metrics import CURVE_LINES, Metrics
 from streamsvm.run.names import known
+from streamsvm.run.page.annotations import Annotations
+from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.feed import Feed
-from streamsvm.run.page.late import Confusion, calibration
+from streamsvm.run.page.recent import Confusion, calibration
 from streamsvm.run.page.series import COLUMNS, N_FEATURES, Series
 from streamsvm.run.standing import Report
 
 EVERY_S = 1.0
 _IDLE_S = 5.0  # from one look to the next where no event came
-# Of the time, at most: for what is published, and for each of what else is looked at.
-_PUBLISHING, _LOOKING = 0.003, 0.0005
+# Shares of the time, at most: of messages, of the history, of answers.
+_PUBLISHING, _LOOKING, _ANSWERING = 0.003, 0.0005, 0.01
 _LONGEST_REST_S = 15.0
-_ANSWERS_SHARE = 0.01
 _HISTORY_S = 10.0
 _STANDS_STILL_S = 120.0
 _MOST_QUESTIONS = 4
-_MOST_MARKS, _MOST_LEADERS, _MOST_FEATURES, _MOST_PARTS, _MOST_NEW, _MOST_REFITS = 400, 12, 12, 64, 12, 6
-_NEW_AFTER = 1_000  # judged events; a class that comes earlier is none that is new
+_MOST_LEADERS, _MOST_FEATURES, _MOST_PARTS, _MOST_REFITS = 12, 12, 64, 6
 _LONGEST = 300
 
 logger = logging.getLogger("streamsvm.run")
 
-Question = tuple[int, "Future[bytes]"]
-
 
 class Busy(Exception):
-    """So many questions wait already."""
+    """Too many questions wait."""
 
 
-class Board:
-    """An observer of a run that publishes how it stands.
+class DashboardState:
+    """An observer of a run that publishes its state.
 
     Parameters
     ----------
     every_s
-        Seconds from one message to the next, at least.
+        Seconds between two messages, at least.
 
     Attributes
     ----------
     feed
-        Where messages are published: each the state of the run as JSON.
+        Where messages are published, each the state of the run as JSON.
     report
-        What was told last, None before the first batch.
+        The latest report; None before the first batch.
     """
 
     kind = "run"
 
     def __init__(self, every_s: float = EVERY_S) -> None:
-        self.feed = Feed()
+        self.feed = Broadcaster()
         self.report: Report | None = None
         self._every_s = every_s
         self._run, self._began = uuid.uuid4().hex[:12], time.time()
         self._series, self._confusion = Series(), Confusion()
-        self._events, self._marks = LastEvents(), Marks()
+        self._events, self._annotations = LastEvents(), Annotations()
         self._history: dict[str, Any] = {}
         self._packing, self._pack_due, self._packed = threading.Lock(), 0.0, b""
-        self._questions: deque[Question] = deque()
+        self._questions: deque[tuple[int, Future[bytes]]] = deque()
         self._due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
         self._taken_from: Answers | None = None
@@ -92,19 +88,19 @@ class Board:
     # In the thread of the run -----------------------------------------------------------------------------------------
 
     def __call__(self, report: Report, fraction: float | None) -> None:
-        """Take note of how the run stands, as far as it is time to."""
+        """Publish the state of the run if it is due."""
         if self._broken:
             return
         try:
             self._look(report, fraction)
-        except Exception as error:  # a page that fails is no matter of the run
+        except Exception as error:  # the run does not depend on its page
             self._broken = True
             logger.warning("the page stands still, and the run goes on: %s: %s", type(error).__name__, error)
 
     def _look(self, report: Report, fraction: float | None) -> None:
         now = time.perf_counter()
         if self.report is None:
-            self._begin(report)
+            self._annotations.begin(report)
         self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
@@ -115,11 +111,8 @@ class Board:
             self._publish(report, fraction)
             self._due = now + watch.rest(self._every_s, _PUBLISHING)
 
-    def _begin(self, report: Report) -> None:
-        self._marks.begin(report)
-
     def _take(self, report: Report) -> None:
-        """Take note of the latest batch, unless that was done."""
+        """Remember the events of the latest batch, once."""
         answers = report.answers
         if answers is None or report.learner is None or answers is self._taken_from or not len(answers.batch):
             return
@@ -137,7 +130,7 @@ class Board:
             self._history = _history(report)
             self._history_due = now + watch.rest(_HISTORY_S, _LOOKING)
         state = self._state(report, fraction)
-        # After the last message nobody is there to be asked.
+        # After the last message no question is answered.
         self.feed.publish(packed(state | {"series": self._points()} if last else state))
 
     def _answer(self, report: Report) -> None:
@@ -148,12 +141,12 @@ class Board:
                 raise LookupError("nothing runs yet")
             relevance = Insight.of(report.learner.model).relevance
             answer.set_result(packed(reasons(self._events[number], report.learner, relevance)))
-        except Exception as error:  # whatever it is, it is no matter of the run
+        except Exception as error:  # the run does not depend on it
             answer.set_exception(error)
-        self._answer_due = time.perf_counter() + watch.rest(0.0, _ANSWERS_SHARE)
+        self._answer_due = time.perf_counter() + watch.rest(0.0, _ANSWERING)
 
     def close(self) -> None:
-        """Publish how the run ended."""
+        """Publish the end of the run."""
         if self.report is not None and not self._broken:
             self._history_due = 0.0
             with contextlib.suppress(Exception):
@@ -162,31 +155,38 @@ class Board:
         while self._questions:
             self._questions.popleft()[1].cancel()
 
-    # In the threads of those who look on ------------------------------------------------------------------------------
+    # In the threads of viewers ----------------------------------------------------------------------------------------
 
     def series(self) -> bytes:
-        """All points over time, and what is known over all events, as JSON; a few seconds old where many ask."""
+        """All points over time and the history over events, as JSON; a few seconds old when many viewers ask."""
         with self._packing:
             if time.monotonic() >= self._pack_due:
                 began = time.thread_time()
                 self._packed = packed(self._points())
-                self._pack_due = time.monotonic() + (time.thread_time() - began) / _ANSWERS_SHARE
+                self._pack_due = time.monotonic() + (time.thread_time() - began) / _ANSWERING
             return self._packed
 
     def _points(self) -> dict[str, Any]:
         return {"run": self._run, **self._series.packed(), "history": self._history}
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """Why an event was predicted as it was, as JSON.
+        """The reasons of a prediction, as JSON.
+
+        Parameters
+        ----------
+        number
+            Of the event.
+        timeout
+            Seconds to wait for the run.
 
         Raises
         ------
         LookupError
-            Where the event is not remembered.
+            If the event is no longer remembered.
         Busy
-            Where others have asked.
+            If too many questions wait.
         TimeoutError
-            Where the run came to no answer.
+            If the run did not answer in time.
         """
         if len(self._questions) >= _MOST_QUESTIONS:
             raise Busy
@@ -195,7 +195,7 @@ class Board:
         return answer.result(timeout)
 
     def health(self) -> str:
-        """What is wrong, empty where nothing is."""
+        """What is wrong; empty if nothing is."""
         if self.report is None:
             return "starting"
         if self.report.ended:
@@ -212,135 +212,72 @@ class Board:
         relevance = [(shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]]
         leader = insight.leaders[0]["member"] if insight.leaders else ""
         figures = _figures(report, now)
-        self._marks.take(report, figures["time"])
+        self._annotations.take(report, figures["time"])
         self._series.add(figures, leader, dict(relevance))
-        checkpoint = report.checkpoint
-        return {
-            "run": self._run,
-            "now": now,
-            "began": self._began,
-            "kind": self.kind,
-            "ended": report.ended,
-            "model": _name(report, model),
-            "source": shown(report.source, _LONGEST),
-            "out": None if report.out is None else shown(report.out, _LONGEST),
-            "fraction": fraction,
-            "resumed": report.resumed,
-            "events": metrics.taken,
-            "judged": metrics.judged,
-            "unanswered": metrics.unanswered,
-            "rejected": metrics.rejected,
-            "window": metrics.window,
-            "rate": self._rate,
-            "accuracy": known(metrics.accuracy),
-            "late": {"events": metrics.n_recent} | {name: known(value) for name, value in metrics.recent.items()},
-            "calibration": calibration(metrics.measures),
-            "lag": _lag(report.lag),
-            "stalls": report.stalls,
-            "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
-            "pending": pending(report),
-            "leaders": [_leader(head) for head in insight.leaders[:_MOST_LEADERS]],
-            "relevance": relevance,
-            "autocorrelation": insight.autocorrelation,
-            "refits": None if report.refits is None else _refits(report.refits),
-            "confusion": self._confusion.of(metrics),
-            "classes": self._marks.classes,
-            "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
-            "rejects": {
-                "reasons": [[shown(reason, _LONGEST), n] for reason, n in report.rejects.reasons.most_common()],
-                "last": [_reject(one) for one in reversed(report.rejects.last)],
-                "to": None if report.rejected is None else shown(report.rejected, _LONGEST),
-            },
-            "notices": [shown(notice, _LONGEST) for notice in notices_of(model) + report.source_notices],
-            "marks": self._marks.all,
-            "point": {
-                "figures": [known(figures.get(name, float("nan"))) for name in COLUMNS],
-                "leader": leader,
-            },
-        }
+        return (
+            {
+                "run": self._run,
+                "now": now,
+                "began": self._began,
+                "kind": self.kind,
+                "model": _name(report, model),
+                "fraction": fraction,
+                "rate": self._rate,
+                "leaders": [_leader(head) for head in insight.leaders[:_MOST_LEADERS]],
+                "relevance": relevance,
+                "autocorrelation": insight.autocorrelation,
+                "confusion": self._confusion.of(metrics),
+                "classes": self._annotations.classes,
+                "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
+                "notices": [shown(notice, _LONGEST) for notice in notices_of(model) + report.source_notices],
+                "marks": self._annotations.all,
+                "point": {"figures": [known(figures.get(name, float("nan"))) for name in COLUMNS], "leader": leader},
+            }
+            | _stream(report)
+            | _accuracy(metrics)
+        )
 
 
-class Marks:
-    """What happened to a run and when: detected drift, refits and new classes."""
+def _stream(report: Report) -> dict[str, Any]:
+    """Where events come from and results go, and what is pending."""
+    checkpoint = report.checkpoint
+    return {
+        "ended": report.ended,
+        "source": shown(report.source, _LONGEST),
+        "out": None if report.out is None else shown(report.out, _LONGEST),
+        "resumed": report.resumed,
+        "lag": _lag(report.lag),
+        "stalls": report.stalls,
+        "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
+        "pending": pending(report),
+        "refits": None if report.refits is None else _refits(report.refits),
+        "rejects": {
+            "reasons": [[shown(reason, _LONGEST), n] for reason, n in report.rejects.reasons.most_common()],
+            "last": [_reject(one) for one in reversed(report.rejects.last)],
+            "to": None if report.rejected is None else shown(report.rejected, _LONGEST),
+        },
+    }
 
-    def __init__(self) -> None:
-        self._marks: deque[dict[str, Any]] = deque(maxlen=_MOST_MARKS)
-        self._falls = self._classes = 0
-        self._before = self._now = (0.0, 0)  # the moments that are shown: the time, and how many events were judged
-        self._refits: dict[int, str] = {}
-        self._new: deque[dict[str, Any]] = deque(maxlen=_MOST_NEW)
 
-    def begin(self, report: Report) -> None:
-        """What happened before this process began is known by its event alone."""
-        if report.resumed is not None:
-            self._now = 0.0, report.metrics.judged
-            self._look(report, is_now=False)
-            self._classes = _n_classes(report.metrics)
-
-    def take(self, report: Report, now: float) -> None:
-        """Note what is new at a moment that is shown."""
-        self._before = self._now[0] or now, self._now[1]
-        self._now = now, report.metrics.judged
-        self._look(report, is_now=True)
-        self._look_at_classes(report.metrics)
-
-    def _look(self, report: Report, *, is_now: bool) -> None:
-        falls = report.metrics.falls
-        for fall in falls.last[-(falls.count - self._falls) :] if falls.count > self._falls else []:
-            self._add("drift", fall.judged, f"accuracy fell from {fall.before:.3f} to {fall.after:.3f}", is_now)
-        self._falls = falls.count
-        for refit in report.refits.last if report.refits is not None else []:
-            self._take_refit(refit, report, is_now)
-
-    def _take_refit(self, refit: Mapping[str, Any], report: Report, is_now: bool) -> None:
-        outcome, number = str(refit["outcome"]), int(refit["number"])
-        known = self._refits.get(number)
-        event = int(refit["entered"]) - report.learned_before
-        if event <= 0 or known == outcome:
-            return
-        self._refits[number] = outcome
-        if len(self._refits) > _MOST_MARKS:
-            del self._refits[min(self._refits)]
-        name = f"{number} by {refit['solver']}"
-        if known is None or outcome.startswith("failed"):
-            self._add("refit", event, f"{name} on {refit['events']:,} events: {shown(outcome, _LONGEST)}", is_now)
-
-    def _look_at_classes(self, metrics: Metrics) -> None:
-        n = _n_classes(metrics)
-        if n > self._classes and self._before[1] >= _NEW_AFTER:
-            labels, seen = metrics.labels, metrics.seen
-            for code in [c for c in range(self._classes, len(seen)) if seen[c]][-_MOST_NEW:]:
-                name = shown(labels[code])
-                self._new.append({"name": name, "at": self._now[0], "judged": metrics.judged})
-                self._add("class", metrics.judged, name, True)
-        self._classes = max(n, self._classes)
-
-    def _add(self, kind: str, judged: int, text: str, is_now: bool) -> None:
-        """Note one, at the time by which so many events were judged: in between two moments as if at a steady rate."""
-        (time0, judged0), (time1, judged1) = self._before, self._now
-        at = time1 - (time1 - time0) * min(max(judged1 - judged, 0) / max(judged1 - judged0, 1), 1.0)
-        self._marks.append({"kind": kind, "at": at if is_now else None, "judged": judged, "text": text})
-
-    @property
-    def all(self) -> list[dict[str, Any]]:
-        """All marks, in order of their coming."""
-        return list(self._marks)
-
-    @property
-    def classes(self) -> dict[str, Any]:
-        """How many classes there are, and which are new."""
-        return {"count": self._classes, "new": list(reversed(self._new))}
+def _accuracy(metrics: Metrics) -> dict[str, Any]:
+    """Counts of events, and how good predictions are."""
+    return {
+        "events": metrics.taken,
+        "judged": metrics.judged,
+        "unanswered": metrics.unanswered,
+        "rejected": metrics.rejected,
+        "window": metrics.window,
+        "accuracy": known(metrics.accuracy),
+        "late": {"events": metrics.n_recent} | {name: known(value) for name, value in metrics.recent.items()},
+        "calibration": calibration(metrics.measures),
+    }
 
 
 def _name(report: Report, model: Any) -> str:
-    """The name of the learner, and whether it has refits."""
+    """The name of the learner."""
     if report.refits is None:
         return report.model.rpartition(".")[2]
     return f"{type(getattr(model, 'model', model)).__name__} with refits"
-
-
-def _n_classes(metrics: Metrics) -> int:
-    return int(np.count_nonzero(metrics.seen))
 
 
 def _figures(report: Report, now: float) -> dict[str, float]:
@@ -362,12 +299,12 @@ def _figures(report: Report, now: float) -> dict[str, float]:
 
 
 def pending(report: Report) -> int | None:
-    """How many predictions wait for their labels; None where labels come with their events."""
+    """The number of predictions that wait for labels; None if labels come with their events."""
     return None if report.late is None else int(report.late.store.n_waiting)
 
 
 def _history(report: Report) -> dict[str, Any]:
-    """What is known over all events, those before this process included: as `--plot` draws it."""
+    """Curves over all events, including those before this process, as `--plot` draws them."""
     metrics, history = report.metrics, report.history
     ends, shares = metrics.curve.windowed(metrics.window)
     names, relevance = history.relevance(N_FEATURES)
@@ -384,7 +321,7 @@ def _history(report: Report) -> dict[str, Any]:
 
 
 def packed(content: Any) -> bytes:
-    """As JSON, in which what is no number is null."""
+    """Content as JSON; NaN is null."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
 
 
@@ -393,13 +330,13 @@ def _list(values: Any) -> list[float | None]:
 
 
 class _Stopwatch:
-    """Measures what a look costs the thread of the run, waiting for the processor or the interpreter included."""
+    """Measures the cost of a look for the thread of the run, including waits for the processor and the interpreter."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     def rest(self, least: float, share: float) -> float:
-        """How many seconds later the next look may begin, so that looking takes no more than its share."""
+        """Seconds until the next look may begin, so that looking keeps to its share of the time."""
         return max(least, min((time.perf_counter() - self._began) / share, _LONGEST_REST_S))
 
 

@@ -1,4 +1,4 @@
-"""How good predictions are of late: what is mistaken for what, and whether probabilities are what they say."""
+"""Confusion matrix and calibration of the recent predictions."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known
 
-_SPAN = 1_000  # judged events of late, at least
+_SPAN = 1_000  # judged events, at least
 _MOST_CLASSES = 12
 
 
 class Confusion:
-    """The pairs of label and prediction since one of two moments that follow the run."""
+    """Counts of pairs of label and prediction over the last 1,000 to 2,000 judged events."""
 
     def __init__(self) -> None:
         self._older = self._newer = (0, dict[int, int]())
 
     def of(self, metrics: Metrics) -> dict[str, Any]:
-        """Of the classes that came most, a matrix with a row for each label and a column for each prediction."""
+        """The confusion matrix of the most frequent classes: a row per label, a column per prediction."""
         if metrics.judged - self._newer[0] >= _SPAN:
             self._older, self._newer = self._newer, (metrics.judged, metrics.pairs())
         judged, pairs = self._older
-        late = metrics.pairs_since(pairs)
+        recent = metrics.pairs_since(pairs)
         names = metrics.labels
         weights = np.zeros(len(names), np.int64)
-        for (label, prediction), n in late.items():
+        for (label, prediction), n in recent.items():
             weights[label] += n
             weights[prediction] += n
         chosen = [code for code in np.argsort(-weights, kind="stable")[:_MOST_CLASSES].tolist() if weights[code]]
-        counts = [[late.get((label, prediction), 0) for prediction in chosen] for label in chosen]
+        counts = [[recent.get((label, prediction), 0) for prediction in chosen] for label in chosen]
         return {
             "classes": [shown(names[code]) for code in chosen],
             "counts": counts,
@@ -43,7 +43,7 @@ class Confusion:
 
 
 def calibration(measures: Measures) -> dict[str, Any] | None:
-    """Of the recent predictions: the loss, the expected calibration error, and its bins; None without probabilities."""
+    """Log loss, expected calibration error and its bins; None without probabilities."""
     recent = measures.recent_reliability
     if not recent.counts[0].any():
         return None

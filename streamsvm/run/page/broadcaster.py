@@ -1,4 +1,4 @@
-"""What is published to whoever looks on, each waiting for the next."""
+"""The latest message, for many viewers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import threading
 import time
 
 
-class Feed:
-    """The latest of a sequence of messages; who is slow misses those in between.
+class Broadcaster:
+    """The latest of a sequence of messages; a slow viewer misses those in between.
 
     Examples
     --------
-    >>> feed = Feed()
-    >>> feed.publish(b"first")
-    >>> feed.publish(b"second")
-    >>> feed.after(0, timeout=1.0)
+    >>> broadcaster = Broadcaster()
+    >>> broadcaster.publish(b"first")
+    >>> broadcaster.publish(b"second")
+    >>> broadcaster.after(0, timeout=1.0)
     (2, b'second')
-    >>> feed.after(2, timeout=0.0)
+    >>> broadcaster.after(2, timeout=0.0)
     (2, None)
     """
 
@@ -27,24 +27,24 @@ class Feed:
         self.closed = False
 
     def publish(self, message: bytes) -> None:
-        """Let all have this."""
+        """Publish a message."""
         with self._condition:
             self._number, self._message, self.at = self._number + 1, message, time.monotonic()
             self._condition.notify_all()
 
     def close(self) -> None:
-        """There will be no more."""
+        """Publish no more."""
         with self._condition:
             self.closed = True
             self._condition.notify_all()
 
     @property
     def latest(self) -> bytes:
-        """The last message, empty before the first."""
+        """The latest message; empty before the first."""
         return self._message
 
     def after(self, number: int, timeout: float) -> tuple[int, bytes | None]:
-        """The last message and its number; None in its place where it is not newer, after as long or at the end."""
+        """The latest message and its number, once it is newer than `number`; None for the message after `timeout` s."""
         with self._condition:
             self._condition.wait_for(lambda: self._number > number or self.closed, timeout)
             return self._number, self._message if self._number > number else None
