@@ -1,10 +1,10 @@
-"""Online classification of drifting streams."""
+"""Online classification of drifting data streams."""
 
 from __future__ import annotations
 
 import importlib
 
-# As `typing` has it, whose import alone would double the time until `__main__` takes care of interrupts.
+# Replaces `typing.TYPE_CHECKING`: importing `typing` would double the time until `__main__` handles interrupts.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         "warmup",
     ]
 
-# The public names are found when they are asked for: river and numba take a third of a second to import.
+# Public names are imported lazily, because river and numba take a third of a second to import.
 _HOMES = {
     "BSGDClassifier": "streamsvm.budgeted.classifier",
     "CPMClassifier": "streamsvm.polytope.classifier",
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
 
         try:
             return version("streamsvm")
-        except PackageNotFoundError:  # a checkout that is not installed
+        except PackageNotFoundError:  # a source checkout without installation
             return "0+unknown"
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names that `from streamsvm import *` brings: without the extra `batch`, all but its solvers."""
+    """Return the public names, without batch solvers if scikit-learn is missing."""
     from importlib.util import find_spec
 
     is_there = find_spec("sklearn") is not None

@@ -1,4 +1,4 @@
-"""``python -m streamsvm``, and the command ``streamsvm``."""
+"""Command ``streamsvm``, also as ``python -m streamsvm``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 def main() -> int:
     """Run the command line and return the exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Nothing is lost before a run has begun; an exception would show where in its imports the interpreter was.
+        # An interrupt during imports ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from streamsvm import cli
 

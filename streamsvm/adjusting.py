@@ -1,4 +1,4 @@
-"""River's `clone` and `mutate`, for models that hold more than their parameters."""
+"""River's `clone` and `mutate`, for models with more state than their parameters."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from typing import Any, Self
 
 
 class Adjustable:
-    """Has copies made by `clone(include_attributes=True)`, and changes by `mutate` what can change while it runs."""
+    """Mixin for `clone(include_attributes=True)`, and `mutate` of running models."""
 
     @property
     def _mutable_attributes(self) -> set[str]:
-        """The parameters that can change while the model runs."""
+        """Parameters that can change while the model runs."""
         kinds = type(self).__mro__
         return {name for kind in kinds for name, held in vars(kind).items() if isinstance(held, Setting)}
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Make another model with the same parameters.
+        """Return a model with the same parameters.
 
         Parameters
         ----------
         new_params
-            Parameters that differ, by name. With `include_attributes` those that `mutate` takes.
+            Changed parameters by name. With `include_attributes`, only parameters that `mutate` accepts.
         include_attributes
-            Whether the other model knows what this one has learned; otherwise it starts with nothing learned.
+            Whether to copy what the model has learned. By default the clone is untrained.
+
+        Returns
+        -------
+        Self
+            The new model.
 
         Raises
         ------
         ValueError
-            For a parameter that cannot change once the model has learned.
+            If a parameter cannot change once the model has learned.
         """
         if not include_attributes:
             found: Self = super().clone(new_params)  # type: ignore[misc]
@@ -44,12 +49,12 @@ class Adjustable:
         Parameters
         ----------
         new_attrs
-            New values by name; for a classifier inside another a dict of its own parameters.
+            New values by name; for a nested classifier, a dict of its parameters.
 
         Raises
         ------
         TypeError, ValueError
-            For a parameter that cannot change while the model runs, and a value that the parameter does not take.
+            If a parameter cannot change while the model runs, or its value is invalid.
         """
         for name, value in new_attrs.items():
             check_mutable(self, name)
@@ -64,7 +69,7 @@ class Adjustable:
 
 
 class Setting:
-    """A parameter that can change while the model runs: setting the attribute changes the running model."""
+    """Descriptor of a parameter whose assignment changes the running model."""
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self._name = name
@@ -80,12 +85,12 @@ class Setting:
 
 
 def check_mutable(model: Any, name: str) -> None:
-    """Refuse to change a parameter that is fixed once a model runs.
+    """Raise an error for a parameter that is fixed once a model runs.
 
     Raises
     ------
     ValueError
-        For such a parameter, and for what is no parameter.
+        If the parameter is fixed, or the name is not a parameter.
     """
     changing: set[str] = model._mutable_attributes
     if name not in changing:

@@ -1,4 +1,4 @@
-"""Recognize rows that are sorted by their label, as files often are and streams hardly ever."""
+"""Detection of rows sorted by label, which is common in files but not in streams."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Shorter runs are strays where they are not of the class around them.
+# Shorter runs count as strays unless they belong to the class around them.
 _SHORTEST_RUN = 10
-# Rows are sorted where at most such a share of them are strays, and the chance of such an order is smaller.
+# Rows count as sorted if the share of strays and the log probability of the order are below these limits.
 _MOST_STRAYS, _LOG_CHANCE = 0.02, math.log(1e-6)
 _MOST_BLOCKS = 2
-# After so many strays, and such a share, nothing more is looked at.
+# The detector stops if both the number and the share of strays exceed these limits.
 _HOPELESS, _HOPELESS_SHARE = 100, 0.1
 _MOST_TOLD = 5
 
 
 class LabelOrder:
-    """Follows in which order labels come: each class in one run, or all classes in runs twice in the same order.
+    """Detector of rows sorted by label.
 
-    Few rows may stand elsewhere. Labels that persist have runs, too, but come again.
+    Rows are sorted if each class forms one run, or all classes form runs twice in one order. Few rows may be out of
+    place. Persistent labels also form runs, but these recur.
 
     Examples
     --------
@@ -44,7 +45,7 @@ class LabelOrder:
         self._is_open = True
 
     def take(self, codes: NDArray[np.integer[Any]]) -> None:
-        """Take the classes of the next rows, by number."""
+        """Add the class codes of the next rows."""
         if not self._is_open:
             return
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -53,7 +54,7 @@ class LabelOrder:
                 break
 
     def _goes_on(self, code: int, n: int) -> bool:
-        """Take a run, or more of the last one; whether rows may still be sorted."""
+        """Add a run of n rows of one class; return whether rows may still be sorted."""
         if code != self._run[0]:
             self._strays += self._n_pending
             self._run = [code, 0]
@@ -69,7 +70,7 @@ class LabelOrder:
 
     @property
     def _n_pending(self) -> int:
-        """The length of the last run where it belongs to no segment."""
+        """Length of the last run if it belongs to no segment, else 0."""
         return 0 if self._segments and self._segments[-1][0] == self._run[0] else self._run[1]
 
     @property
@@ -77,12 +78,12 @@ class LabelOrder:
         return sum(n for _, n in self._segments) + self._strays + self._n_pending
 
     def notice(self, labels: Sequence[Any]) -> str:
-        """What to say of rows that seem to be sorted; empty for nothing.
+        """Return a notice if the rows appear to be sorted, else an empty string.
 
         Parameters
         ----------
         labels
-            The label of each class by number.
+            Label of each class code.
         """
         order, n_classes = [code for code, _ in self._segments], len(self._counts)
         n_strays = self._strays + self._n_pending
@@ -105,24 +106,24 @@ class LabelOrder:
         )
 
     def _log_chance(self, n_strays: int) -> float:
-        """How probable such an order is among all orders of the rows."""
+        """Return the log probability of such an order among all orders of the rows."""
         n, n_classes = self._n_rows, len(self._counts)
         likely = math.lgamma(n_classes + 1) + sum(math.lgamma(length + 1) for _, length in self._segments)
         likely += n_strays * math.log(n) + (len(self._segments) - n_classes) * math.log(n)
         return likely - math.lgamma(n + 1)
 
     def state(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the state as a JSON-compatible dict."""
         return {"segments": self._segments, "strays": self._strays, "run": self._run, "open": self._is_open}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None, n_classes: int) -> LabelOrder:
-        """What `state` gave; one that looks at nothing where there is none.
+        """Restore what `state` returned; None gives a detector that is switched off.
 
         Raises
         ------
         ValueError
-            Where this is no state with so many classes.
+            If the state is invalid for this number of classes.
         """
         order = cls()
         if state is None:

@@ -1,4 +1,4 @@
-"""Labels as learners take them: what is one, and in what containers they may come."""
+"""Labels: validation, conversion from containers, and notices on their spelling."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 _MOST_TOLD = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
-_MOST_COMPARED = 250  # labels beyond so many are identifiers rather than classes
+_MOST_COMPARED = 250  # with more labels, these are probably identifiers
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a value is NaN, or what pandas has in its place: NaT and NA."""
+    """Return whether a value is NaN, or pandas' NaT or NA."""
     return type(value).__name__ == "NAType" or bool(value != value)
 
 
 def is_label(value: Any) -> bool:
-    """Whether a value names a class: neither None nor NaN."""
+    """Return whether a value names a class: it is neither None nor NaN."""
     return value is not None and not is_nan(value)
 
 
 def check_label(value: Any) -> None:
-    """Refuse what is no label to learn.
+    """Raise an error if a value cannot be learned as a label.
 
     Raises
     ------
-    TypeError, ValueError
-        For what cannot be hashed, such as a list; for None and NaN.
+    TypeError
+        If the value is not hashable, for example a list.
+    ValueError
+        If the value is None or NaN.
     """
     if not _can_be_hashed(value):
         raise unhashable(value)
@@ -49,12 +51,14 @@ def check_label(value: Any) -> None:
 
 
 def as_label(value: Any) -> Any:
-    """A new label as it is held: of a member of an `Enum` of strings or numbers its value, which it is equal to.
+    """Validate a new label, and convert an `Enum` member to its value.
+
+    Members of string and number enumerations are converted, because they equal their values.
 
     Raises
     ------
     TypeError, ValueError
-        As `check_label` does.
+        As in `check_label`.
     """
     check_label(value)
     if isinstance(value, Enum):
@@ -65,18 +69,20 @@ def as_label(value: Any) -> Any:
 
 
 def unhashable(value: Any) -> TypeError:
-    """What to raise for a label of a type that cannot be one."""
+    """Return the error for a label of an unhashable type."""
     kind = type(value).__name__
     return TypeError(f"a label must be a single value that can be hashed, such as a string or a number, got {kind}")
 
 
 def labels_of(y: Any) -> Sequence[Any]:
-    """Labels as a list, of whatever holds one for each row; few different ones as they are held.
+    """Return the labels of any container with one label per row.
+
+    Encoded labels (`Coded`) are returned unchanged.
 
     Raises
     ------
     TypeError, ValueError
-        For what holds none, or several for each row.
+        If y contains no labels, or several per row.
     """
     if isinstance(y, list | Coded):
         return y
@@ -96,12 +102,12 @@ def labels_of(y: Any) -> Sequence[Any]:
 
 
 def coded_labels(y: Any) -> Coded:
-    """Labels with each different one held once.
+    """Return labels as codes of distinct values.
 
     Raises
     ------
     TypeError, ValueError
-        As `labels_of` does, and for a label that cannot be hashed.
+        As in `labels_of`, and if a label is not hashable.
     """
     labels = labels_of(y)
     try:
@@ -137,9 +143,9 @@ def _only_column(frame: nw.DataFrame[Any]) -> nw.Series[Any]:
 
 
 def twin_of(label: Any, known: Iterable[Any]) -> Any:
-    """The known label that differs from this one only in how it is written, None where there is none.
+    """Return a known label that differs from this one only in spelling, or None.
 
-    That is in surrounding blanks, in the case of words, in being a text, or in a fraction of zero.
+    Spelling means surrounding spaces, upper and lower case of words, string or number, and a fraction of zeros.
 
     Examples
     --------
@@ -161,7 +167,10 @@ def _twin_notice(label: Any, other: Any) -> str:
 
 
 def twin_notices(labels: Sequence[Any]) -> list[str]:
-    """Notices of all labels, the first few hundred, that differ from one before only in how they are written."""
+    """Return notices for labels that differ from an earlier one only in spelling.
+
+    Only the first few hundred labels are compared.
+    """
     first: dict[Any, Any] = {}
     found = []
     for label in labels[:_MOST_COMPARED]:
@@ -172,14 +181,19 @@ def twin_notices(labels: Sequence[Any]) -> list[str]:
 
 
 def new_label_notice(label: Any, known: Collection[Any]) -> str | None:
-    """What to say of a label that comes for the first time, None for nothing; later ones are not compared."""
+    """Return a notice if a new label differs from a known one only in spelling.
+
+    Return None otherwise. With several hundred known labels nothing is compared.
+    """
     if len(known) >= _MOST_COMPARED or (other := twin_of(label, known)) is None:
         return None
     return _twin_notice(label, other)
 
 
 def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Notice]:
-    """Notices of labels, the first few hundred, that are no classes of a model that does not learn.
+    """Return notices for labels that are not classes of a model that does not learn.
+
+    Only the first few hundred such labels are reported.
 
     Examples
     --------
@@ -206,7 +220,7 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
 
 
 def are_measured(labels: Sequence[Any]) -> bool:
-    """Whether most labels are numbers with a fraction, as measured ones are.
+    """Return whether most labels are fractional numbers, which suggests regression.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Saved learners of any class, and compiling them all beforehand."""
+"""Loading of saved learners of any class, and compilation in advance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 
-# Modules whose entry points `warmup` compiles, and those it compiles with `everything`.
+# Modules whose entry points `warmup` compiles, and further ones with `everything`.
 _KERNELS = (
     *("features.encoding", "features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.maintenance"),
@@ -40,12 +40,12 @@ _ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join"),)
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
-    """The learner, of whatever class, whose `state` this is.
+    """Rebuild a learner of any class from its `state`.
 
     Raises
     ------
     ArchiveError
-        Where it is none of ours.
+        If the class is unknown, or the state is invalid.
     """
     name = header.get("class")
     if name in LOADABLE_LATER:
@@ -63,19 +63,25 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
 
 
 def load(path: str | os.PathLike[str]) -> Saved:
-    """The learner that was saved to a file; it continues bit for bit.
+    """Load a learner from a file; it continues bit for bit.
 
     Parameters
     ----------
     path
-        A file that `save` or ``streamsvm run --save`` wrote.
+        File written by `save` or ``streamsvm run --save``.
+
+    Returns
+    -------
+    learner
+        The saved learner.
 
     Raises
     ------
     ArchiveError
-        Where the file is damaged, foreign, of a newer version, or holds a `LinearModel`: `LinearModel.load` reads it.
+        If the file is damaged, of another format or of a newer version, or contains a `LinearModel`, which
+        `LinearModel.load` reads.
     FileNotFoundError
-        Where there is none.
+        If the file does not exist.
 
     Examples
     --------
@@ -95,29 +101,29 @@ def load(path: str | os.PathLike[str]) -> Saved:
 
 
 def warmup(jobs: int | None = None, everything: bool = False) -> Path:
-    """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
+    """Compile all kernels of the learners in parallel and cache them on disk.
 
-    Those around a learner with refits are among them; `streamsvm.batch.warmup` does so for the smoothed Newton solver,
-    and needs scikit-learn.
+    Use it for example when building a container image. Kernels for refits are included. The smoothed Newton solver has
+    its own function, `streamsvm.batch.warmup`, which needs scikit-learn.
 
     Parameters
     ----------
     jobs
-        In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
+        Number of processes. None: the environment variable STREAMSVM_JOBS, else the number of cores.
     everything
-        Whether to compile also what only some options need: sets of labels, and labels that come later.
+        Whether to compile the kernels of prediction sets and late labels, too.
 
     Returns
     -------
     Path
-        Where compiled code is kept. An image takes it along if XDG_CACHE_HOME is the same when it is run.
+        The cache folder. An image needs the same XDG_CACHE_HOME when it is built and when it is run.
     """
     names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
     entries = [entry for module in modules for entry in module.ENTRY_POINTS.values()]
     prepare(entries, jobs)
     for entry in entries:
-        if not entry.is_compiled:  # the process that was to do so could not keep it
+        if not entry.is_compiled:  # the other process could not write to the cache
             entry.compile()
     merging.table()
     return cache_folder()

@@ -1,4 +1,4 @@
-"""Locks of objects that several threads use."""
+"""Locks of objects shared by threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCKS: WeakSet[Lock] = WeakSet()
 
 
 class Lock(RLock):  # type: ignore[misc]
-    """A reentrant lock. The copy or pickle of an object that has one gets a new lock."""
+    """Reentrant lock; copies and pickles of its owner get a new lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,16 +27,16 @@ class Lock(RLock):  # type: ignore[misc]
         return type(self), ()
 
     def renew(self) -> None:
-        """Release the lock in a forked child, where no thread is left that could."""
+        """Release the lock in a forked child process, where its holder does not exist."""
         if not self._is_owned():  # type: ignore[attr-defined]
             self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 class LearnerLock(Lock):  # type: ignore[misc]
-    """The lock of a learner, for everything but a single event that one compiled call predicts or learns.
+    """Lock of a learner, for all operations except compiled calls on single events.
 
-    Such a call keeps the interpreter's lock from the first to the last of its steps, so it needs no other. It does
-    nothing where `rows.held` is set, which it is while a thread has this lock, and stays in memory no longer used.
+    Such a call holds the GIL from start to end and needs no other lock. It returns without effect if `rows.held` is
+    set, that is, while a thread holds this lock or after the memory was replaced.
     """
 
     def __init__(self) -> None:
@@ -56,14 +56,14 @@ class LearnerLock(Lock):  # type: ignore[misc]
         self.release()
 
     def guard(self, rows: State) -> None:
-        """Guard the memory that these rows are part of; calls refuse the memory guarded before from now on."""
+        """Guard the memory of these rows; calls on the memory guarded before are refused."""
         before, self._held = self._held, rows.number("held").data
         self._held[()] = self._depth
         if before is not None and before.obj is not self._held.obj:
             before[()] = 1
 
     def renew(self) -> None:
-        """Release the lock in a forked child, where no thread is left that could."""
+        """Release the lock in a forked child process, where its holder does not exist."""
         if not self._is_owned():  # type: ignore[attr-defined]
             super().renew()
             self._depth = 0
@@ -72,7 +72,7 @@ class LearnerLock(Lock):  # type: ignore[misc]
 
 
 def locked(method: _Method) -> _Method:
-    """Have a method run by one thread at a time, by the lock of its object, `_lock`."""
+    """Decorate a method to run under the lock `_lock` of its object."""
 
     @wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Names that come from outside, such as labels and features, as they are shown to people."""
+"""Display of names from outside, such as labels and features."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _MOST = 40
 
 
 def shown(name: Any, most: int = _MOST) -> str:
-    """A name on one line, cut short.
+    """Return a name on one line, truncated to `most` characters.
 
-    What no terminal or font can show, such as control characters or half a surrogate pair, is written as an escape.
+    Unprintable characters, such as control characters or unpaired surrogates, are escaped.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def shown(name: Any, most: int = _MOST) -> str:
 
 
 def feature(name: Any) -> Any:
-    """What a column is called: where it stands for a string under a name, both.
+    """Return the display name of a column; for a string value, name and string.
 
     Examples
     --------

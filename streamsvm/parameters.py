@@ -1,4 +1,4 @@
-"""Checks of parameters, in one dialect: each names the parameter, what it was, and what it may be."""
+"""Parameter checks with uniform messages: name, given value and accepted values."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 
 class ParameterTypeError(TypeError, ValueError):
-    """A parameter of the wrong type: a value that cannot be, too, as scikit-learn's protocol has it."""
+    """Wrong type of a parameter, also a ValueError as scikit-learn requires."""
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:
-    """Refuse a parameter out of its range.
+    """Raise an error unless a parameter is a number within its range.
 
     Raises
     ------
     TypeError, ValueError
-        Naming the parameter, what it was, and what it may be.
+        The message contains the name, the value and the range.
     """
     kind = "an integer" if whole else "a number"
     upto = f" and at most {high:g}" if high < math.inf else ""
@@ -30,7 +30,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
 
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse a parameter that is not inside its range, whose ends it may not be."""
+    """Raise an error unless a parameter lies strictly between two numbers."""
     expected = f"`{name}` must be a number above {low:g} and below {high:g}, got {value!r}"
     _check_type(value, Real, expected)
     if not low < value < high:
@@ -38,13 +38,16 @@ def check_between(name: str, value: Any, low: float, high: float) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse a parameter that is none of its choices."""
+    """Raise an error unless a parameter is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def check_class_weight(value: Any, largest: float) -> None:
-    """Refuse a `class_weight` that is neither a dict of weights up to `largest` nor "balanced" nor None."""
+    """Raise an error unless `class_weight` is a dict of weights, "balanced" or None.
+
+    Weights must be at most `largest`.
+    """
     if isinstance(value, dict):
         for label, weight in value.items():
             check_number(f"class_weight[{label!r}]", weight, 0.0, largest)

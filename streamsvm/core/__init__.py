@@ -1,1 +1,1 @@
-"""What touches numba: states that compiled code reads by name, how functions are compiled, and where code is kept."""
+"""Numba layer: state schemas, field access in kernels, compilation and disk cache."""

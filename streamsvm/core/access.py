@@ -1,4 +1,7 @@
-"""States in compiled code: a type that is the address of a state's record, and whose fields are read by name."""
+"""States in compiled code: a numba type whose attributes are the schema's entries.
+
+A value of this type is the address of a state record.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from streamsvm.core.state import LIVING, State
 
 
 class StateType(types.Type):
-    """A state in compiled code: the address of its record."""
+    """Numba type of a state: the address of its record."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
@@ -40,13 +43,13 @@ class StateType(types.Type):
 
     @property
     def key(self) -> str:
-        """What tells it from other types, for numba."""
+        """Schema name, by which numba distinguishes the types."""
         return self.schema
 
 
 @register_model(StateType)
 class _StateModel(models.OpaqueModel):
-    """A pointer."""
+    """Pointer to the record."""
 
 
 @typeof_impl.register(State)
@@ -80,13 +83,17 @@ def _type_of(entry: SchemaEntry) -> Any:
 
 
 def _field(builder: Any, schema: Schema, state: Any, name: str, kind: Any) -> Any:
-    """The place of a field of the record."""
+    """Return a pointer to a field of the record."""
     place = builder.gep(state, [ir.IntType(64)(schema.offset(name))])
     return builder.bitcast(place, kind.as_pointer())
 
 
 def _fixed(builder: Any, schema: Schema, state: Any, name: str) -> Any:
-    """An address or size: these do not change while compiled code runs, so that loops need to look them up once."""
+    """Load an address or a size of an array.
+
+    The load is marked invariant, because these values do not change while compiled code runs. The compiler then moves
+    it out of loops.
+    """
     value = builder.load(_field(builder, schema, state, name, ir.IntType(64)))
     value.set_metadata("invariant.load", builder.module.add_metadata([]))
     return value
@@ -107,7 +114,7 @@ def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> 
 
 
 def _array(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any], n_bytes: int) -> Any:
-    """An array of memory that it does not own."""
+    """Build an array view of memory that the view does not own."""
     array, size = context.make_array(kind)(context, builder), ir.IntType(64)(n_bytes)
     strides = [size]
     for n in reversed(shape[1:]):
@@ -125,7 +132,7 @@ def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> 
 
 
 def state_at(schema: Schema) -> Callable[[int], Any]:
-    """A function that compiled code calls for the state at an address."""
+    """Return a function for kernels that converts an address to a state."""
     if config.DISABLE_JIT:
         return lambda address: LIVING[int(address)]
     kind = StateType(schema.name)
@@ -140,7 +147,7 @@ def state_at(schema: Schema) -> Callable[[int], Any]:
 
 
 def _address_of(_: Any, state: Any) -> Any:
-    """The address by which a function that is compiled apart finds a state."""
+    """Return the address of a state, to pass to separately compiled functions."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.ptrtoint(values[0], ir.IntType(64))
@@ -155,7 +162,7 @@ address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intri
 
 
 def _array_at(element: Any) -> Callable[[int, int], Any]:
-    """A function of compiled code: the array of n elements of eight bytes at an address."""
+    """Return a function for kernels that views n 8-byte elements at an address."""
     if config.DISABLE_JIT:
         return lambda address, n: np.ctypeslib.as_array((_C_TYPES[element] * int(n)).from_address(int(address)))
     kind = types.Array(element, 1, "C")
@@ -174,7 +181,7 @@ values_at, columns_at = _array_at(types.float64), _array_at(types.int64)
 
 
 def _element_address(_: Any, array: Any, i: Any) -> Any:
-    """The address of an element of an array with one dimension."""
+    """Return the address of element i of a one-dimensional array."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, values[0])
@@ -192,14 +199,20 @@ element_address: Any = (
 
 
 class PackedType(types.Type):
-    """The values of an event as `bytes`: what one call packs is its own, whatever other threads do."""
+    """Numba type of the values of an event, packed as `bytes`.
+
+    Each call owns its packed values, so threads do not share a buffer.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="Packed")
 
 
 class SharesType(types.Type):
-    """Numbers that become a list of Python before the interpreter's lock may be given to another thread."""
+    """Numba type of numbers that are returned to Python as a list.
+
+    The list is built before the interpreter lock can pass to another thread.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="Shares")
@@ -235,7 +248,7 @@ def _unbox_packed(kind: PackedType, packed: Any, c: Any) -> NativeValue:
 
 
 def _packed_values(_: Any, packed: Any) -> Any:
-    """The values of an event that a call has packed."""
+    """View the packed values of an event as a float64 array."""
     kind = types.Array(types.float64, 1, "C")
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -253,7 +266,7 @@ packed_values: Any = (
 
 
 def _nothing_packed(_: Any) -> Any:
-    """No values: the event is in the memory already."""
+    """Return no values, for an event already in the memory of the learner."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return context.get_constant_null(PACKED)
@@ -276,7 +289,7 @@ def _box_shares(kind: SharesType, shares: Any, c: Any) -> Any:
 
 
 def _shares_of(_: Any, array: Any, n: Any) -> Any:
-    """The first n numbers of an array, as what becomes a list."""
+    """Return the first n numbers of an array as a value that boxes to a list."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, values[0])

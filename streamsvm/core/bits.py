@@ -1,4 +1,4 @@
-"""Operations on memory and bits that numba has no function for."""
+"""Memory and bit operations that numba does not provide."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _VALUE_BYTES = 8
 
 
 def _typed_mask_below(_, a, b):
-    """-1 where a < b, else 0, by the sign of the difference: a comparison would become a branch.
+    """Return -1 if a < b, else 0, from the sign bit of the difference.
 
-    Of zeros, b must be the negative one.
+    A comparison would compile to a branch. If both are zeros, b must be -0.0.
     """
 
     def codegen(context, builder, signature, arguments):
@@ -30,7 +30,7 @@ def _plain_mask_below(a, b):
 
 
 def _typed_move(_, row, to, start, n):
-    """row[to : to + n] = row[start : start + n], which may overlap."""
+    """Copy `row[start : start + n]` to `row[to : to + n]`; the ranges may overlap."""
 
     def codegen(context, builder, signature, arguments):
         kind = signature.args[0]
@@ -49,7 +49,7 @@ def _plain_move(row, to, start, n):
 
 
 def _typed_lowest_bit(_, bits):
-    """The position of the lowest bit set."""
+    """Return the position of the lowest set bit."""
 
     def codegen(context, builder, signature, arguments):
         return builder.cttz(arguments[0], context.get_value_type(types.boolean)(1))

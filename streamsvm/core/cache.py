@@ -1,6 +1,6 @@
-"""Compiled code on disk, keyed by content: equal sources, compiler and processor share one folder.
+"""Disk cache of compiled code, keyed by source, compiler, options and processor.
 
-Reading compiled code runs it, so the folder is used only if nobody but its owner and root can write to it.
+Loading compiled code executes it. The folder is therefore used only if nobody but its owner and root can write to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 NEWEST_TESTED = "0.68"
 """The newest version of numba whose inside is known."""
 
-# Folders of other contents are removed when unused for this long; several versions may live beside one another.
+# Cache folders of other keys are removed after this time without use. Several versions can share a cache.
 UNUSED_S = 7 * 86_400.0
 _MAGIC = b"streamsvm-code-1\n"
 _DIGEST_BYTES = 32
@@ -42,26 +42,26 @@ _CORE = Path(__file__).parent
 _PACKAGE = _CORE.parent
 _IMPORTS_JIT = b"\nfrom streamsvm.core.jit import "
 _PRIVATE = 0o700
-# What a damaged file, or one of another version of numba, may raise when it is unpickled.
+# Unpickling a damaged file, or one of another numba version, can raise any exception.
 _CORRUPT_ERRORS = (Exception,)
 
 
 @functools.cache
 def is_tested() -> bool:
-    """Return whether this version of numba has been tested with the parts of it that are private."""
+    """Return whether the private parts of this numba version have been tested."""
     return tuple(numba.version_info[:2]) <= tuple(map(int, NEWEST_TESTED.split(".")))
 
 
 @functools.cache
 def kernel_sources() -> dict[Path, bytes]:
-    """Return the modules of this package that define kernels, and what is in them: what compiled code depends on."""
+    """Return path and source of each module that compiled code depends on."""
     sources = {path: path.read_bytes() for path in sorted(_PACKAGE.rglob("*.py"))}
     return {path: text for path, text in sources.items() if path.parent == _CORE or _IMPORTS_JIT in text}
 
 
 @functools.cache
 def content_key() -> str:
-    """Return the key of all that decides what compiled code is: sources, compiler, options and processor."""
+    """Return the digest of sources, compiler versions, options and processor."""
     content = hashlib.blake2b(digest_size=8)
     for path, source in kernel_sources().items():
         content.update(path.relative_to(_PACKAGE).as_posix().encode() + source)
@@ -75,7 +75,7 @@ def content_key() -> str:
 
 @functools.cache
 def cache_folder() -> Path:
-    """Return the folder of compiled code for this content; it is made if it can be."""
+    """Return the cache folder for the current key, and create it if possible."""
     base = _asked_for()
     reason = unsafe_part(base / "streamsvm")
     if reason is not None:
@@ -104,7 +104,7 @@ def _asked_for() -> Path:
 
 
 def _private_place() -> Path:
-    """Return a place that only this user can write to: the user's own cache, else a new temporary folder."""
+    """Return a folder only this user can write to: in the home folder, or temporary."""
     own = Path.home() / ".cache"
     if unsafe_part(own / "streamsvm") is None:
         return own
@@ -115,7 +115,9 @@ def _private_place() -> Path:
 
 
 def unsafe_part(folder: Path) -> str | None:
-    """Return why somebody else could replace what is in a folder, or None: its owner and mode, and its parents'.
+    """Return why another user could replace files in a folder, or None.
+
+    The check covers owner and mode of the folder and of its parents.
 
     Parameters
     ----------
@@ -124,8 +126,8 @@ def unsafe_part(folder: Path) -> str | None:
 
     Notes
     -----
-    The rule is the one that OpenSSH has for its keys. A folder in which files can only be replaced by their owners
-    (the sticky bit, as of ``/tmp``) may be a parent, and so may one that a group of this user alone can write to.
+    The rule is the one OpenSSH applies to its keys. Two kinds of parents are also accepted: folders with the sticky
+    bit, such as ``/tmp``, and folders writable by a group with no other member.
     """
     if not hasattr(os, "getuid"):
         return None
@@ -144,7 +146,10 @@ def unsafe_part(folder: Path) -> str | None:
 
 
 def _is_private_group(group: int) -> bool:
-    """Whether a group has no member but this user: where each user has a group, folders are often writable by it."""
+    """Return whether a group has no member but this user.
+
+    Systems with one group per user often make folders writable by that group.
+    """
     import grp
     import pwd
 
@@ -157,14 +162,19 @@ def _is_private_group(group: int) -> bool:
 
 
 def remove_unused(folder: Path, unused_s: float = UNUSED_S) -> list[Path]:
-    """Remove the folders of other contents that nobody has used for long; return them.
+    """Remove cache folders of other keys that have not been used for a while.
 
     Parameters
     ----------
     folder
         The folder in use.
     unused_s
-        For how many seconds nobody has used them.
+        Minimum number of seconds since the last use.
+
+    Returns
+    -------
+    list of Path
+        The removed folders.
     """
     removed = []
     with contextlib.suppress(OSError):
@@ -176,30 +186,30 @@ def remove_unused(folder: Path, unused_s: float = UNUSED_S) -> list[Path]:
 
 
 def n_bytes(folder: Path) -> int:
-    """Return how many bytes the files of a folder have."""
+    """Return the total size in bytes of the files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 class _Keeping:
-    """Whether what is compiled can be kept on disk."""
+    """Whether writing to the cache has failed in this process."""
 
     failed = False
 
 
 def is_kept() -> bool:
-    """Return whether all that this process compiled is kept on disk."""
+    """Return whether the cache holds everything this process compiled."""
     return not _Keeping.failed
 
 
 def can_keep() -> bool:
-    """Return whether what is compiled now can be kept on disk, as far as can be told."""
+    """Return whether the cache appears to be writable."""
     if not os.access(cache_folder(), os.W_OK):
         _cannot_keep("it cannot be written to")
     return is_kept()
 
 
 def _cannot_keep(reason: object) -> None:
-    """Say so once: this process goes on."""
+    """Warn once that the cache cannot be written."""
     if not _Keeping.failed:
         _Keeping.failed = True
         logger.warning(
@@ -212,7 +222,9 @@ def _cannot_keep(reason: object) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time(waiting: Callable[[], None]) -> Iterator[None]:
-    """Let one process compile; the others wait, and find on disk what it compiled. The lock ends with its process.
+    """Hold the cache lock, so that one process compiles while the others wait.
+
+    The others then load its results. The operating system releases the lock when the process ends.
 
     Parameters
     ----------
@@ -236,7 +248,7 @@ def one_at_a_time(waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def code_path(function: Callable[..., Any], arguments: tuple[Any, ...], kind: str) -> Path:
-    """Return where the compiled code of a function is kept for arguments of these types."""
+    """Return the cache file of a function for these argument types."""
     digest = hashlib.blake2b(repr(arguments).encode() + _own_source(function.__code__.co_filename), digest_size=6)
     module = function.__module__.removeprefix("streamsvm.")
     name = f"{module}.{function.__qualname__}-{kind}-{digest.hexdigest()}"
@@ -245,23 +257,23 @@ def code_path(function: Callable[..., Any], arguments: tuple[Any, ...], kind: st
 
 @functools.cache
 def _own_source(file: str) -> bytes:
-    """The source of a kernel that is not of this package, whose content is not in the key of the folder."""
+    """Return the source of a kernel outside the package, not part of the cache key."""
     path = Path(file)
     return path.read_bytes() if path.is_file() and path not in kernel_sources() else b""
 
 
 class CodeCache:
-    """What numba asks for compiled code of one function, in place of its own cache.
+    """Replacement for numba's cache of one function.
 
-    Numba's cache goes by the path and age of a function's file, and does not see that a function called in another
-    file has changed. It stops at a damaged file.
+    Numba's cache depends on path and age of the source file. It misses changes in called functions and fails on damaged
+    files.
 
     Parameters
     ----------
     function
         The function.
     kind
-        What is compiled: a function for Python, or one called by its address.
+        `"python"` for a function called from Python, `"address"` for one called by address.
     """
 
     def __init__(self, function: Callable[..., Any], kind: str) -> None:
@@ -269,17 +281,17 @@ class CodeCache:
 
     @property
     def cache_path(self) -> str:
-        """The folder."""
+        """Path of the cache folder."""
         return str(cache_folder())
 
     def enable(self) -> None:
-        """It always is."""
+        """Do nothing: the cache is always enabled."""
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: entries are written immediately."""
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Return what is kept for a signature, or None. A damaged file is removed."""
+        """Return the cached code for a signature, or None; remove a damaged file."""
         from numba.core.compiler import CompileResult
         from numba.core.runtime import rtsys
 
@@ -288,7 +300,7 @@ class CodeCache:
             payload = path.read_bytes()
         except OSError:
             return None
-        # What compiled code calls at run time; `target.refresh` would import all that can be compiled, for 0.3 s.
+        # Compiled code needs this runtime. `target.refresh` would also import every lowering module, which takes 0.3 s.
         rtsys.initialize(target)
         try:
             return CompileResult._rebuild(target, *pickle.loads(_checked(payload)))
@@ -299,7 +311,7 @@ class CodeCache:
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled for a signature, if that is possible."""
+        """Write the compiled code of a signature, if possible."""
         if not can_keep() or result.lifted or result.library.has_dynamic_globals:
             return
         from numba.core import serialize
@@ -315,7 +327,7 @@ class CodeCache:
 
 
 def _checked(content: bytes) -> bytes:
-    """The payload of a file, whose digest is compared first."""
+    """Verify the digest of a cache file and return its payload."""
     payload = content[len(_MAGIC) + _DIGEST_BYTES :]
     if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != content[len(_MAGIC) :][:_DIGEST_BYTES]:
         raise ValueError("it is not what was written")
@@ -323,7 +335,7 @@ def _checked(content: bytes) -> bytes:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a loss of power."""
+    """Write a file so that it is complete or absent, also after a power failure."""
     descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""A clock that stands still while kernels are compiled, so that compiling is part of no rate and no latency."""
+"""Clock that excludes compilation, so that rates and latencies do not include it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from contextlib import contextmanager
 
 
 class _Compiling:
-    """How long this process has compiled, since when it does, and in how many blocks."""
+    """Compilation time of this process, and its number of active `compiling` blocks."""
 
     lock = threading.Lock()
     blocks = 0
-    clock: tuple[float, float | None] = (0.0, None)  # seconds until, and start of, the current compilation
+    clock: tuple[float, float | None] = (0.0, None)  # seconds before the current compilation, and its start
 
 
 def compile_seconds() -> float:
-    """Return the seconds for which this process has waited for compilation."""
+    """Return the seconds this process has spent waiting for compilation."""
     seconds, began = _Compiling.clock
     return seconds + (0.0 if began is None else time.perf_counter() - began)
 
 
 def working_time() -> float:
-    """Return `time.perf_counter()` without the time that went into compilation."""
+    """Return `time.perf_counter()` minus the time spent on compilation."""
     return time.perf_counter() - compile_seconds()
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Count the time within as compilation, once where blocks are nested or threads overlap."""
+    """Count the time inside the block as compilation; overlapping blocks count once."""
     with _Compiling.lock:
         if not _Compiling.blocks:
             _Compiling.clock = (compile_seconds(), time.perf_counter())

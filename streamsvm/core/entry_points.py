@@ -1,7 +1,7 @@
-"""Entries: functions that are compiled by themselves, with all that they call.
+"""Entry points: functions compiled separately, with everything they call.
 
-``python -m streamsvm.core.entry_points NAME...`` compiles some, so that several processes can do so side by side: what
-one has compiled, the others find on disk. It prints the name of each function that is done.
+``python -m streamsvm.core.entry_points NAME...`` compiles entry points, so that several processes can compile in
+parallel and share the results on disk. It prints the name of each compiled function.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from streamsvm.core.jit import as_cfunc
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """A function and what it is called with.
+    """Function with the types of its arguments.
 
     Parameters
     ----------
     function
-        A kernel, or a plain function that is compiled by `as_cfunc`.
+        A kernel, or a plain function to compile by `as_cfunc`.
     arguments
-        The types of its arguments.
+        Types of the arguments.
     """
 
     function: Any
@@ -38,12 +38,12 @@ class EntryPoint:
 
     @cached_property
     def name(self) -> str:
-        """Its module of this package, and its own name."""
+        """Module within the package, and function name."""
         return name_of(_plain(self.function))
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is loaded, or on disk."""
+        """Whether the compiled code is loaded or on disk."""
         return config.DISABLE_JIT or not is_tested() or "_compiled" in self.__dict__ or self._path.exists()
 
     @property
@@ -52,7 +52,7 @@ class EntryPoint:
         return code_path(_plain(self.function), self.arguments, kind)
 
     def compile(self) -> Any:
-        """Compile it, or load it, once; returns what is called."""
+        """Compile or load the function once, and return the callable."""
         return self._compiled
 
     @cached_property
@@ -62,14 +62,14 @@ class EntryPoint:
         return self.function if self.arguments[0] != types.int64 else as_cfunc(self.function, len(self.arguments))
 
     def reached(self) -> set[str]:
-        """The names of all kernels that are compiled with it."""
+        """Return the names of all kernels compiled with it."""
         found: set[str] = set()
         _reach(self.function, found)
         return found
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The module of a function in this package, and its own name."""
+    """Return the module within the package and the name of a function."""
     return f"{function.__module__.removeprefix('streamsvm.')}.{function.__name__}"
 
 
@@ -88,30 +88,30 @@ def _reach(function: Any, found: set[str]) -> None:
 
 
 class Listener(event.Listener):
-    """Tells of each kernel that has been compiled."""
+    """Numba event listener that reports each compiled kernel."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
 
     def on_start(self, event: event.Event) -> None:
-        """Nothing is said."""
+        """Ignore the start of a compilation."""
 
     def on_end(self, event: event.Event) -> None:
-        """Say which."""
+        """Report the compiled kernel."""
         function = event.data["dispatcher"].py_func
         if function.__module__.startswith("streamsvm."):
             self._tell(name_of(function))
 
 
 def find(name: str) -> EntryPoint:
-    """The entry of a name."""
+    """Return the entry point with this name."""
     module = importlib.import_module(f"streamsvm.{name.rpartition('.')[0]}")
     entries: dict[str, EntryPoint] = module.ENTRY_POINTS
     return next(entry for entry in entries.values() if entry.name == name)
 
 
 def main() -> None:
-    """Compile the entries named on the command line."""
+    """Compile the entry points named on the command line."""
     event.register("numba:compile", Listener(lambda name: print(name, flush=True)))
     for name in sys.argv[1:]:
         find(name).compile()

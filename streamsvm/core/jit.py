@@ -1,7 +1,7 @@
-"""How kernels are compiled: once for each source, kept on disk, and large parts apart.
+"""Compilation of kernels: once per source, cached on disk, in separate parts.
 
-This module, `cache` and `linkage` use private parts of numba, with versions that this has been tested with. With a
-newer one functions are compiled and kept as numba does it, which takes longer.
+This module, `cache` and `linkage` use private parts of numba, for the versions they were tested with. With a newer
+numba, plain `numba.njit` with its own cache compiles the functions, which takes longer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ else:
     )
 
 
-# Numba passes options that are not given from a caller to the functions it calls: everything below an inlined function
-# would be inlined as well.
+# Functions inherit options that they do not set from their callers. Without these defaults, numba would also inline
+# everything that an inlined function calls.
 _OPTIONS: dict[str, Any] = {"forceinline": False, "fastmath": False, "error_model": "python"}
 
 
 def _compiled(function: Callable[..., Any], nogil: bool = True, counts: bool = False, **options: Any) -> Any:
-    """Compile a function; `counts` says whether it makes arrays, whose references numba counts."""
+    """Compile a function; `counts` enables numba's reference counting of arrays."""
     options = _OPTIONS | options
     if not is_tested() or numba.config.DISABLE_JIT:
         return numba.njit(nogil=nogil, cache=True, **options)(function)
@@ -51,51 +51,56 @@ def _compiled(function: Callable[..., Any], nogil: bool = True, counts: bool = F
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function at its first call, and keep the result on disk. It runs without the interpreter's lock."""
+    """Compile a function at its first call; it runs without the GIL.
+
+    The compiled code is cached on disk.
+    """
     return _compiled(function)
 
 
 def jit_holding_gil(function: Callable[..., Any]) -> Any:
-    """Like `kernel`, for what is called for each event: it keeps the interpreter's lock.
+    """Compile like `kernel`, but keep the GIL: for functions called once per event.
 
-    Another thread that took it meanwhile would keep it for longer than the call takes.
+    Such a call takes less time than waiting for another thread to return the GIL.
     """
     return _compiled(function, nogil=False)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Like `kernel`, for a short function that becomes a part of its callers."""
+    """Compile like `kernel`, and inline the function into its callers."""
     return _compiled(function, forceinline=True)
 
 
 def jit_fma(function: Callable[..., Any]) -> Any:
-    """Like `inlined`, where a product and a sum may be one instruction, which rounds once.
+    """Compile like `inlined`, and allow fused multiply-add instructions.
 
-    A division by zero gives an infinity, not an error: loops with divisions vectorise.
+    A fused operation rounds once. Division by zero gives infinity instead of an error, so that loops with divisions
+    vectorise.
     """
     return _compiled(function, forceinline=True, error_model="numpy", fastmath={"contract"})
 
 
 def view(function: Callable[..., Any]) -> Any:
-    """Like `inlined`, for a function that gives an array."""
+    """Compile like `inlined`, for a function that returns an array."""
     return _compiled(function, forceinline=True, counts=True)
 
 
 def allocating(function: Callable[..., Any]) -> Any:
-    """Like `kernel`, for a function that makes arrays, whose references numba counts."""
+    """Compile like `kernel`, for a function that allocates arrays."""
     return _compiled(function, counts=True)
 
 
 def jit_fastmath(function: Callable[..., Any]) -> Any:
-    """Like `kernel`, for sums over long arrays: terms may be added in any order, so the processor adds several at once.
+    """Compile like `kernel`, and allow terms of a sum to be added in any order.
 
-    Equal input gives equal bits on one machine. A division by zero gives an infinity, not an error.
+    Sums over long arrays then vectorise. Equal input gives equal bits on one machine. Division by zero gives infinity
+    instead of an error.
     """
     return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
 class _Plain:
-    """A function without compiled code: what `as_cfunc` returns if numba is disabled."""
+    """Function without compiled code, as `as_cfunc` returns it if numba is disabled."""
 
     functions: ClassVar[dict[int, Callable[..., Any]]] = {}
 
@@ -113,9 +118,9 @@ ADDRESSES = (types.int64,) * 8
 
 @functools.cache
 def as_cfunc(function: Callable[..., Any], n_arguments: int) -> Any:
-    """Compile a function of integers to machine code of its own, which `call_pointer` calls by its `address`.
+    """Compile a function of integers to separate machine code.
 
-    Its callers compile faster, because they do not contain its code.
+    `call_pointer` calls it by its `address`. Callers compile faster, because they do not contain its code.
     """
     if numba.config.DISABLE_JIT:
         return _Plain(function)
@@ -128,7 +133,7 @@ def as_cfunc(function: Callable[..., Any], n_arguments: int) -> Any:
 
 
 def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
-    """Call a function of `as_cfunc` by its address, with a tuple of integers."""
+    """Call a function compiled by `as_cfunc` with a tuple of integers."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         integer = context.get_value_type(types.int64)

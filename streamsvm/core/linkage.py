@@ -1,9 +1,9 @@
-"""Which functions have machine code of their own: the exported ones, that are called from outside of compiled code.
+"""Internal linkage: functions called only by compiled code get no machine code.
 
-Numba makes each function into a library, with all that it calls: optimised, with machine code and wrappers for Python,
-kept on disk. What a caller calls is optimised again with it, at each level. Here a function that compiled code calls is
-*internal*: typed and lowered once, and optimised only as a part of exported ones, which halves the time to compile. A
-function may be both.
+Numba compiles each function into a library together with everything it calls, including Python wrappers and a cache
+entry. Callees are therefore optimised again at each level of calls. Here a function called by compiled code is
+*internal*: it is typed and lowered once and optimised only as a part of *exported* functions. This halves the
+compilation time. A function may be both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.core.typed_passes import NativeLowering
 
 
 class _Library(JITCodeLibrary):
-    """The code of a function; if it is exported, with that of all it calls."""
+    """Code of one function; for an exported function, including everything it calls."""
 
     is_internal = False
 
@@ -30,18 +30,18 @@ class _Library(JITCodeLibrary):
         super().finalize()
 
     def _optimize_functions(self, module: Any) -> None:
-        if self.is_internal:  # it is optimised as a part of its callers
+        if self.is_internal:  # its callers optimise it
             module.data_layout = self._codegen._data_layout
         else:
             super()._optimize_functions(module)
 
     def _optimize_final_module(self) -> None:
-        # Numba's cheap passes before these inline for the sake of reference counts, which hot loops have none of.
+        # Skip numba's preliminary passes: they inline to remove reference counts, and hot loops have none.
         manager, builder = self._codegen._module_pass_manager()
         manager.run(self._final_module, builder)
 
     def _reached(self) -> list[Any]:
-        """The libraries it needs, and those that these need."""
+        """Return all libraries this one depends on, directly or indirectly."""
         found: dict[Any, None] = {}
         waiting = list(self._linking_libraries)
         while waiting:
@@ -73,7 +73,7 @@ class _InternalLowering(_Lowering):
         flags = state.flags
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         super().run_pass(state)
-        # What callers find it by, in place of a compiled function: a built-in one that is like no other.
+        # Callers look the function up by this key: a bound method that is equal to no other object.
         key = list[None]().append
         state.targetctx.insert_user_function(key, state.cr.fndesc, [state.library])
         state.cr = state.cr._replace(cfunc=key)
@@ -81,12 +81,12 @@ class _InternalLowering(_Lowering):
 
 
 class Exported(CompilerBase):
-    """Compiles a function to be called from outside."""
+    """Compiler pipeline for a function called from outside compiled code."""
 
     _lowering: ClassVar[type[Any]] = _Lowering
 
     def define_pipelines(self) -> list[Any]:
-        """Numba's passes, but for the last."""
+        """Return numba's passes with the lowering pass replaced."""
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
         pipeline.passes = [
             (self._lowering if kind is NativeLowering else kind, meaning) for kind, meaning in pipeline.passes
@@ -96,16 +96,16 @@ class Exported(CompilerBase):
 
 
 class Internal(Exported):
-    """Compiles a function to be called by compiled code alone."""
+    """Compiler pipeline for a function called only by compiled code."""
 
     _lowering = _InternalLowering
 
 
 def link_internally(exported: Any, internal: Any) -> None:
-    """Let compiled code that calls a function call the internal one.
+    """Make compiled callers use the internal version of a function.
 
-    Numba compiles a function anew for each constant it is called with, which more than doubles the time: here it is
-    compiled once for all values.
+    Numba specialises a function for each literal argument, which more than doubles the compilation time. Here literal
+    types are replaced by their plain types, so one version serves all values.
     """
     exported.get_call_template = lambda args, kws: internal.get_call_template(tuple(map(types.unliteral, args)), kws)
     exported.get_overload = internal.get_overload

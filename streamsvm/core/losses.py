@@ -1,7 +1,7 @@
-"""The losses: which update of the classes' scores follows from each, and which probabilities.
+"""Losses: the update of the class scores for each loss, and its probabilities.
 
-A loss is chosen by its id. The update u is the negative gradient of the loss in the scores f; a step adds it, times the
-step's length, to what the scores are made of. Another loss is another branch of `find_update` and
+A loss is selected by its id. The update u is the negative gradient of the loss with respect to the scores f. A step
+adds u times the step size to the parameters behind the scores. A new loss needs a branch in `find_update` and in
 `inverse_temperature`.
 """
 
@@ -13,22 +13,22 @@ from streamsvm.core.jit import inlined
 from streamsvm.core.math import exp_below
 from streamsvm.core.simd import uint
 
-# max(0, 1 - f_y + max of the others) (Crammer and Singer), and -log softmax(f)_y.
+# Hinge loss max(0, 1 - f_y + max of the other scores) (Crammer and Singer), and log loss -log softmax(f)_y.
 HINGE, LOG = 0, 1
-# The log loss acts on events whose label has less than 1 - LEAST_ERROR of the probability: if it acted on all, each
-# would bring a vector, and the memory would be short.
+# The log loss is active only if the label's probability is below 1 - LEAST_ERROR. Otherwise every event would add a
+# support vector, and the budget would cover a short time.
 LEAST_ERROR = 0.3
-# Of more classes than these only such are pushed down by the log loss as have at least this share.
+# With more than FEW classes, the log loss lowers only the scores of classes with at least this probability.
 FEW, LEAST_SHARE = 64, 1.0 / 64.0
-# In the vote of an ensemble: the least probability of a class by one head, and by all of them.
+# Lower bounds of class probabilities in the vote of an ensemble: by one head, and by the whole vote.
 LEAST_BY_HEAD, LEAST_BY_VOTE = 0.01, 1e-6
-# Probabilities are the softmax of f for the log loss, and of so many f for the hinge.
+# Inverse temperature of the softmax for the hinge loss; it is 1 for the log loss.
 HINGE_INVERSE_TEMPERATURE = 3.0
 
 
 @inlined
 def best_class(scores, at, n):
-    """The class with the largest of n scores, the first of equals."""
+    """Return the class with the largest of n scores, the first one if there are ties."""
     best = 0
     if n > FEW:
         top = largest(scores, at, n)
@@ -43,7 +43,10 @@ def best_class(scores, at, n):
 
 @inlined
 def largest(x, first, n):
-    """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
+    """Return the maximum of x[first:first + n] by four chains of comparisons.
+
+    The chains are independent, so their latencies overlap.
+    """
     a = b = c = d = x[uint(first)]
     i, end = first, first + n
     while i + 4 <= end:
@@ -61,7 +64,10 @@ def largest(x, first, n):
 
 @inlined
 def sum_of(x, first, n):
-    """The sum of x[first:first + n], by four sums that do not wait for each other."""
+    """Return the sum of x[first:first + n] by four partial sums.
+
+    The sums are independent, so their latencies overlap.
+    """
     a = b = c = d = 0.0
     i, end = first, first + n
     while i + 4 <= end:
@@ -75,9 +81,10 @@ def sum_of(x, first, n):
 
 @inlined
 def softmax_terms(scores, at, n, beta, out, to):
-    """out[to + c] = exp(beta * (f_c - the largest)) for n scores; returns their sum: divided by it, a softmax.
+    """Write exp(beta * (f_c - max f)) for n scores to `out` and return their sum.
 
-    Of many classes to single precision.
+    Scores start at index `at`, terms at index `to`. Dividing the terms by the sum gives the softmax. For more than FEW
+    classes the precision is single.
     """
     if n > FEW:
         return fast_softmax_terms(scores, at, n, beta, out, to)
@@ -90,8 +97,8 @@ def softmax_terms(scores, at, n, beta, out, to):
 
 @inlined
 def fast_softmax_terms(scores, at, n, beta, out, to):
-    """`softmax_terms` to single precision."""
-    if n == 2:  # the same in half the steps, and without a branch
+    """Compute `softmax_terms` in single precision."""
+    if n == 2:  # half the operations, and no branch
         less = scores[uint(at)] - scores[uint(at + 1)]
         term = exp_below(-beta * abs(less))
         out[uint(to)], out[uint(to + 1)] = 1.0 if less >= 0.0 else term, term if less >= 0.0 else 1.0
@@ -108,20 +115,20 @@ def fast_softmax_terms(scores, at, n, beta, out, to):
 
 @inlined
 def scale_terms(out, at, n, share):
-    """Multiply n values."""
+    """Multiply n values by `share` in place."""
     for c in range(at, at + n):
         out[c] *= share
 
 
 @inlined
 def inverse_temperature(loss):
-    """How many f the probabilities of a loss are the softmax of."""
+    """Return the inverse temperature of the probabilities of a loss."""
     return 1.0 if loss == LOG else HINGE_INVERSE_TEMPERATURE
 
 
 @inlined
 def find_update(scores, update, at, n, label, loss):
-    """The update of n classes' scores; returns whether the loss acts on the event."""
+    """Write the update of n class scores; return whether the loss is active."""
     if loss == HINGE:
         return find_hinge_update(scores, update, at, n, label)
     total = softmax_terms(scores, at, n, 1.0, update, at)
@@ -137,7 +144,10 @@ def find_update(scores, update, at, n, label, loss):
 
 @inlined
 def find_hinge_update(scores, update, at, n, label):
-    """The label up and its strongest rival down, where the margin between them is violated."""
+    """Write the update of the hinge loss; return whether the margin is violated.
+
+    The update is 1 for the label, -1 for its strongest rival and 0 for other classes.
+    """
     rival = -1
     for c in range(n):
         update[at + c] = 0.0

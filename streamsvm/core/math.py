@@ -1,4 +1,4 @@
-"""exp and log for float32, so that loops over them vectorise."""
+"""Single-precision exp, power and log whose loops vectorise."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from streamsvm.core.jit import inlined, jit_fma
 
 f32 = np.float32
 
-# exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2; ln 2 is split in two parts so that r is exact, and adding
-# and subtracting ROUNDER rounds to an integer. The polynomial is that of Cephes' expf. Exponents end where products
-# with coefficients are not yet so small that the processor has trouble with them.
+# exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2, and the polynomial p of Cephes' expf. ln 2 is split into two
+# parts so that r is exact. Adding and subtracting ROUNDER rounds to an integer. LEAST_EXPONENT keeps products with
+# coefficients out of the denormal range, where arithmetic is slow.
 ROUNDER = np.float32(12582912.0)
 LOG2E = np.float32(1.44269504088896341)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 LEAST_EXPONENT = np.float32(-60.0)
-# 2^f, |f| <= 1/2: Chebyshev's approximation of the fifth degree to its relative size.
+# 2^f for |f| <= 1/2: fifth-degree Chebyshev approximation that minimises the relative error.
 P0, P1, P2 = np.float32(1.0000000710e00), np.float32(6.9314694916e-01), np.float32(2.4022121754e-01)
 P3, P4, P5 = np.float32(5.5507426160e-02), np.float32(9.6754597456e-03), np.float32(1.3266970386e-03)
 LEAST_POWER = np.float32(-80.0)
-# ln(x) = n ln 2 + ln(1 + f), sqrt(1/2) <= 1 + f < sqrt(2); the polynomial is that of Cephes' logf.
+# ln(x) = n ln 2 + ln(1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and the polynomial of Cephes' logf.
 L0, L1, L2 = np.float32(7.0376836292e-2), np.float32(-1.1514610310e-1), np.float32(1.1676998740e-1)
 L3, L4, L5 = np.float32(-1.2420140846e-1), np.float32(1.4249322787e-1), np.float32(-1.6668057665e-1)
 L6, L7, L8 = np.float32(2.0000714765e-1), np.float32(-2.4999993993e-1), np.float32(3.3333331174e-1)
@@ -34,7 +34,7 @@ ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.flo
 
 
 def _typed_times_power_of_two(_, value, power):
-    """value * 2^n for float32, n in the lowest bits of `power`."""
+    """Multiply a float32 by 2^n, with n in the lowest bits of `power`."""
 
     def codegen(context, builder, signature, arguments):
         integer = context.get_value_type(types.int32)
@@ -50,7 +50,7 @@ def _plain_times_power_of_two(value, power):
 
 
 def _typed_power_in(_, value):
-    """n of a float32 value > 0 that is 2^n (1 + f)."""
+    """Return the exponent n of a positive float32 `2^n (1 + f)`."""
 
     def codegen(context, builder, signature, arguments):
         integer = context.get_value_type(types.int32)
@@ -61,7 +61,7 @@ def _typed_power_in(_, value):
 
 
 def _typed_without_power(_, value):
-    """1 + f of it."""
+    """Return the mantissa `1 + f` of a positive float32 `2^n (1 + f)`."""
 
     def codegen(context, builder, signature, arguments):
         integer = context.get_value_type(types.int32)
@@ -88,7 +88,10 @@ _times_power_of_two = _plain_times_power_of_two if config.DISABLE_JIT else intri
 
 @jit_fma
 def exp32(x):
-    """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
+    """Compute exp(x) for float32 x <= 0 with relative error 2e-7.
+
+    Inputs below -60 are clipped to -60. Loops over it vectorise.
+    """
     x = x if x > LEAST_EXPONENT else LEAST_EXPONENT
     shifted = x * LOG2E + ROUNDER
     n = shifted - ROUNDER
@@ -100,7 +103,10 @@ def exp32(x):
 
 @jit_fma
 def power32(x):
-    """2^x for float32 x below 1, to 3e-7 of its size; 2^-80 for anything less. It takes three quarters of `exp32`."""
+    """Compute 2^x for float32 x < 1 with relative error 3e-7.
+
+    Inputs below -80 are clipped to -80. It takes 0.75 times as long as `exp32`.
+    """
     x = x if x > LEAST_POWER else LEAST_POWER
     shifted = x + ROUNDER
     f = x - (shifted - ROUNDER)
@@ -109,7 +115,10 @@ def power32(x):
 
 @jit_fma
 def log32(x):
-    """ln(x) for float32 x from 1e-37 on, to 2e-7 of its size where that is more than 1, else of 1. Loops vectorise."""
+    """Compute ln(x) for float32 x >= 1e-37.
+
+    The error is 2e-7, relative where `abs(ln(x)) > 1` and absolute elsewhere. Loops over it vectorise.
+    """
     n, f = _power_in(x), _without_power(x) - ONE
     p = ((((((((L0 * f + L1) * f + L2) * f + L3) * f + L4) * f + L5) * f + L6) * f + L7) * f + L8) * f
     square = f * f
@@ -118,29 +127,35 @@ def log32(x):
 
 @inlined
 def log_of(x):
-    """ln(x) as float64, to what `log32` has: where a probability is all that comes of it."""
+    """Compute ln(x) as float64 with the precision of `log32`."""
     return float(log32(f32(x)))
 
 
 def most_loss(least):
-    """The most that -log_of gives of what is taken for no less than this: it rounds, upwards too."""
+    """Return an upper bound of `-log_of(x)` for `x >= least`, including rounding."""
     return -math.log(least) + 1e-6
 
 
 @inlined
 def logs_of(proba, n, others, least, out):
-    """The logarithms of n probabilities, none taken for less; the last is that of so many classes, likely alike."""
+    """Write the log probabilities of n classes, clipped at `least`, to `out`.
+
+    The last class represents `others` equally likely classes. Its entry is the log probability of one of them.
+    """
     for c in range(n):
         out[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, least))
 
 
 @inlined
 def moved(value, step):
-    """value * exp(step) for a short step, by the first terms of the series: to 2e-5 of it up to .3."""
+    """Compute `value * exp(step)` by a fourth-order series.
+
+    The relative error is 2e-5 for abs(step) <= 0.3.
+    """
     return value * (1.0 + step * (1.0 + step * (1.0 / 2.0 + step * (1.0 / 6.0 + step * (1.0 / 24.0)))))
 
 
 @inlined
 def exp_below(x):
-    """exp(x) for x <= 0 as float64, to what `exp32` has: where a probability is all that comes of it."""
+    """Compute exp(x) for x <= 0 as float64 with the precision of `exp32`."""
     return float(exp32(f32(x)))

@@ -1,11 +1,14 @@
-"""Where two vectors become one: the point between them at which least is lost, exact or from a table.
+"""Merging of two support vectors at the point that loses least.
 
-Vector b with coefficients of size r and vector i with coefficients of size 1, their angle's cosine c, become
-z = h v_b + (1 - h) v_i; with L = ln k(v_b, v_i) the square norm of what z takes over is
-r^2 e^(2 L (1 - h)^2) + e^(2 L h^2) + 2 r c e^(L ((1 - h)^2 + h^2)), largest at some h in [1/2, 1] for r >= 1.
+Vector b with coefficients of norm r and vector i with coefficients of norm 1 become z = h v_b + (1 - h) v_i. Let c be
+the cosine of the angle between the coefficients and L = ln k(v_b, v_i). The squared norm of the projection onto z is
 
-Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012; Glasmachers and Qaadan, "Speeding up
-budgeted stochastic gradient descent SVM training with precomputed golden section search", 2018.
+    r^2 e^(2 L (1 - h)^2) + e^(2 L h^2) + 2 r c e^(L ((1 - h)^2 + h^2)).
+
+For r >= 1 its maximum lies at some h in [1/2, 1]. A table gives the maximum for c = 1; the search is exact.
+
+Sources: Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012; Glasmachers and Qaadan, "Speeding
+up budgeted stochastic gradient descent SVM training with precomputed golden section search", 2018.
 """
 
 from __future__ import annotations
@@ -23,29 +26,36 @@ from streamsvm.core.jit import inlined, jit_fma, kernel
 from streamsvm.core.math import ONE, TWO, ZERO, exp_below
 from streamsvm.core.simd import uint
 
-# The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
+# Number of grid points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400
 LARGEST_RATIO = 1e6
-# Beyond these all is lost, or the smaller does not matter; products stay within float32.
+# Beyond MOST_FAR a merge loses the smaller vector; beyond MOST_RATIO that vector is negligible. The limits keep
+# products within float32.
 MOST_FAR, MOST_RATIO = np.float32(1e6), np.float32(1e6)
 
 
 @inlined
 def ratio_of(larger, smaller):
-    """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
+    """Return `larger / smaller`, at most LARGEST_RATIO."""
     return min(larger / smaller, LARGEST_RATIO) if smaller > 0.0 else LARGEST_RATIO
 
 
 @inlined
 def kept(h, ratio, cosine, log_kappa):
-    """The square norm of what is taken over."""
+    """Return the squared norm that merging at h preserves."""
     large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
     return ratio * ratio * large * large + small * small + 2.0 * ratio * cosine * large * small
 
 
 @inlined
 def nearly_kept(h, ratio, cosine, log_kappa):
-    """The same to single precision: |r e^(L (1 - h)^2)|, e^(L h^2), and the square norm of both together."""
+    """Compute `kept` in single precision.
+
+    Returns
+    -------
+    large, small, norm : float
+        The factors `|r e^(L (1 - h)^2)|` and `e^(L h^2)`, and the squared norm that merging at h preserves.
+    """
     g = 1.0 - h
     large, small = ratio * exp_below(log_kappa * g * g), exp_below(log_kappa * h * h)
     return large, small, large * large + small * small + 2.0 * cosine * large * small
@@ -53,7 +63,10 @@ def nearly_kept(h, ratio, cosine, log_kappa):
 
 @inlined
 def degradation(h, ratio, cosine, log_kappa):
-    """The square norm of what is lost: |r phi(v_b) + phi(v_i)|^2 less what is kept, summed by parts of one sign."""
+    """Return the squared norm that merging at h loses.
+
+    It equals |r phi(v_b) + phi(v_i)|^2 minus `kept`, arranged so that no digits cancel.
+    """
     large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
     lost = -ratio * ratio * math.expm1(2.0 * large) - math.expm1(2.0 * small)
     return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
@@ -61,10 +74,19 @@ def degradation(h, ratio, cosine, log_kappa):
 
 @jit_fma
 def near_loss(square, product, far):
-    """A number by which pairs compare as by `degradation`: with q the number, q / (1 + q) is .8 to 1.3 of it.
+    """Return a cheap ranking criterion for candidate pairs, in float32.
 
-    For the square r^2 of the ratio, the product r c, and far = -log_kappa, in float32; loops over it vectorise. Where
-    the two are near, what is lost is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c) to the second order in far.
+    For the criterion q, q / (1 + q) is 0.8 to 1.3 times the smallest `degradation`. To second order in `far` the loss
+    is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c). Loops over it vectorise.
+
+    Parameters
+    ----------
+    square
+        The squared ratio r^2.
+    product
+        The product r c.
+    far
+        The value -log_kappa.
     """
     far, product = far if far < MOST_FAR else MOST_FAR, product if product < MOST_RATIO else MOST_RATIO
     square = square if square < MOST_RATIO * MOST_RATIO else MOST_RATIO * MOST_RATIO
@@ -75,7 +97,10 @@ def near_loss(square, product, far):
 
 @kernel
 def golden_section(ratio, cosine, log_kappa):
-    """The best h by golden section search, around the best of nine points."""
+    """Maximise `kept` over h in [1/2, 1] by golden section search.
+
+    The first bracket surrounds the best of nine grid points.
+    """
     best = 8
     for i in range(8):
         if kept(0.5 + i / 16.0, ratio, cosine, log_kappa) > kept(0.5 + best / 16.0, ratio, cosine, log_kappa):
@@ -94,13 +119,16 @@ def golden_section(ratio, cosine, log_kappa):
             right = low + share * (high - low)
             at_right = kept(right, ratio, cosine, log_kappa)
     h = 0.5 * (low + high)
-    # A maximum at the end of the range is not inside any bracket.
+    # No bracket contains a maximum at the end of the range.
     return 1.0 if kept(1.0, ratio, cosine, log_kappa) > kept(h, ratio, cosine, log_kappa) else h
 
 
 @kernel
 def refine(h, ratio, cosine, log_kappa):
-    """A better h, by Newton's method from the best of a few points: h is the best if the cosine is 1."""
+    """Improve h by up to three Newton steps from the best of five starting points.
+
+    The given h is optimal for cosine 1.
+    """
     first, k = h, log_kappa
     large, small, best = nearly_kept(h, ratio, cosine, k)
     for i in range(1, 5):
@@ -126,9 +154,9 @@ def refine(h, ratio, cosine, log_kappa):
 
 @kernel
 def fill_table(table):
-    """The table of the best h for cosine 1.
+    """Fill the table of optimal h for cosine 1, shape (GRID, GRID).
 
-    Entry (i, j) is for m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1) and kappa = j / (GRID - 1).
+    Row i belongs to m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1), column j to kappa = j / (GRID - 1).
     """
     for i in range(GRID):
         share = 0.5 + 0.5 * i / (GRID - 1)
@@ -137,15 +165,15 @@ def fill_table(table):
             if i == GRID - 1:
                 table[i, j] = 1.0
             elif j == GRID - 1:
-                table[i, j] = share  # nothing is lost anywhere; this is where h tends to
+                table[i, j] = share  # the loss is 0 for every h; this is the limit of the optimum
             else:
                 table[i, j] = golden_section(share / (1.0 - share), 1.0, math.log(kappa))
 
 
 @inlined
 def look_up(table, share, kappa):
-    """The best h for a share in [1/2, 1] and kappa in [0, 1], linear between the points of the table."""
-    # Written so that what is not a number does not lead out of the table either.
+    """Interpolate the optimal h bilinearly, for m in [1/2, 1] and kappa in [0, 1]."""
+    # The comparisons are false for NaN, which therefore cannot index outside the table.
     share, kappa = (share if 0.5 <= share <= 1.0 else 1.0), (kappa if 0.0 <= kappa <= 1.0 else 1.0)
     x, y = (2.0 * share - 1.0) * (GRID - 1), kappa * (GRID - 1.0)
     i, j = min(int(x), GRID - 2), min(int(y), GRID - 2)
@@ -158,7 +186,7 @@ def look_up(table, share, kappa):
 
 @functools.cache
 def table() -> NDArray[np.float32]:
-    """The table all learners share, kept on disk once it is computed."""
+    """Return the table shared by all learners, computed once and cached on disk."""
     path = cache_folder() / "merging.npy"
     with contextlib.suppress(OSError, ValueError, EOFError):
         found: NDArray[np.float32] = np.load(path, allow_pickle=False)
@@ -171,6 +199,6 @@ def table() -> NDArray[np.float32]:
         with open(part, "wb") as file:
             np.save(file, computed)
         os.replace(part, path)
-    except OSError:  # it is computed anew next time
+    except OSError:  # the next process computes it again
         part.unlink(missing_ok=True)
     return computed

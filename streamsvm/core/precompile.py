@@ -1,4 +1,4 @@
-"""First use on a machine: what must be compiled is, in several processes side by side, and is kept on disk."""
+"""Compilation before first use, in parallel processes that share the disk cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 JOBS = "STREAMSVM_JOBS"
 """The environment variable that says in how many processes to compile; by default in as many as there are cores."""
 
-# Another process is worth its start where it has so many functions to compile.
+# Minimum number of functions per process: starting one costs as much as compiling these.
 _LEAST_SHARE = 20
 _SAY_EVERY_S = 5.0
 
@@ -31,16 +31,16 @@ _ready: set[str] = set()
 
 
 def prepare(entries: Sequence[EntryPoint], jobs: int | None = None) -> None:
-    """Have entries compiled, and kept on disk; those that are there already are left for later.
+    """Compile entry points that are not in the cache yet.
 
     Parameters
     ----------
     entries
-        What is going to be called.
+        Entry points about to be called.
     jobs
-        In how many processes; None: see `JOBS`. Where another process cannot be started, this one does it all.
+        Number of processes, by default as in `JOBS`. If no other process can be started, this one compiles everything.
     """
-    # Rows come often in small batches: the disk is asked once.
+    # Small batches call this often, so the disk is checked once per entry point.
     cold = [entry for entry in entries if entry.name not in _ready and not entry.is_compiled]
     if cold:
         with compiling(), one_at_a_time(_say_waiting):
@@ -51,7 +51,7 @@ def prepare(entries: Sequence[EntryPoint], jobs: int | None = None) -> None:
 
 
 def _compile(cold: Sequence[EntryPoint], jobs: int | None) -> None:
-    shares = _shares(cold, (jobs or _jobs()) if can_keep() else 1)  # what others compile is found on disk
+    shares = _shares(cold, (jobs or _jobs()) if can_keep() else 1)  # results of other processes pass through the cache
     progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
     others = [_Other(share, progress) for share in shares[1:]]
     try:
@@ -74,7 +74,7 @@ def _jobs() -> int:
 
 
 def _shares(entries: Sequence[EntryPoint], jobs: int) -> list[list[EntryPoint]]:
-    """Entries for each process: the largest first, to the one that has least to do."""
+    """Distribute entry points over processes, each to the one with the least work."""
     sizes = {entry.name: len(entry.reached()) for entry in entries}
     jobs = max(min(jobs, len(entries), sum(sizes.values()) // _LEAST_SHARE), 1)
     shares: list[list[EntryPoint]] = [[] for _ in range(jobs)]
@@ -87,14 +87,14 @@ def _shares(entries: Sequence[EntryPoint], jobs: int) -> list[list[EntryPoint]]:
 
 
 def _import_path() -> list[str]:
-    """Where another process finds the modules of this one: not in its working directory, unless this one does."""
+    """Return absolute import paths for another process, including this package."""
     places = [os.path.abspath(place) for place in sys.path]
     package = str(Path(__file__).resolve().parents[2])
     return places if package in map(os.path.realpath, places) else [package, *places]
 
 
 def _say(text: str, *arguments: object) -> None:
-    """Log a line, or write it to standard error where nobody has set up logging: something takes long."""
+    """Log a line, or print it to standard error if logging is not configured."""
     package = logging.getLogger("streamsvm")
     if package.hasHandlers() or package.level != logging.NOTSET:
         logger.info(text, *arguments)
@@ -107,13 +107,13 @@ def _say_waiting() -> None:
 
 
 class _Said:
-    """Whether it was said that this process compiles."""
+    """Whether this process has announced that it compiles."""
 
     done = False
 
 
 def _say_compiling(total: int | None = None) -> None:
-    """Say once why this takes a while."""
+    """Announce once that compilation takes a while."""
     if _Said.done:
         return
     _Said.done = True
@@ -129,7 +129,7 @@ def _say_compiling(total: int | None = None) -> None:
 
 
 class _Other:
-    """Another process that compiles."""
+    """Another process that compiles entry points."""
 
     def __init__(self, entries: Sequence[EntryPoint], progress: _Progress) -> None:
         self._progress = progress
@@ -147,7 +147,7 @@ class _Other:
                 text=True,
             )
         except OSError:
-            return  # what it was to compile is compiled when it is called
+            return  # its entry points are compiled at their first call
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
@@ -167,7 +167,7 @@ class _Other:
 
 
 class _Progress:
-    """Says what is compiled, and how much is left: as a bar on a terminal, else in the log."""
+    """Progress of the compilation: a bar on a terminal, lines in the log otherwise."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._lock = total, set[str](), threading.Lock()
@@ -181,7 +181,7 @@ class _Progress:
             _say_compiling(total)
 
     def done(self, name: str) -> None:
-        """One of them is done, by whichever process."""
+        """Count a function as compiled, by this or another process."""
         with self._lock:
             if name in self._done:
                 return
@@ -200,7 +200,7 @@ class _Progress:
 
 
 class _Current:
-    """Who is told of what this process compiles."""
+    """Progress to report this process's compilations to."""
 
     progress: _Progress | None = None
 

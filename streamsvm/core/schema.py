@@ -1,8 +1,8 @@
-"""Schemas of states: all that a state holds, declared by name in one table beside the kernels of an algorithm.
+"""State schemas: tables that declare the memory of each algorithm by name.
 
-A `Schema` lists *numbers*, *arrays* in named dimensions, arrays of *records*, and *substates* with schemas of their
-own.
-What is saved, what is checked of an archive, and the page of documentation follow from the table.
+A `Schema` is defined next to the kernels that use it. It lists *numbers*, *arrays* with named dimensions, arrays of
+*records*, and *substates* with their own schemas. Archives, their validation and the documentation page of states
+follow from the table.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from numpy.typing import NDArray
 
 f32, f64, i32, i64, u64 = np.float32, np.float64, np.int32, np.int64, np.uint64
 ANY = (-math.inf, math.inf)
-ALIGNMENT = 64  # bytes, a cache line
+ALIGNMENT = 64  # bytes: one cache line
 
 
 @dataclass(frozen=True)
 class Number:
-    """A scalar, of a state or of a record.
+    """Scalar of a state or of a record.
 
     Parameters
     ----------
     meaning
-        What it is, in a line.
+        Description in one line.
     dtype
-        float64 or int64; in records int32, too.
+        float64 or int64; records also allow int32.
     start
-        What it begins with.
+        Initial value.
     saved
-        Whether it is learned, and so a part of what is saved; what is not follows from the settings, or passes.
+        Whether it is learned and therefore saved. Other entries follow from the settings or are temporary.
     bounds
-        The least and the largest value that may come back from an archive.
+        Smallest and largest value accepted from an archive.
     is_address
-        Whether it is an address, which no other state takes over.
+        Whether it is an address, which other states do not copy.
     """
 
     meaning: str
@@ -50,26 +50,26 @@ class Number:
 
 
 def address(meaning: str) -> Number:
-    """An address of memory or code: each state has its own."""
+    """Declare an address of memory or code, which differs in each state."""
     return Number(meaning, i64, is_address=True)
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array.
+    """Array of numbers or records.
 
     Parameters
     ----------
     dims
-        The names of its dimensions; several with `*` between are one for compiled code.
+        Names of the dimensions. Names joined by `*` form one dimension in compiled code.
     meaning, saved, bounds, start
-        As for a `Number`, of all elements.
+        As for a `Number`, for all elements.
     dtype
-        The type of the elements.
+        Type of the elements.
     fields
-        Where the elements are records, their fields.
+        Fields of the elements if these are records.
     external
-        Whether its memory belongs to somebody else and is bound by `State.bind`.
+        Whether the memory belongs to another object and is bound by `State.bind`.
     """
 
     dims: tuple[str, ...]
@@ -83,35 +83,35 @@ class Array:
 
     @cached_property
     def factors(self) -> tuple[tuple[str, ...], ...]:
-        """For each dimension of compiled code the named ones it is the product of."""
+        """For each dimension in compiled code, the named dimensions it is the product of."""
         return tuple(tuple(dim.split("*")) for dim in self.dims)
 
     @cached_property
     def is_joined(self) -> bool:
-        """Whether a dimension that compiled code sees is several named ones."""
+        """Whether a dimension in compiled code is a product of several named ones."""
         return any(len(names) > 1 for names in self.factors)
 
     @cached_property
     def addresses(self) -> frozenset[str]:
-        """The fields of records that are addresses."""
+        """Record fields that are addresses."""
         return frozenset(name for name, number in (self.fields or {}).items() if number.is_address)
 
     @cached_property
     def element(self) -> np.dtype[Any]:
-        """The type of an element."""
+        """Type of an element."""
         fields: Any = [(name, number.dtype) for name, number in (self.fields or {}).items()]
         found: np.dtype[Any] = np.dtype(fields or self.dtype)
         return found
 
 
 def records(dims: tuple[str, ...], meaning: str, **fields: Number) -> Array:
-    """An array of records."""
+    """Declare an array of records."""
     return Array(dims, meaning, fields=fields)
 
 
 @dataclass(frozen=True)
 class Substate:
-    """A state inside another, declared itself."""
+    """State inside another state, with its own schema."""
 
     schema: Schema
     meaning: str
@@ -122,14 +122,14 @@ SchemaEntry = Number | Array | Substate
 
 @dataclass(eq=False)
 class Schema:
-    """A table of all that a state holds.
+    """Declaration of everything a state holds.
 
     Parameters
     ----------
     name
-        A name no other schema has.
+        Unique name.
     entries
-        Numbers, arrays and parts by name.
+        Numbers, arrays and substates by name.
     """
 
     name: str
@@ -149,28 +149,28 @@ class Schema:
 
     @cached_property
     def numbers(self) -> dict[str, tuple[int, bool]]:
-        """Where each number stands in the record, in words of eight bytes, and whether it is a float."""
+        """Index of each number in the record, in 8-byte words, and whether it is a float."""
         return {name: (self.offset(name) // 8, number.dtype is f64) for name, number in self.of(Number)}
 
     @cached_property
     def taken(self) -> NDArray[np.intp]:
-        """Where the numbers stand that another state takes over."""
+        """Record indices of the numbers that `State.take` copies."""
         return np.array([self.numbers[name][0] for name, number in self.of(Number) if not number.is_address], np.intp)
 
     @cached_property
     def own_arrays(self) -> dict[str, Array]:
-        """The arrays that take memory."""
+        """Arrays stored in the memory of the state."""
         return {name: array for name, array in self.of(Array) if not array.external}
 
     @cached_property
     def words(self) -> dict[str, int]:
-        """Where the address of an array or part stands in the record, in words of eight bytes."""
+        """For each array and substate, the record index of its address in 8-byte words."""
         names = (name for name, entry in self.entries.items() if not isinstance(entry, Number))
         return {name: self.offset(f"{name}@") // 8 for name in names}
 
     @cached_property
     def array_starts(self) -> list[tuple[str, str | None, float]]:
-        """Arrays, or fields of their records, that do not."""
+        """Arrays, or fields of their records, with a start value other than 0."""
         starts: list[tuple[str, str | None, float]] = []
         for name, array in self.own_arrays.items():
             starts += [(name, None, array.start)] if array.start else []
@@ -178,16 +178,16 @@ class Schema:
         return starts
 
     def offset(self, field: str) -> int:
-        """Where a field of the record is, in bytes."""
+        """Return the offset of a record field in bytes."""
         assert self.record.fields is not None
         return int(self.record.fields[field][1])
 
     def of(self, kind: type[Any]) -> Iterator[tuple[str, Any]]:
-        """The entries of a kind, by name."""
+        """Iterate over the entries of a kind, as pairs of name and entry."""
         return ((name, entry) for name, entry in self.entries.items() if isinstance(entry, kind))
 
     def n_bytes(self, dims: Mapping[str, int]) -> int:
-        """The memory of a state of such dimensions, without its parts."""
+        """Return the memory in bytes of a state with these dimensions, without substates."""
         return self.record.itemsize + sum(_n_bytes(array, dims) for _, array in self.of(Array) if not array.external)
 
     def __reduce__(self) -> Any:
@@ -202,12 +202,12 @@ def _schema_of(name: str) -> Schema:
 
 
 def _split(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape, each named dimension by itself."""
+    """Return the shape with one axis for each named dimension."""
     return tuple(sizes[name] for names in array.factors for name in names)
 
 
 def _joined(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape compiled code sees."""
+    """Return the shape that compiled code sees."""
     return tuple(
         sizes[names[0]] if len(names) == 1 else math.prod(sizes[name] for name in names) for names in array.factors
     )

@@ -1,15 +1,15 @@
-"""Several numbers side by side that stay in registers: sums over long rows that touch memory once.
+"""SIMD values for kernels: sums over long rows that stay in registers.
 
-The compiler vectorises plain loops by itself; but where there is a sum over columns for each slot, it writes each
-partial sum to memory and reads it back. Here a kernel holds LANES of these sums by hand:
+The compiler vectorises plain loops, but in a sum over columns for each slot it writes each partial sum to memory and
+reads it back. These functions keep LANES partial sums in registers:
 
     sums = lanes(ZERO)
     for j in range(n):
         sums = times_plus(values[j], lanes_at(vectors, (j, b)), sums)
     put_lanes(sums, out, b)
 
-There are LANES of float32, DOUBLES of float64: what a call takes or gives is told by the type of its arguments. Lanes
-are added, subtracted and multiplied with one another, and with one number, which stands in all of them.
+A value has LANES elements of float32 or DOUBLES elements of float64, depending on the argument types. Values support
+addition, subtraction and multiplication, with each other and with a scalar, which is broadcast.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, register_model
 
-# Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
+# Unsigned indices need no handling of negative values, so loops over them vectorise.
 uint = np.uint64
-# So many are side by side: of float32 two or four registers, since a processor begins on the next sum before the last
-# is there; of float64, of which there are fewer, one or two.
+# Number of elements per SIMD value. float32 fills two or four registers, so that additions overlap; float64 fills one
+# or two.
 LANES, DOUBLES = 32, 8
 
 _INTEGER = ir.IntType(32)
@@ -52,7 +52,7 @@ _KINDS = {
 
 
 def _spread(builder, value, vector):
-    """A scalar in all lanes; lanes stay as they are."""
+    """Broadcast a scalar to all lanes; return a SIMD value unchanged."""
     if isinstance(value.type, ir.VectorType):
         return value
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, _INTEGER(0))
@@ -60,7 +60,7 @@ def _spread(builder, value, vector):
 
 
 def _halved(builder, value, combine):
-    """All lanes combined to one value: the lower half with the upper, again and again."""
+    """Reduce all lanes to a scalar by combining halves repeatedly."""
     n = value.type.count
     while n > 1:
         n //= 2
@@ -77,7 +77,7 @@ def _larger(builder, a, b):
 
 
 def _place(context, builder, signature, arguments, at):
-    """A pointer to the lanes of an array, argument `at`, from an index or tuple of indices on, the next one."""
+    """Return a pointer to the lanes of the array argument `at` at the next argument."""
     kind, index_type, index = signature.args[at], signature.args[at + 1], arguments[at + 1]
     indices = cgutils.unpack_tuple(builder, index) if isinstance(index_type, types.BaseTuple) else [index]
     array = context.make_array(kind)(context, builder, arguments[at])
@@ -86,7 +86,7 @@ def _place(context, builder, signature, arguments, at):
 
 
 def _either(typed, plain):
-    """What compiled code calls, or what does without the compiler."""
+    """Return the intrinsic, or its plain Python version if numba is disabled."""
     return plain if config.DISABLE_JIT else intrinsic(typed)
 
 
@@ -95,7 +95,7 @@ def _either(typed, plain):
 
 class _Arithmetic(AbstractTemplate):
     def generic(self, args, kws):
-        """The type of an operation on lanes, None where there are none."""
+        """Return the type of an operation on SIMD values, or None if there are none."""
         kind = next((kind for kind in args if isinstance(kind, _LanesType)), None)
         return None if kind is None or set(args) - {kind, kind.element} else kind(*args)
 
@@ -212,18 +212,18 @@ def _plain_first_equal(value, x):
 
 # What kernels call ------------------------------------------------------------------------------------------------
 
-# lanes(value): a number in all lanes.
+# lanes(value): broadcast a number to all lanes.
 lanes = _either(_typed_lanes, lambda value: np.full(_n_lanes(np.asarray(value).dtype), value))
-# lanes_at(array, index): the values of an array from an index, or a tuple of indices, on.
+# lanes_at(array, index): load consecutive elements of an array, starting at an index or tuple of indices.
 lanes_at = _either(_typed_lanes_at, lambda array, index: _slice(array, index).copy())
-# put_lanes(value, array, index): write lanes there.
+# put_lanes(value, array, index): store to consecutive elements of an array.
 put_lanes = _either(_typed_put_lanes, _plain_put_lanes)
-# times_plus(a, b, c): a * b + c, of lanes or numbers, rounded once where the processor can.
+# times_plus(a, b, c): a * b + c for SIMD values or numbers, fused if the processor supports it.
 times_plus = _either(_typed_times_plus, lambda a, b, c: a * b + c)
-# larger(a, b): the larger of two in each lane.
+# larger(a, b): elementwise maximum.
 larger = _either(_typed_larger, lambda a, b: np.where(a > b, a, b))
-# sum_of(value), largest_of(value): of all lanes.
+# sum_of(value), largest_of(value): sum and maximum over the lanes.
 sum_of = _either(_typed_sum_of, _plain_sum_of)
 largest_of = _either(_typed_largest_of, lambda value: value.max())
-# first_equal(value, x): the first lane that is equal to x, their number if there is none.
+# first_equal(value, x): index of the first lane equal to x, or the number of lanes.
 first_equal = _either(_typed_first_equal, _plain_first_equal)

@@ -1,12 +1,12 @@
-"""States: the memory of what a schema declares.
+"""States: the memory that a schema declares.
 
-A `State` is one block of memory, headed by a record of all numbers and, for each array and substate, its address and
-shape. Compiled code takes a state as the address of that record, and reads and writes
+A `State` is one block of memory. It starts with a record of all numbers and, for each array and substate, its address
+and shape. Compiled code takes a state as the address of that record, and reads and writes
 
     state.n_vectors        state.coefs[h, c, b]        state.heads[h].eta        state.ranks.seen
 
-as loads and stores at fixed places; a view of an array is made of the addresses and counts no references. How compiled
-code does that is in `access`; without the compiler (`NUMBA_DISABLE_JIT=1`) kernels work on the `State` itself.
+as loads and stores at fixed offsets. Array views are built from the addresses without reference counts. The module
+`access` implements this. Without the compiler (`NUMBA_DISABLE_JIT=1`) kernels work on the `State` object itself.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ LIVING: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
 
 
 def array_address(array: NDArray[Any]) -> int:
-    """Where the elements of an array begin."""
+    """Return the address of the first element of an array."""
     try:
-        # A third of the time that NumPy takes to tell.
+        # Three times as fast as `__array_interface__`.
         return addressof(_Start.from_buffer(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # it cannot be written, or has gaps
+    except (TypeError, ValueError):  # the array is read-only or not contiguous
         return int(array.__array_interface__["data"][0])
 
 
 class _Span(NamedTuple):
-    """Where an array is in the memory of a state, and what it looks like."""
+    """Position, shape and declaration of an array in the memory of a state."""
 
     start: int
     end: int
@@ -61,20 +61,20 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where everything is in a state of certain dimensions.
+    """Memory layout of a state for given dimensions.
 
     Parameters
     ----------
     n_bytes
-        How large it is.
+        Size of the memory.
     record
-        The record it begins with, addresses counted from there.
+        Initial record, with addresses relative to the start of the memory.
     addresses
-        The words of it that are addresses.
+        Indices of the record words that are addresses.
     spans
-        The arrays that take memory.
+        Arrays stored in the memory.
     dims
-        The dimensions: states of equal ones share them.
+        Dimensions, shared by all states with this layout.
     """
 
     n_bytes: int
@@ -106,7 +106,7 @@ _most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
 
 @contextmanager
 def at_most(n_bytes: int) -> Iterator[None]:
-    """Refuse states of more bytes: what asks for them may not be trusted."""
+    """Refuse states larger than `n_bytes` within the block, for untrusted input."""
     token = _most_bytes.set(n_bytes)
     try:
         yield
@@ -115,18 +115,19 @@ def at_most(n_bytes: int) -> Iterator[None]:
 
 
 class State:
-    """Memory for what is declared: zero, but for what the table begins with something else.
+    """Memory of everything a schema declares.
 
-    Numbers are read and written as attributes; arrays are attributes of the shape that compiled code sees.
+    Numbers are read and written as attributes. Arrays are attributes with the shape that compiled code sees. Entries
+    start at 0, or at the start value of the schema.
 
     Parameters
     ----------
     schema
-        What it holds.
+        Declaration of the contents.
     dims
-        How large each named dimension is.
+        Size of each named dimension.
     parts
-        The states inside, by name.
+        Substates by name.
     """
 
     __slots__ = (
@@ -154,7 +155,7 @@ class State:
         layout, own = _layout(schema, tuple((dims or {}).items())), object.__setattr__
         if layout.n_bytes > _most_bytes.get():
             raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
-        # Memory that nothing is written to takes none of the machine's.
+        # Zeroed pages occupy no physical memory until they are written.
         block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
         first = -array_address(block) % ALIGNMENT
         block = block[first : first + layout.n_bytes]
@@ -180,13 +181,13 @@ class State:
         LIVING[address] = self
 
     def _view(self, name: str) -> NDArray[Any]:
-        """A view of an array."""
+        """Return a view of an array."""
         start, end, shape, array = self._layout.spans[name]
         found = self._block[start:end].view(array.element).reshape(shape)
         return found.view(np.recarray) if array.fields else found
 
     def number(self, name: str) -> NDArray[Any]:
-        """A view of a number."""
+        """Return a zero-dimensional view of a number."""
         word, is_float = self.schema.numbers[name]
         return (self._floats if is_float else self._words)[word : word + 1].reshape(())
 
@@ -210,8 +211,8 @@ class State:
         (self._floats if is_float else self._words)[word] = value
 
     def bind(self, **arrays: NDArray[Any]) -> None:
-        """Take arrays that live elsewhere for its own: their addresses and shapes stand in the record."""
-        held, first = self._words.data, self.schema.words  # elements of a view are written much faster
+        """Bind external arrays: write their addresses and shapes to the record."""
+        held, first = self._words.data, self.schema.words  # a memoryview writes elements faster than an array
         for name, array in arrays.items():
             self._arrays[name], word = array, first[name]
             held[word] = array_address(array)
@@ -220,12 +221,15 @@ class State:
                 held[word] = size
 
     def place(self, name: str) -> NDArray[np.int64]:
-        """The address and shape of an array that is lent, to be kept and put back: quicker than to lend it again."""
+        """Return the record words with address and shape of a bound array.
+
+        Saving and writing back these words is faster than a call of `bind`.
+        """
         word = self.schema.words[name]
         return self._words[word : word + 1 + self._arrays[name].ndim]
 
     def split(self, name: str) -> NDArray[Any]:
-        """An array with each named dimension by itself."""
+        """Return an array with one axis for each named dimension."""
         entry = self.schema.entries[name]
         assert isinstance(entry, Array)
         found = self._view(name)
@@ -233,11 +237,11 @@ class State:
 
     @property
     def n_bytes(self) -> int:
-        """The memory it takes, with its parts."""
+        """Memory in bytes, including substates."""
         return self._block.nbytes + sum(part.n_bytes for part in self.parts.values())
 
     def take(self, other: State) -> None:
-        """Take over all that another state holds, as far as this one is large enough."""
+        """Copy everything from another state, cut to the dimensions of this one."""
         taken = self.schema.taken
         self._words[taken] = other._words[taken]
         for name, array in self.schema.own_arrays.items():
@@ -250,7 +254,10 @@ class State:
             part.take(other.parts[name])
 
     def take_learned(self, other: State) -> None:
-        """Take over what another state has learned, as far as this one is large enough, and keep the own settings."""
+        """Copy what another state has learned, but none of its settings.
+
+        Arrays are cut to the dimensions of this state.
+        """
         learned = {name: view for name, view, _ in other.kept()}
         for name, mine, _ in self.kept():
             if name in learned:
@@ -262,7 +269,7 @@ class State:
     # Saving ------------------------------------------------------------------------------------------------------
 
     def kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
-        """What is saved, but of its parts: its name, a view of it, and the bounds it keeps."""
+        """Yield name, view and bounds of each saved entry, without substates."""
         for name, entry in self.schema.entries.items():
             if isinstance(entry, Number) and entry.saved:
                 yield name, self.number(name), entry.bounds
@@ -274,24 +281,35 @@ class State:
                         yield f"{name}.{key}", self.split(name)[key].view(np.ndarray), number.bounds
 
     def names(self) -> list[str]:
-        """The names of all that is saved."""
+        """Return the names of all saved entries, including substates."""
         own = [name for name, _, _ in self.kept()]
         return own + [f"{name}.{key}" for name, part in self.parts.items() for key in part.names()]
 
     def saved(self) -> dict[str, NDArray[Any]]:
-        """Copies of all that is learned, by name; what is in a part is headed by its name. A zero has no sign."""
+        """Return copies of all saved entries by name.
+
+        Names of entries in substates have the prefix `part.`. Negative zeros become positive ones, so that equal states
+        give equal bytes.
+        """
         arrays = {name: np.asarray(view + view.dtype.type(0)) for name, view, _ in self.kept()}
         for name, part in self.parts.items():
             arrays |= {f"{name}.{key}": array for key, array in part.saved().items()}
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], under: str = "") -> None:
-        """Take over what was `saved`.
+        """Restore what `saved` returned.
+
+        Parameters
+        ----------
+        arrays
+            Arrays by name.
+        under
+            Prefix of the names.
 
         Raises
         ------
         ValueError
-            Where an array is missing, of another shape or type, not finite, or beyond its bounds.
+            If an array is missing, has another shape or type, is not finite, or exceeds its bounds.
         """
         for key, view, (low, high) in self.kept():
             name = under + key
@@ -313,11 +331,11 @@ class State:
     # Words -------------------------------------------------------------------------------------------------------
 
     def blocks(self) -> list[NDArray[np.uint64]]:
-        """Its memory and that of its parts, as words of eight bytes; an `Image` tells what is where."""
+        """Return the memory of this state and its substates as 8-byte words."""
         return [state._block.view(u64) for state in self.all()]
 
     def all(self) -> Iterator[State]:
-        """Itself, and the states inside."""
+        """Iterate over this state and all substates, depth first."""
         yield self
         for part in self.parts.values():
             yield from part.all()
@@ -328,7 +346,10 @@ class State:
         return _rebuild, (self.schema, self.dims, self.parts, self._without_addresses())
 
     def _without_addresses(self) -> NDArray[np.uint8]:
-        """A copy of its memory, which is the same for states that hold the same."""
+        """Return a copy of the memory with all addresses set to 0.
+
+        Equal states then give equal bytes.
+        """
         block, head = self._block.copy(), self.schema.record.itemsize
         words = np.zeros(head // 8, i64)
         words[self.schema.taken] = self._words[self.schema.taken]
@@ -343,7 +364,7 @@ class State:
 
 
 def _rebuild(schema: Schema, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:
-    """A state that others can take over from: its own addresses are not valid."""
+    """Rebuild an unpickled state, with its own addresses."""
     state, head = State(schema, dims, parts=parts), schema.record.itemsize
     state._words[schema.taken] = block[:head].view(i64)[schema.taken]
     first = -(-head // ALIGNMENT) * ALIGNMENT

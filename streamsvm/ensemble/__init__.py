@@ -1,1 +1,1 @@
-"""The ensemble of kernel and linear members that needs no settings."""
+"""Ensemble of kernel, polytope and linear members with few settings."""

@@ -1,4 +1,4 @@
-"""The state of an ensemble of kernel, polytope and linear members."""
+"""State schema of an ensemble of kernel, polytope and linear members."""
 
 from __future__ import annotations
 
@@ -22,85 +22,89 @@ from streamsvm.online.calibration import CALIBRATION, inverse_temperature
 from streamsvm.online.minibatch import MINIBATCH
 
 VOTE_INVERSE_TEMPERATURE = 100.0
-# Accuracies begin as if an expert had been wrong on so many events.
+# Accuracies start as if an expert had been wrong on this number of events.
 VOTE_CAUTION = 30.0
-# What log loss has to say beside accuracy where classes are rare, and how far: the entropy of classes is over so many
-# labels, is looked at when a block ends, and rarity grows no further.
+# Weight of log loss per unit of rarity, decay of the class frequencies per label, and upper bound of the rarity. The
+# entropy of classes is computed once per block.
 RARE_WEIGHT, FREQUENCY_DECAY, MOST_RARITY = 10.0, 0.999, 50.0
-# So much of an expert's log loss is gone with each label that comes late.
+# Share of an expert's log loss that each late label removes.
 FORGOTTEN = 0.02
-# By labels that come late accuracies are over so many times as many events.
+# With late labels, accuracies average over this many times as many events.
 LATE_WINDOW = 20.0
-# Experts with less than this share of the vote are not heard.
+# Experts with a smaller share of the vote are ignored.
 LEAST_VOTE = 1e-4
-# The most rows of a block. How even the classes are is measured once for so many events learned.
+# Maximum number of rows in a block, and number of learned events per update of the rarity.
 BLOCK = 32
 LEAST_LOG = math.log(LEAST_BY_HEAD)
-# Where classes are many, those are voted on that an expert gives so much.
+# With more than FEW classes, the vote names the classes to which an expert gives at least this probability.
 LEAST_NAMED = LEAST_BY_HEAD / 4.0
-# What labels are worth where they are noisy is learned from one of so many: predictions do not hang on it.
+# One of this many labels updates the noise estimate, which does not affect the predicted classes.
 NOISE_SAMPLE = 2
-# Loops over experts go over a multiple of so many: then they are vector instructions, without a remainder.
+# Loops over experts are padded to a multiple of this number, so that they vectorise without a remainder.
 EXPERTS_AT_ONCE = 16
 _SHARE = (0.0, 1.0)
 BLEND = Schema(
     "blend",
     {
-        "rows": Substate(SCALER, "rows on their way, standardised"),
-        "ranks": Substate(
-            SCALER, "rows on their way, by ranks; what these are among alone: statistics are those of `rows`"
-        ),
-        "whole": Substate(BATCH, "what is asked of a single event that has all columns"),
-        "listed": Substate(BATCH, "what is asked of one that lists its columns"),
-        "block": Substate(MINIBATCH, "the rows that members see"),
-        "stack": Substate(STACK, "the second vote"),
-        "autocorrelation": Substate(AUTOCORRELATION, "what the labels before say"),
-        "calibration": Substate(CALIBRATION, "what probabilities are worth where labels are noisy"),
-        "scale": address("`scale_rows`"),
-        "vote": address("`vote_on_rows`"),
-        "n_classes": Number("classes known", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "is_ranking": Number("whether any member sees ranks", i64),
-        "uses_autocorrelation": Number("whether label autocorrelation is learned, and heard", i64),
+        "rows": Substate(SCALER, "current row, standardised"),
+        "ranks": Substate(SCALER, "current row and recent values by rank; other statistics are in `rows`"),
+        "whole": Substate(BATCH, "batch of one event that has all columns"),
+        "listed": Substate(BATCH, "batch of one event that lists its columns"),
+        "block": Substate(MINIBATCH, "rows as the members see them"),
+        "stack": Substate(STACK, "stacked vote"),
+        "autocorrelation": Substate(AUTOCORRELATION, "label autocorrelation"),
+        "calibration": Substate(CALIBRATION, "calibration for noisy labels"),
+        "scale": address("code of `scale_rows`"),
+        "vote": address("code of `vote_on_rows`"),
+        "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "is_ranking": Number("whether any member uses ranks", i64),
+        "uses_autocorrelation": Number("whether label autocorrelation is learned and used", i64),
         "cached": Number(
-            "1 + the length of the event last predicted, whose scores are known, 0 where they are not; "
-            "negative where it lists its columns",
+            "1 + number of values of the event predicted last, negative if it lists its columns; 0: no scores",
             i64,
         ),
-        "expert_decay": Number("of the experts' accuracies"),
+        "expert_decay": Number("decay of the experts' accuracies per label"),
         "n_late": Number(
-            "labels learned by which answers were judged that had been kept", i64, saved=True, bounds=(0.0, MOST_EVENTS)
+            "number of late labels whose stored answers updated accuracies",
+            i64,
+            saved=True,
+            bounds=(0.0, MOST_EVENTS),
         ),
-        "inverse_temperature": inverse_temperature("the exponent of the vote's probabilities"),
-        "rare_weight": Number("what log loss has to say by it", start=RARE_WEIGHT),
-        "rarity": Number("how far classes are from even", saved=True, bounds=(0.0, MOST_RARITY)),
+        "inverse_temperature": inverse_temperature("exponent of the vote's probabilities"),
+        "rare_weight": Number("weight of log loss in the vote per unit of rarity", start=RARE_WEIGHT),
+        "rarity": Number(
+            "class imbalance: 1 / entropy - 1 / log(n_classes), 0 for balanced classes",
+            saved=True,
+            bounds=(0.0, MOST_RARITY),
+        ),
         "experts": records(
             ("experts",),
-            "the heads of all members",
-            accuracy=Number("the decayed accuracy", saved=True, bounds=_SHARE),
-            loss=Number("the decayed log loss", saved=True, bounds=(0.0, most_loss(LEAST_BY_HEAD))),
-            weight=Number("the expert weight: its share of the vote", saved=True, bounds=_SHARE),
-            inverse_temperature=Number("how many f its probabilities are the softmax of"),
-            best=Number("the class it finds likeliest for the current event", i64),
-            total=Number("the sum of the terms of its softmax"),
+            "heads of all members",
+            accuracy=Number("decayed accuracy", saved=True, bounds=_SHARE),
+            loss=Number("decayed log loss", saved=True, bounds=(0.0, most_loss(LEAST_BY_HEAD))),
+            weight=Number("expert weight: share of the vote", saved=True, bounds=_SHARE),
+            inverse_temperature=Number("inverse temperature of its probabilities"),
+            best=Number("its most probable class for the current event", i64),
+            total=Number("sum of the terms of its softmax"),
         ),
         "frequencies": Array(
-            ("classes",), "how often each class came, decayed; of few classes", saved=True, bounds=(0.0, MOST_EVENTS)
+            ("classes",), "decayed count of each class, for at most FEW classes", saved=True, bounds=(0.0, MOST_EVENTS)
         ),
-        "last": Array(("columns",), "the values of the event last predicted"),
-        "last_columns": Array(("columns",), "the columns it listed", i64),
-        "proba": Array(("classes",), "the probability of each class"),
-        "n_softened": Number("of so many classes the terms of the rows of the block are there, 0 for none", i64),
-        "bests": Array(("block", "experts"), "the classes that experts find likeliest for the rows of the block", i64),
+        "last": Array(("columns",), "values of the event predicted last"),
+        "last_columns": Array(("columns",), "columns it listed", i64),
+        "proba": Array(("classes",), "probability of each class"),
+        "n_softened": Number("number of classes for which `terms` of the block are computed, 0 for none", i64),
+        "bests": Array(("block", "experts"), "most probable class of each expert for each row of the block", i64),
         "terms": Array(
             ("block", "lanes*few"),
-            "of few classes, one expert after another: beta times how far scores are below the best",
+            "for at most FEW classes, expert by expert: beta times (score - largest score)",
             f32,
         ),
-        "powers": Array(("block", "lanes*few"), "exp of these", f32),
-        "totals": Array(("block", "lanes"), "their sums", f32, start=1.0),
-        "total_logs": Array(("block", "lanes"), "the logarithms of these", f32),
-        "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
-        "votes": Array(("classes",), "their probabilities, and that of all others together"),
+        "powers": Array(("block", "lanes*few"), "exp of the terms", f32),
+        "totals": Array(("block", "lanes"), "sums of the powers of each expert", f32, start=1.0),
+        "total_logs": Array(("block", "lanes"), "logarithms of the totals", f32),
+        "place": Array(("classes",), "position of each class among the named classes, -1 if not named", i64, start=-1),
+        "votes": Array(("classes",), "probabilities of the named classes, and of all other classes together"),
     },
 )
 blend_at, block_at, batch_at = state_at(BLEND), state_at(MINIBATCH), state_at(BATCH)
@@ -108,5 +112,5 @@ blend_at, block_at, batch_at = state_at(BLEND), state_at(MINIBATCH), state_at(BA
 
 @inlined
 def padded(n):
-    """n, rounded up to a multiple of EXPERTS_AT_ONCE."""
+    """Round n up to a multiple of EXPERTS_AT_ONCE."""
     return (n + EXPERTS_AT_ONCE - 1) // EXPERTS_AT_ONCE * EXPERTS_AT_ONCE

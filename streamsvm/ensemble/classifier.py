@@ -1,4 +1,4 @@
-"""The blend of kernel, polytope and linear members as an online learner."""
+"""Online learner: ensemble of kernel, polytope and linear members."""
 
 from __future__ import annotations
 
@@ -31,62 +31,45 @@ Effort = Literal["low", "normal", "high"]
 
 @with_parts
 class StreamSVMClassifier(Ensemble):
-    """The classifier without settings: kernel and linear members that learn every event, and vote.
+    """Ensemble of kernel and linear classifiers for drifting streams, without tuning.
 
-    Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised and on ranked numbers, with a
-    learned metric; each carries several heads, that is losses and steps. Linear ones cost little beside them, and lead
-    on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
-    weighted by exp(100 accuracy) with its accuracy over about the last `vote_window` events, so that what follows the
-    stream best now leads (where most events are of one class, accuracy says little: log loss has a say then, the more
-    the rarer the others are); a second vote weighs the heads by what they add to one another, and is heard where it is
-    more often right. The inverse temperature of the blend's probabilities is learned by their log loss: that calibrates
-    them. Next, which labels tend to follow the three before is weighed in where that makes probabilities better
-    (`label_autocorrelation`); an event follows those labels that had come when it was last predicted, however late its
-    own comes (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other
-    predictions change nothing of what is learned. The last label says less of each further event that is predicted
-    before the next label comes, and its weight fades accordingly; `predict_many` and `predict_proba_many`, whose rows
-    are in no order, go without it. Last, where labels are noisy, the share of labels that are as if drawn at random is
-    learned, and no prediction is surer than that leaves it: this changes probabilities, but not which label is the most
-    probable.
+    It learns events one at a time and predicts labels of any hashable type. Numbers are scaled with running statistics
+    and strings are one-hot encoded. New features and classes may appear at any time. Missing values (None, NaN, or an
+    absent name) contribute nothing. Infinite values raise an error.
 
-    Where labels come late, by `DelayedClassifier` or `streamsvm run --label-source`, heads are weighed by what they had
-    answered when an event was predicted, over twenty times as many labels; the second vote is not heard, and the
-    longest steps of the linear member give way to the average of shorter ones.
-
-    Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
-    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 2,048
-    columns, linear ones all.
-
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
-    gives what it would give by itself.
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn. Each call
+    returns what it would return without other threads.
 
     Parameters
     ----------
     effort
-        `"low"`, `"normal"` or `"high"`: which members there are, and their budget.
+        `"low"`, `"normal"` or `"high"`: default of `members` and `budget`. More effort takes more time per event.
     budget
-        The support vectors of each kernel member; the large ones hold five times as many. None: those of the effort.
+        Maximum number of support vectors of each kernel member. Large members have five times as many. None: depends on
+        `effort`.
     members
-        Which members there are, of `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and
-        `"polytope"`. None: those of the effort.
+        Names of the members: `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and `"polytope"`.
+        None: depends on `effort`.
     vote_window
-        The accuracies that votes rest on are over about so many events, twenty times as many where labels come late.
+        Approximate number of recent events over which the vote averages accuracies. With late labels it is twenty times
+        as many.
     label_autocorrelation
-        Whether which labels follow one another is learned, and heard where it helps. False where events come in no
-        order, or labels in another than events.
+        Whether to learn which labels follow one another, and to use it where it improves the log loss. Set it to False
+        if events have no order, or labels arrive in another order than events.
     max_features
-        The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+        Maximum number of columns: one per numeric feature and one per string value. Later ones are ignored and counted.
     categories
-        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
-        out with a warning (see `FeatureSpace`).
+        Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
+        and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
-        The most classes; events of further ones are refused, since each class takes memory by the column.
+        Maximum number of classes. Events of further classes are refused, because each class takes memory for every
+        column.
     refit
-        A batch solver that is fitted again to windows of the stream as it runs, by name or as an instance, or a dict
-        with parameters of `RefitClassifier`. Its models vote beside the members. None: no refits.
+        Batch solver that is refitted to windows of the stream: a name, an instance, or a dict with parameters of
+        `RefitClassifier`. Its models vote with the members. None: no refits.
     cost, class_weight, abstain
-        What decisions cost, as `Costs` has it. Labels predicted are the decisions of least expected cost then, None
-        where it abstains. Learning, probabilities, sets and explanations stay as they are.
+        Costs of decisions, as in `Costs`. Predicted labels are then the decisions with least expected cost, or None if
+        the classifier abstains. Learning, probabilities, prediction sets and explanations do not change.
 
     Attributes
     ----------
@@ -102,6 +85,33 @@ class StreamSVMClassifier(Ensemble):
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
     Accuracy: 90.63%
+
+    Notes
+    -----
+    **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
+    with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
+    text. Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and step
+    size.
+
+    **Vote.** Each head votes with its probabilities. Its weight is exp(100 accuracy), with the accuracy over about the
+    last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log loss of a head
+    also enters its weight, by an amount that grows with the imbalance. A stacked vote weighs the heads by their joint
+    log loss. It replaces the first vote while it is more accurate.
+
+    **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
+    share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
+    is most probable.
+
+    **Label autocorrelation.** The frequencies of labels given the previous three labels enter the probabilities while
+    they improve the log loss. An event is counted under the labels known when it was last predicted, for up to 1,024
+    predictions without a label. Events must be learned in the order of their predictions. The weight of the last label
+    decreases with each further event predicted before the next label. `predict_many` and `predict_proba_many` ignore
+    previous labels, because their rows have no order. Apart from the record of known labels, predictions do not change
+    what is learned.
+
+    **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their answers at
+    prediction time. Their accuracies cover twenty times as many labels. The stacked vote is not used. In the linear
+    member, an average of weights replaces the head with the largest step size.
     """
 
     _kernels: ClassVar[ModuleType] = kernels
@@ -151,7 +161,7 @@ class StreamSVMClassifier(Ensemble):
             self._hold(Parts.around(learner, refit, (cost, class_weight, abstain)))
 
     def _hold(self, parts: Parts) -> None:
-        """Answer by parts from now on: their methods become those of this object, which learns nothing by itself."""
+        """Delegate to parts from now on: their methods replace those of this object."""
         self._parts, self.__dict__["_lock"] = parts, Lock()
         self.__dict__.update(parts.methods())
 
@@ -177,7 +187,10 @@ class StreamSVMClassifier(Ensemble):
     # Memory ------------------------------------------------------------------------------------------------------
 
     def without_order(self) -> Self:
-        """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
+        """Return a copy without label autocorrelation.
+
+        Use it for events that do not continue the learned stream.
+        """
         twin = object.__new__(type(self))
         twin.__setstate__(self.__getstate__() | {"label_autocorrelation": False})
         twin._state.uses_autocorrelation = 0
@@ -187,22 +200,28 @@ class StreamSVMClassifier(Ensemble):
 
     @property
     def refits(self) -> list[dict[str, Any]]:
-        """The last 100 refits, as `RefitClassifier.refits` has them; none without `refit`."""
+        """The last 100 refits as in `RefitClassifier.refits`, empty without `refit`."""
         found: list[dict[str, Any]] = [] if self._refitter is None else self._refitter.refits
         return found
 
     def refit_totals(self) -> dict[str, Any] | None:
-        """Number of refits by outcome, their seconds, and their models' share of the vote; None without `refit`."""
+        """Return the number of refits by outcome, their seconds and share of the vote.
+
+        Returns
+        -------
+        dict or None
+            As in `RefitClassifier.refit_totals`; None without `refit`.
+        """
         found: dict[str, Any] | None = None if self._refitter is None else self._refitter.refit_totals()
         return found
 
     def refit_now(self) -> None:
-        """Begin a refit after the next labelled event, or the next multiple of 64 of them.
+        """Start a refit after the next labelled event, or the next multiple of 64.
 
         Raises
         ------
         ValueError
-            Without `refit`.
+            If the classifier has no `refit`.
         """
         if self._refitter is None:
             raise ValueError("there are no refits: make the classifier with `refit`")
@@ -210,7 +229,7 @@ class StreamSVMClassifier(Ensemble):
 
     @property
     def decider(self) -> DecidingClassifier | None:
-        """What decides by costs; None where nothing does."""
+        """Part that makes decisions by costs, or None."""
         return None if self._parts is None else self._parts.decider
 
     @property
@@ -243,7 +262,7 @@ class StreamSVMClassifier(Ensemble):
     def __getstate__(self) -> dict[str, Any]:
         if self._parts is None:
             return super().__getstate__()
-        # Methods of parts are no part of what is copied: the copy has methods of its own parts.
+        # Bound methods of the parts are not copied: the copy binds the methods of its own parts.
         return {**self._get_params(), "_parts": self._parts.top}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -256,7 +275,12 @@ class StreamSVMClassifier(Ensemble):
     # What it knows -----------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[dict[str, Any]]:
-        """Return all heads, the leading first: member, head, recent accuracy and weight (its share of the vote).
+        """Return all heads, sorted by their share of the vote.
+
+        Returns
+        -------
+        list of dict
+            Per head its `member`, `head`, recent `accuracy` and `weight` (share of the vote), the largest weight first.
 
         Examples
         --------
@@ -266,7 +290,7 @@ class StreamSVMClassifier(Ensemble):
         >>> sorted(model.leaders()[0])
         ['accuracy', 'head', 'member', 'weight']
         """
-        # Accuracies start from 0 and are not yet there.
+        # Corrects the bias of accuracies that start from 0.
         n, caution = self.n_events_learned, blend.VOTE_CAUTION
         n_first = min(n, max(self.vote_window - caution, 0.0))
         reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.vote_window) ** (n - n_first)
@@ -285,9 +309,9 @@ class StreamSVMClassifier(Ensemble):
 
     @property
     def relevance(self) -> dict[Any, float]:
-        """The part of each column in the kernel members' distances, by name, the most relevant first.
+        """Weight of each column in the kernel distances by name, the largest first.
 
-        Geometric means over these members, weighted by their votes; empty where there is none.
+        It is the geometric mean over the kernel members, weighted by their votes. Without kernel members it is empty.
         """
         values, space = self._relevances(), self._space
         if values is None:
@@ -298,21 +322,23 @@ class StreamSVMClassifier(Ensemble):
 
     @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
-        """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
+        """Return the support vectors most similar to an event.
+
+        They belong to the kernel member with the largest share of the vote.
 
         Parameters
         ----------
         x
             Features by name.
         n
-            How many at most.
+            Maximum number of support vectors.
 
         Returns
         -------
         list of dict
-            At most n, the nearest first: the `similarity` (the kernel's, at most 1), the `label` it speaks for most,
-            and its `features` by name, in the units of the stream. Features it has no value for, or the mean, are left
-            out; a vector merged of several events lies between them.
+            At most n support vectors, the most similar first: the `similarity` (kernel value, at most 1), the `label`
+            with the largest coefficient, and the `features` by name in the units of the stream. Missing features and
+            features at their mean are omitted. A vector merged from several events lies between them.
 
         Examples
         --------
@@ -328,7 +354,7 @@ class StreamSVMClassifier(Ensemble):
             return []
         self.run_rows(self.encode_event(x), predict=False)
         kind, member, _ = max(votes, key=lambda vote: vote[2])
-        # Vectors that only heads with little to say have asked for are those heads' to label.
+        # A vector that only heads with small weights have added gets its label from these heads.
         heads = member.heads
         weights = (heads.weight + 1e-6) * heads.scale / heads.rate
         rows = self._state.ranks if kind.on_ranks else self._rows
@@ -336,7 +362,7 @@ class StreamSVMClassifier(Ensemble):
 
     @property
     def autocorrelation_trust(self) -> float:
-        """How far label autocorrelation is trusted: the exponent of what it says, 0 while it is not heard.
+        """Exponent of label autocorrelation in the probabilities, 0 while it is not used.
 
         Examples
         --------
@@ -350,12 +376,13 @@ class StreamSVMClassifier(Ensemble):
         return float(state.trust) if autocorrelation.is_used(state) else 0.0
 
     def autocorrelation_effect(self) -> dict[str, float] | None:
-        """What label autocorrelation does of late; None without `label_autocorrelation`.
+        """Return the recent effect of label autocorrelation.
 
         Returns
         -------
-        dict
-            `trust`, as `autocorrelation_trust`; the log loss of the probabilities `without` it, and `with` it.
+        dict or None
+            `trust`, as `autocorrelation_trust`, and the log loss of the probabilities `without` and `with` it. None
+            without `label_autocorrelation`.
 
         Examples
         --------
@@ -369,6 +396,6 @@ class StreamSVMClassifier(Ensemble):
         if not self.label_autocorrelation:
             return None
         state, n = self._state.autocorrelation, self.n_events_learned
-        reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # losses start from 0, not yet there
+        reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # corrects losses that start from 0
         losses = {"without": state.plain_loss, "with": state.autocorrelated_loss}
         return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}

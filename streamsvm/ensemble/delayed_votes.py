@@ -1,7 +1,8 @@
-"""What each expert of a blend answered when an event was predicted, kept until its label comes late.
+"""Answers of experts at prediction time, kept until a late label arrives.
 
-A *memory* of an event has, after what `autocorrelation` remembers, how many events had been learned, and the answers,
-four to a number: 1 + the class, and 0 where an expert was not asked.
+The *memory* of an event is an int64 array. It starts with what `label_autocorrelation.remember` writes, followed by the
+number of events learned before the prediction. Then come the answers, four per element: 1 + class, or 0 if an expert
+was not asked.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from __future__ import annotations
 from streamsvm.core.jit import inlined
 from streamsvm.ensemble.label_autocorrelation import MEMORY
 
-# Where a memory has how many events had been learned, and where the answers begin.
+# Index of the number of learned events in a memory, and of the first answer.
 SEEN, ANSWERS = MEMORY, MEMORY + 1
 PER_NUMBER, BITS = 4, 16
-# Classes of higher numbers are not kept.
+# Classes from this number on do not fit and are not stored.
 MOST_CLASSES = (1 << BITS) - 1
 
 
 def memory_size(n_experts: int) -> int:
-    """How many numbers a memory has."""
+    """Return the number of elements of a memory."""
     return ANSWERS + -(-n_experts // PER_NUMBER)
 
 
 @inlined
 def keep_answer(memory, h, best):
-    """Leave the answer of expert h, of which there is none yet, in a memory."""
+    """Write the class predicted by expert h to a memory that has no answer of it yet."""
     if best < MOST_CLASSES:
         memory[ANSWERS + h // PER_NUMBER] |= (best + 1) << (BITS * (h % PER_NUMBER))
 
 
 @inlined
 def kept_answer(memory, h):
-    """The answer of expert h in a memory, -1 where there is none."""
+    """Return the class predicted by expert h in a memory, or -1."""
     return ((memory[ANSWERS + h // PER_NUMBER] >> (BITS * (h % PER_NUMBER))) & MOST_CLASSES) - 1

@@ -1,4 +1,4 @@
-"""Weights of the experts of an ensemble, by how well they predict."""
+"""Update of an ensemble with a label: weights of the experts and corrections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,15 @@ from streamsvm.online.calibration import calibrated, learn_noise
 
 @kernel
 def count(state, block, batch, label, k):
-    """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
+    """Update weights, temperature, corrections and autocorrelation with a label.
+
+    Parameters
+    ----------
+    label
+        Class of row k of the block.
+    k
+        Index of the row in the block. Its scores and probabilities are known.
+    """
     n, row, late = state.n_classes, block.rows[k], late_at(batch, block.first + k)
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
@@ -57,15 +65,16 @@ def count(state, block, batch, label, k):
 
 @kernel
 def count_votes(state, block, batch, label, k, place):
-    """Take the predictions of all experts for row k into their accuracies and log losses, and weigh them anew.
+    """Update accuracy, log loss and weight of each expert with the label of row k.
 
-    An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
+    If the label is late, the answers stored at prediction time count. An expert without a stored answer is judged by
+    its current prediction.
     """
     n, experts, row = state.n_classes, state.experts, block.rows[k]
     is_late, late = row.late > 0, late_at(batch, block.first + k)
     if is_late:
         judge_kept(state, batch.memories[late], label)
-    # At first accuracies are means, a little below what they will be.
+    # Early accuracies are means over the events so far, biased downwards by VOTE_CAUTION.
     rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
     logs, top = state.stack.logs, -math.inf
     for h in range(experts.size):
@@ -88,14 +97,14 @@ def count_votes(state, block, batch, label, k, place):
 
 @inlined
 def merit(state, h):
-    """The logarithm of what an expert's vote weighs, but for a constant."""
+    """Return the logarithm of an expert's weight, up to a constant."""
     expert = state.experts[h]
     return VOTE_INVERSE_TEMPERATURE * expert.accuracy - state.rare_weight * state.rarity * expert.loss
 
 
 @kernel
 def follow_classes(state, label, seen):
-    """Take a label into how often classes come; when a block ends, see how far from even that is."""
+    """Update the class frequencies with a label, and once per block the rarity."""
     n, frequencies = max(state.n_classes, label + 1), state.frequencies
     if n > FEW:
         state.rarity = 0.0
@@ -117,9 +126,9 @@ def follow_classes(state, label, seen):
 
 @kernel
 def judge_kept(state, memory, label):
-    """Take what experts had answered when an event was predicted into their accuracies."""
+    """Update the accuracies with the answers stored when the event was predicted."""
     experts, asked = state.experts, 0
-    # Begun anew: what they would have answered when labels came says little.
+    # The means restart with `n_late`, because current predictions say little about stored answers.
     rate = max((1.0 - state.expert_decay) / LATE_WINDOW, 1.0 / (state.n_late + VOTE_CAUTION))
     for h in range(experts.size):
         answer = kept_answer(memory, h)

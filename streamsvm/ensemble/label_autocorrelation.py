@@ -1,46 +1,56 @@
-"""Label autocorrelation: class frequencies by the labels learned last, and how far to trust them.
+"""Label autocorrelation: class frequencies given the labels learned last.
 
-Labels of a stream often follow one another: the same as before, or by the clock. With N_k(c | l_1 .. l_k) how often
-class c came after the labels l_k .. l_1 (decayed), frequencies back off to those of shorter memory,
+Labels of a stream often depend on earlier labels: they persist, or follow the time of day. Let N_k(c | l_1 .. l_k) be
+the decayed count of class c after the labels l_k .. l_1, with l_1 the last one. Frequencies back off to shorter
+contexts,
 
-    M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1),
+    M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1).
 
-and the *lift* log M_LAGS(c) - log M_0(c) is what the labels before say beyond the classes' frequencies. It enters the
-probabilities p of a vote as p'(c) ~ p(c)^beta exp(trust lift(c)), trust and the inverse temperature beta learned by the
-log loss of p'; p' is heard only while its log loss of late is less than that of p, and while nothing speaks against it:
-the *doubt*, the cumulative sum of log p(y) - log p'(y) over the labels y, which never falls below 0 (Page's test),
-tells within a few events that the autocorrelation has changed. If p' were right, exp of what a label adds would be 1 in
-the mean. Where labels come late, all events that were under way at the change miss it together: a label whose event was
-predicted before the doubt arose adds only its share among the labels since.
+The *lift* log M_LAGS(c) - log M_0(c) is the information of the previous labels beyond the class frequencies. It changes
+the probabilities p of a vote to p'(c) ~ p(c)^beta exp(trust lift(c)). The exponents `trust` and beta follow the
+gradient of the log loss of p'. Predictions use p' only while its recent log loss is lower than the log loss of p, and
+while the CUSUM statistic `doubt` is small. This statistic is the cumulative sum of log p(y) - log p'(y) over the labels
+y, bounded below by 0 (Page's test). It detects within a few events that the autocorrelation has changed: under p', the
+expectation of p(y) / p'(y) is 1.
 
-An event is counted under the labels that were known when it was last *predicted*: where labels come late these are not
-the ones before it. So a note of each prediction is kept until its event is learned, or one predicted after it: labels
-come in the order of events. An event without a note was not predicted, and follows the labels of now, unless its note
-may have been lost: pushed out by others, passed over, or made before its columns were seen.
+With late labels, all events predicted before a change are wrong together. A label whose event was predicted before the
+statistic rose from 0 therefore counts less. Its increment is divided by 1 plus the number of labels learned since the
+prediction.
 
-Events are told apart by their rows alone. Where a note waits when another of an equal row is learned, either that event
-was predicted again, or an equal one waits for its own label, and then notes go by in the order they were made. What
-becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
-row was not predicted since the last label.
+Contexts at prediction time
+---------------------------
+An event is counted under the labels known when it was last *predicted*, which with late labels are not the labels just
+before its own. A note of each prediction is kept until its event, or an event predicted later, is learned. Labels must
+arrive in the order of events. An event without a note was not predicted and is counted under the current labels. The
+exception is an event whose note may be lost: overwritten, skipped, or made before its columns were known.
 
-Whoever keeps the events that wait for their labels can keep with each what was known when it was predicted: a
-*memory*, the labels before and how many had been learned. Then no note is taken, and labels may come in any order.
+Events are identified by the content of their rows. If an equal row is learned while a note waits, there are two cases.
+In the first case the event was predicted again, and the older note is obsolete. In the second case another event with
+an equal row waits for its own label, and the oldest note applies. The decayed share `distinct` of the second case
+decides.
 
-The last label says something of the next event, and less of each one after it. Where k notes were made since the last
-label, the lift weighs r^(k - reach) for a prediction, 1 at most. The reach is how many predictions without a label came
-before those of events that were learned lately, MOST_REACH at most: 0 where each event gets its label before the next
-is predicted. r is by how much the last label stays, beyond its frequency: (M_1(l | l) - M_0(l)) / (1 - M_0(l)), between
-0 and MOST_STAY. For labels that stay with one probability and are drawn anew otherwise, r^k is how the k-step
-transition fades; where they cycle r is 0. The same event predicted again is the same prediction. Rows that are only
-predicted, as a batch, are in no order, and the lift weighs nothing. What is learned of a label does not depend on it.
+A caller that stores events until their labels arrive can store a *memory* with each: the previous labels and the number
+of labels learned. Then no notes are made, and labels may arrive in any order.
 
-Before the first event is learned no column is known, and rows cannot be told apart: each prediction is noted, as that
-of an event whose note is lost. These count as waiting only while predictions come between the labels.
+Weight of the lift
+------------------
+The last label is less informative for each further event predicted before the next label. After k notes since the last
+label, the lift of a prediction has the weight r^(k - reach), at most 1. `reach` is the recent number of predictions
+without a label before learned events, at most MOST_REACH. It is 0 if each event gets its label before the next
+prediction.
+
+The factor r measures how persistent the last label l is beyond its frequency: (M_1(l | l) - M_0(l)) / (1 - M_0(l)),
+limited to the range from 0 to MOST_STAY. If labels persist with a fixed probability and are drawn anew otherwise, r^k
+is the decay of the k-step transition. If labels cycle, r is 0. Repeated predictions of one event count once. Batches
+that are only predicted have no order, and the weight is 0. Learning does not depend on the weight.
+
+Before the first label no column is known, and rows cannot be distinguished. Each prediction is then noted as an event
+whose note is lost. Such events count as waiting only while predictions come between the labels.
 
 Notes
 -----
-Temporal dependence as something to learn and not only to beat: A. Bifet et al., "Pitfalls in benchmarking data stream
-classification and how to avoid them", ECML PKDD 2013. The estimate is interpolated as in text compression.
+Temporal dependence as a baseline and as information: A. Bifet et al., "Pitfalls in benchmarking data stream
+classification and how to avoid them", ECML PKDD 2013. The interpolated estimate is common in text compression.
 """
 
 from __future__ import annotations
@@ -55,84 +65,96 @@ from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, recall
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
 
-# Contexts of each length share this many rows of counts.
+# Number of rows of counts that the contexts of each length share.
 CONTEXTS = 256
 N_ROWS = 1 + LAGS * CONTEXTS
-# So many numbers are a memory.
+# Number of elements that `remember` writes to a memory.
 MEMORY = LAGS + 1
 DECAY, LOSS_RATE = 0.999, 0.002
 MOST_TRUST = 3.0
-# By so much log loss autocorrelation must be better to be heard.
+# Predictions use autocorrelation if it reduces the log loss by at least this amount.
 MARGIN = 0.003
-# With so much doubt it is not heard; doubt grows no further than the second, by the third at most with each label.
+# CUSUM statistic from which on autocorrelation is not used, its upper bound, and its largest increment per label.
 DOUBT, MOST_DOUBT, MOST_ADDED = 8.0, 16.0, 3.0
-# For each prediction since the last label but the first, the lift weighs at most so much of what it did, or nothing
-# where that is less than the second.
+# Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
-# So far at most predictions without a label are looked past; with each label a little less far.
+# Upper bound of `reach`, and its decay per label.
 MOST_REACH, REACH_DECAY = 8.0, 0.998
-# Where classes are many, one that came so often after the labels of late is named in the vote.
+# With more than FEW classes, the vote names a class with at least this share of the counts of a context.
 LIKELY = 1.0 / 16.0
-# Counts are scaled back when what they are raised by has grown to this.
+# Counts are rescaled when their increment has grown to this value.
 LARGE = 1e100
 _LOSS = (0.0, most_loss(LEAST_BY_VOTE))
 _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Schema(
     "autocorrelation",
     {
-        "inverse_temperature": inverse_temperature("the exponent of the vote"),
-        "trust": Number("the exponent of the lift", saved=True, bounds=(0.0, MOST_TRUST)),
-        "plain_loss": Number("the decayed log loss without autocorrelation", saved=True, bounds=_LOSS),
-        "autocorrelated_loss": Number("the decayed log loss with it", saved=True, bounds=_LOSS),
-        "doubt": Number("what labels of late say against it", saved=True, bounds=(0.0, MOST_DOUBT)),
+        "inverse_temperature": inverse_temperature("exponent of the vote's probabilities"),
+        "trust": Number("exponent of the lift", saved=True, bounds=(0.0, MOST_TRUST)),
+        "plain_loss": Number("decayed log loss without autocorrelation", saved=True, bounds=_LOSS),
+        "autocorrelated_loss": Number("decayed log loss with autocorrelation", saved=True, bounds=_LOSS),
+        "doubt": Number(
+            "CUSUM statistic of recent labels against autocorrelation", saved=True, bounds=(0.0, MOST_DOUBT)
+        ),
         "doubted": Number(
-            "how many labels had been learned when it arose last", i64, saved=True, bounds=(0.0, MOST_EVENTS)
+            "value of `n_learned` when the statistic last rose from 0", i64, saved=True, bounds=(0.0, MOST_EVENTS)
         ),
-        "increment": Number("what a count is raised by", start=1.0, saved=True, bounds=(1.0, LARGE)),
-        "oldest": Number("where the oldest note is", i64, saved=True, bounds=(0.0, NOTES - 1.0)),
-        "n_notes": Number("how many there are", i64, saved=True, bounds=(0.0, NOTES)),
-        "n_fresh": Number(
-            "how many of them were made since an event was learned", i64, saved=True, bounds=(0.0, NOTES)
-        ),
+        "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
+        "oldest": Number("index of the oldest note", i64, saved=True, bounds=(0.0, NOTES - 1.0)),
+        "n_notes": Number("number of notes", i64, saved=True, bounds=(0.0, NOTES)),
+        "n_fresh": Number("number of notes made since the last learned event", i64, saved=True, bounds=(0.0, NOTES)),
         "n_lost": Number(
-            "events that may yet be learned though their notes are lost", i64, saved=True, bounds=(0.0, MOST_EVENTS)
+            "number of events that may still be learned though their notes are lost",
+            i64,
+            saved=True,
+            bounds=(0.0, MOST_EVENTS),
         ),
-        "n_learned": Number("labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "distinct": Number(
-            "the decayed share of equal rows that were events of their own", saved=True, bounds=(0.0, 1.0)
-        ),
-        "last_key": Number("the key of the event learned last, -1 where there is none", start=-1.0, saved=True),
+        "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "distinct": Number("decayed share of equal rows that were separate events", saved=True, bounds=(0.0, 1.0)),
+        "last_key": Number("key of the event learned last, -1 if there is none", start=-1.0, saved=True),
         "recent": Array(
-            ("lags",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, bounds=_LABEL
+            ("lags",),
+            "labels learned last, the latest first, -1 if there are none",
+            i64,
+            start=-1,
+            saved=True,
+            bounds=_LABEL,
         ),
-        "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, bounds=(0.0, math.inf)),
-        "keys": Array(("notes",), "the keys of the events predicted", saved=True),
-        "noted": Array(("notes", "lags"), "the labels known then", i64, saved=True, bounds=_LABEL),
-        "made": Array(("notes",), "how many labels had been learned then", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "counts": Array(
+            ("contexts", "classes"),
+            "decayed label counts of all contexts: N_0, then N_1, ...",
+            saved=True,
+            bounds=(0.0, math.inf),
+        ),
+        "keys": Array(("notes",), "keys of the predicted events", saved=True),
+        "noted": Array(("notes", "lags"), "labels known at the predictions", i64, saved=True, bounds=_LABEL),
+        "made": Array(
+            ("notes",), "number of labels learned before the predictions", i64, saved=True, bounds=(0.0, MOST_EVENTS)
+        ),
         "left": Array(
-            ("notes",), "whether each waited when an equal row was learned", i64, saved=True, bounds=(0.0, 1.0)
+            ("notes",), "whether an equal row was learned while the note waited", i64, saved=True, bounds=(0.0, 1.0)
         ),
-        "weight": Number("how much the lift weighs for the current event", start=1.0),
+        "weight": Number("weight of the lift for the current event", start=1.0),
         "reach": Number(
-            "how many predictions without a label came before one that was learned, lately",
+            "recent number of predictions without a label before a learned event",
             saved=True,
             bounds=(0.0, MOST_REACH),
         ),
-        "plain": Array(("classes",), "the vote's probabilities for the current event"),
-        "logs": Array(("classes",), "their logarithms"),
-        "lifts": Array(("classes",), "the lift"),
-        "autocorrelated": Array(("classes",), "the probabilities with it"),
-        "tally": Array(("classes",), "a row of counts, of the classes voted on"),
-        "n_classes": Number("how many classes there are, where some are voted on by name", i64),
-        "n_named": Number("how many are; 0 where all classes are voted on, in order", i64),
-        "named": Array(("classes",), "which", i64),
+        "plain": Array(("classes",), "probabilities of the vote for the current event"),
+        "logs": Array(("classes",), "log probabilities of the vote"),
+        "lifts": Array(("classes",), "lift of each class"),
+        "autocorrelated": Array(("classes",), "probabilities with autocorrelation"),
+        "tally": Array(("classes",), "one row of counts, for the classes voted on"),
+        "n_classes": Number("number of classes, if some are voted on by name", i64),
+        "n_named": Number("number of named classes, 0 if the vote covers all classes in order", i64),
+        "named": Array(("classes",), "the named classes", i64),
     },
 )
 
 
 @inlined
 def context(labels, k):
-    """The row of counts for the first k of some labels."""
+    """Return the row of `counts` for the first k of these labels."""
     mixed = 0
     for i in range(k):
         mixed = (mixed * 1000003 + labels[i] + 1) % CONTEXTS
@@ -141,7 +163,7 @@ def context(labels, k):
 
 @kernel
 def find_lift(state, labels, n):
-    """What the labels before say of the n classes voted on."""
+    """Write the lift of the n classes voted on to `lifts`, given the previous labels."""
     lifts, base = state.lifts, state.autocorrelated
     others = n_others(state, n)
     for c in range(n):
@@ -158,7 +180,7 @@ def find_lift(state, labels, n):
 
 @inlined
 def back_off(state, row, n):
-    """Frequencies by one row of counts, in place of those in `lifts`."""
+    """Interpolate the frequencies in `lifts` with one row of counts."""
     tally, lifts, one = state.tally, state.lifts, state.increment
     share = 1.0 / take_counts(state, row, n)
     for c in range(n):
@@ -167,7 +189,13 @@ def back_off(state, row, n):
 
 @inlined
 def take_counts(state, row, n):
-    """A row of counts, of the classes voted on, goes to `tally`; returns their sum and one more."""
+    """Write a row of counts of the n classes voted on to `tally`.
+
+    Returns
+    -------
+    float
+        The sum of the counts plus one count.
+    """
     counts, tally, total, n_named = state.counts, state.tally, state.increment, state.n_named
     if n_named == 0:
         for c in range(n):
@@ -186,20 +214,23 @@ def take_counts(state, row, n):
 
 @inlined
 def n_others(state, n):
-    """For how many classes the last of the n voted on stands: where some are named, for all others."""
+    """Return how many classes the last of the n classes voted on represents.
+
+    It is 1 unless some classes are voted on by name.
+    """
     return state.n_classes - n + 1 if state.n_named > 0 else 1
 
 
 @inlined
 def likely_at(state, row, n):
-    """How often a class must have come after certain labels to be likely."""
+    """Return the count from which on a class is likely in a row of counts."""
     total = sum_of(state.counts[row], 0, n)
     return LIKELY * total if total > 0.0 else math.inf
 
 
 @kernel
 def combine(state, n):
-    """The probabilities with autocorrelation, from the vote's and the lift."""
+    """Write the probabilities p' to `autocorrelated`, from `logs` and `lifts`."""
     autocorrelated, beta, trust = state.autocorrelated, state.inverse_temperature, state.trust
     for c in range(n):
         autocorrelated[c] = beta * state.logs[c] + trust * state.lifts[c]
@@ -211,7 +242,10 @@ def combine(state, n):
 
 @kernel
 def add_autocorrelation(state, n, proba):
-    """Let autocorrelation into the probabilities of the n classes voted on, where it is heard; `logs` are known."""
+    """Replace the probabilities of the n classes voted on by p', if p' is in use.
+
+    The log probabilities must be in `logs`.
+    """
     for c in range(n):
         state.plain[c] = proba[c]
     find_lift(state, state.recent, n)
@@ -225,7 +259,7 @@ def add_autocorrelation(state, n, proba):
 
 @kernel
 def weigh(state, key, n):
-    """How much the lift weighs for an event that is predicted now, among n classes."""
+    """Return the weight of the lift for an event predicted now, with n classes."""
     steps, last, label = state.n_fresh, (state.oldest + state.n_notes - 1) % NOTES, state.recent[0]
     if steps > 0 and state.n_notes > 0 and state.keys[last] == key:
         steps -= 1
@@ -240,23 +274,35 @@ def weigh(state, key, n):
 
 @inlined
 def share_of(state, row, label, n):
-    """How often a label came, as a share of one row of counts and one more."""
+    """Return the frequency of a label in a row of counts, smoothed by one count."""
     return state.counts[row, label] / (sum_of(state.counts[row], 0, n) + state.increment)
 
 
 @inlined
 def is_used(state):
-    """Whether autocorrelation makes predictions better, of late, and nothing speaks against it."""
+    """Return whether predictions use p'."""
     return state.doubt < DOUBT and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
 @kernel
 def learn_autocorrelation(state, key, n, label, place):
-    """Learn the label of an event predicted among n classes; it has a place among them, n or more where it is new."""
+    """Learn the label of an event predicted among n classes.
+
+    Parameters
+    ----------
+    key
+        Key of the row, see `notes.row_key`.
+    n
+        Number of classes voted on.
+    label
+        Class of the event.
+    place
+        Position of the class among those voted on, at least n for a new class.
+    """
     at = recall(state, key)
     is_spent = at < 0 or (state.distinct <= 0.5 and state.n_fresh == 0)
     if is_spent and key == state.last_key and label == state.recent[0]:
-        return  # learned once more, as ensembles do that weigh events by repeating them: it does not follow itself
+        return  # a repetition of the last event, for example by bagging: it does not follow itself
     if n >= 2 and place < n and at != UNKNOWN:
         if at >= 0 and not same_labels(state, at):
             find_lift(state, state.noted[at], n)
@@ -277,7 +323,7 @@ def learn_autocorrelation(state, key, n, label, place):
 
 @inlined
 def n_before(state, at):
-    """How many notes made since the same label stand before one."""
+    """Return the number of earlier notes made after the same number of labels."""
     n, made, slot = 0, state.made[at], at
     while slot != state.oldest:
         slot = (slot + NOTES - 1) % NOTES
@@ -289,7 +335,7 @@ def n_before(state, at):
 
 @inlined
 def follow(state, key, label):
-    """Let a label be the last one known."""
+    """Make a label the last one known."""
     for k in range(LAGS - 1, 0, -1):
         state.recent[k] = state.recent[k - 1]
     state.recent[0], state.n_fresh, state.last_key = label, 0, key
@@ -298,7 +344,7 @@ def follow(state, key, label):
 
 @kernel
 def remember(state, memory):
-    """Leave what is known now in the memory of an event that is predicted."""
+    """Write the previous labels and the number of learned labels to a memory."""
     for k in range(LAGS):
         memory[k] = state.recent[k]
     memory[LAGS] = state.n_learned
@@ -307,15 +353,19 @@ def remember(state, memory):
 
 @inlined
 def is_current(state):
-    """Whether a label came lately enough to say something where labels come late."""
+    """Return whether the last label is recent enough to be informative.
+
+    It counts the predictions made with memories since that label.
+    """
     return state.n_fresh < NOTES
 
 
 @kernel
 def learn_remembered(state, memory, key, n, label, place):
-    """Learn, as `learn_autocorrelation` does, the label of an event that was predicted with this memory.
+    """Learn the label of an event that was predicted with this memory.
 
-    Fewer classes may have been known then. Those voted on by name are those of now: a memory tells of labels alone.
+    The arguments are as for `learn_autocorrelation`. Named classes are the current ones, because a memory contains only
+    labels.
     """
     if n >= 2 and place < n:
         find_lift(state, memory, n)
@@ -328,7 +378,7 @@ def learn_remembered(state, memory, key, n, label, place):
 
 @inlined
 def same_labels(state, at):
-    """Whether the labels of a note are those of now."""
+    """Return whether the labels of a note are the current ones."""
     same = True
     for k in range(LAGS):
         same &= state.noted[at, k] == state.recent[k]
@@ -337,7 +387,7 @@ def same_labels(state, at):
 
 @kernel
 def learn_trust(state, n, label):
-    """A step of both exponents by the gradient of the log loss, and the losses that decide who is heard."""
+    """Update both exponents by a gradient step, and the log losses of p and p'."""
     plain, logs, lifts, autocorrelated = state.plain, state.logs, state.lifts, state.autocorrelated
     at_plain, at_label = max(plain[label], LEAST_BY_VOTE), max(autocorrelated[label], LEAST_BY_VOTE)
     state.plain_loss -= LOSS_RATE * (log_of(at_plain) + state.plain_loss)
@@ -349,7 +399,15 @@ def learn_trust(state, n, label):
 
 @kernel
 def learn_doubt(state, label, made):
-    """Take in what a label says against autocorrelation, when its event was predicted after so many labels."""
+    """Update the CUSUM statistic with a label.
+
+    Parameters
+    ----------
+    label
+        Position of the label among the classes voted on.
+    made
+        Number of labels learned before the event was predicted.
+    """
     against = log_of(max(state.plain[label], LEAST_BY_VOTE) / max(state.autocorrelated[label], LEAST_BY_VOTE))
     if state.doubt == 0.0:
         state.doubted = state.n_learned + 1
@@ -359,7 +417,10 @@ def learn_doubt(state, label, made):
 
 @kernel
 def count_label(state, labels, label, lags):
-    """Count a label, under up to `lags` of the labels before it. Raising by ever more decays the rest."""
+    """Count a label in up to `lags` + 1 contexts.
+
+    The increment grows with each label, which decays the earlier counts.
+    """
     counts = state.counts
     counts[0, label] += state.increment
     for k in range(1, lags + 1):

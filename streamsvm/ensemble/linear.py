@@ -1,8 +1,8 @@
-"""A linear machine: logistic regression at several steps, each a head with weights of its own.
+"""Linear member: logistic regression with several step sizes, one head for each.
 
-Where most labels come late, what the longest steps have followed has passed when it is predicted by. The last head is
-then the average of the weights V of the one before it, p V + q U, of which it holds U: a step of V by D is one of U
-by -D p/q, which leaves the average as it is, and so costs no more than the pairs of the event.
+The largest step size follows recent labels, which is of little use if most labels are late. The last head then becomes
+the average of the weights V of the previous head, p V + q U, and stores U. A step D of V changes U by -D p / q, which
+leaves the average unchanged. It therefore costs only the pairs of the event.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
-# Averages are over about so many events, shares of labels that come late over so many labels.
+# Number of events that an average covers, and rate of the decayed share of late labels.
 AVERAGED, LATE_RATE = 1000.0, 0.002
-# U takes the whole average where less of it is left.
+# If q falls below this value, U takes over the whole average.
 LEAST_SHARE_OF_U = 1e-3
 
 LINEAR = Schema(
     "linear",
     {
-        "rows": Substate(SCALER, "rows on their way"),
-        "n_classes": Number("classes known", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "rows": Substate(SCALER, "current row"),
+        "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "weights": Array(
             ("weight_rows", "heads*classes"),
-            "of all classes of all heads",
+            "weights of all classes of all heads; U in the last head if it averages",
             saved=True,
             bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
-        "late": Number("the decayed share of labels that come late", saved=True, bounds=(0.0, 1.0)),
+        "late": Number("decayed share of late labels", saved=True, bounds=(0.0, 1.0)),
         "n_averaged": Number(
-            "how many V are in the average; 0 where the last head makes its own steps",
+            "number of steps of V in the average, 0 if the last head makes its own steps",
             i64,
             saved=True,
             bounds=(0.0, MOST_EVENTS),
         ),
         "mean_v": Number("p of the average", saved=True, bounds=(0.0, 1.0)),
         "mean_u": Number("q of the average", start=1.0, saved=True, bounds=(LEAST_SHARE_OF_U / 2.0, 1.0)),
-        "rates": Array(("heads",), "the steps of the heads"),
-        "scores": Array(("heads*classes",), "of the current event"),
-        "update": Array(("heads*classes",), "what a step adds"),
+        "rates": Array(("heads",), "step sizes of the heads"),
+        "scores": Array(("heads*classes",), "scores of the current event"),
+        "update": Array(("heads*classes",), "what a step adds to the weights per unit of a value"),
     },
 )
 
@@ -54,14 +54,17 @@ linear_at, block_at = state_at(LINEAR), state_at(MINIBATCH)
 
 @inlined
 def step(state, rows, values, m, label, weight):
-    """One step of logistic regression for each head, on an event of m pairs whose scores are known."""
+    """Make one step of logistic regression per head, on an event of m pairs.
+
+    The scores of the event must be known.
+    """
     state.n_classes = max(state.n_classes, label + 1)
     n, rates, scores, update = state.n_classes, state.rates, state.scores, state.update
     capacity, n_heads = scores.size // rates.size, n_stepping(state)
     for h in range(n_heads):
         at = h * capacity
         total = fast_softmax_terms(scores, at, n, 1.0, update, at)
-        # An event that weighs much takes no longer step than one that follows it wholly.
+        # Limits the step size to 1 for events with large weights.
         change = min(weight, 1.0 / rates[h]) * rates[h]
         if n > FEW:
             step_likely(state, h, h, rows, values, m, label, change, total)
@@ -80,7 +83,10 @@ def step(state, rows, values, m, label, weight):
 
 @kernel
 def step_likely(state, h, to, rows, values, m, label, change, total):
-    """The step of head h, made by another, where classes are many: the label goes up, likely ones go down."""
+    """Make the step of head h with many classes, in the weights of head `to`.
+
+    Only the label and classes with at least LEAST_SHARE of the probability change.
+    """
     update, weights, capacity = state.update, state.weights, state.scores.size // state.rates.size
     least, at, at_to = LEAST_SHARE * total, h * capacity, to * capacity
     for c in range(state.n_classes):
@@ -95,13 +101,13 @@ def step_likely(state, h, to, rows, values, m, label, change, total):
 
 @inlined
 def n_stepping(state):
-    """How many heads make steps of their own."""
+    """Return the number of heads that make steps of their own."""
     return state.rates.size - (1 if state.n_averaged > 0 else 0)
 
 
 @inlined
 def average_scores(state):
-    """The scores of the average, from those of V and U."""
+    """Replace the scores of U by the scores of the average."""
     scores, at = state.scores, state.scores.size // state.rates.size
     for c in range(scores.size - at, scores.size):
         scores[c] = state.mean_v * scores[c - at] + state.mean_u * scores[c]
@@ -109,10 +115,10 @@ def average_scores(state):
 
 @kernel
 def follow_lateness(state, late):
-    """Take in whether a label came late, and V into the average, where there is one."""
+    """Update the share of late labels, and the average if it is in use."""
     state.late += max(LATE_RATE, 1.0 / (state.rows.seen + 1.0)) * (late - state.late)
     if state.late > 0.5:
-        # It begins from the weights that the last head has.
+        # The average starts from the weights of the last head.
         state.n_averaged += 1
         share = max(1.0 / (state.n_averaged + 1.0), 1.0 / AVERAGED)
         state.mean_v += share * (1.0 - state.mean_v)
@@ -128,7 +134,7 @@ def follow_lateness(state, late):
 
 @kernel
 def settle_average(state):
-    """Write the average into U alone."""
+    """Store the average in U alone, so that p is 0 and q is 1."""
     weights, at = state.weights, state.scores.size // state.rates.size
     for j in range(weights.shape[0]):
         for c in range(state.scores.size - at, state.scores.size):
@@ -137,7 +143,7 @@ def settle_average(state):
 
 
 def run_member(address, block_address, i, cached):
-    """Score the rows of a block as its i-th member, and learn those with a label."""
+    """Score the rows of a block as its i-th member, and learn the labelled rows."""
     state, block = linear_at(address), block_at(block_address)
     rows, scores, member = state.rows, state.scores, block.members[i]
     for k in range(block.n_rows):

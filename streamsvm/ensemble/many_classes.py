@@ -1,8 +1,8 @@
-"""Votes on many classes.
+"""Votes with many classes.
 
-The classes that an expert, or the labels before, find likely are voted on by name. All others are voted on together, as
-if they were equally likely: the last of the classes voted on stands for them. Its probability is that of all together,
-its logarithm that of one. The cost of an event then depends on the classes that matter for it.
+Classes that an expert or the previous labels make likely are voted on by name. All other classes are voted on together,
+as if they were equally likely, in the last of the classes voted on. Its probability is the total of these classes, its
+logarithm the log probability of one of them. The cost of an event thus depends on the number of likely classes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,17 @@ from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
 from streamsvm.ensemble.label_autocorrelation import context, likely_at, n_others
 from streamsvm.ensemble.notes import LAGS
 
-# Many classes -----------------------------------------------------------------------------------------------------
-#
-# Where classes are many, those are named that an expert, or the labels before, find likely; all others are voted on
-# together, as if they were equally likely: the last of the classes voted on stands for them. Its probability is that of
-# all together, its logarithm that of one. What an event costs then follows from the classes that matter for it.
-
 
 @inlined
 def n_voted(state):
-    """How many classes are voted on, all that are not named counted as one."""
+    """Return the number of classes voted on, with all unnamed classes counted as one."""
     named = state.autocorrelation.n_named
     return min(named + 1, state.n_classes) if named > 0 else state.n_classes
 
 
 @inlined
 def place_of(state, label):
-    """Where a class is among those voted on."""
+    """Return the position of a class among the classes voted on."""
     if state.autocorrelation.n_named == 0 or label >= state.n_classes:
         return label
     return state.place[label] if state.place[label] >= 0 else state.autocorrelation.n_named
@@ -39,7 +33,7 @@ def place_of(state, label):
 
 @inlined
 def best_named(state):
-    """The likeliest class, -1 where there is none."""
+    """Return the most probable class, or -1 if there is none."""
     labels = state.autocorrelation
     if labels.n_named > 0:
         return labels.named[best_class(state.votes, 0, labels.n_named)]
@@ -48,7 +42,7 @@ def best_named(state):
 
 @inlined
 def name_class(state, c):
-    """Let a class be voted on by name."""
+    """Add class c to the named classes."""
     labels = state.autocorrelation
     if state.place[uint(c)] < 0:
         state.place[uint(c)] = labels.n_named
@@ -58,7 +52,10 @@ def name_class(state, c):
 
 @kernel
 def name_classes(state, block, k):
-    """Choose the classes that are voted on by name for row k; the first vote on all is left in `proba`."""
+    """Choose the named classes for row k of the block.
+
+    The unrestricted vote on all classes remains in `proba`.
+    """
     n, place, logs, proba = state.n_classes, state.place, state.stack.logs, state.proba
     for c in range(n):
         proba[uint(c)] = 0.0
@@ -89,7 +86,7 @@ def name_classes(state, block, k):
 
 @kernel
 def vote_on_named(state, block, k):
-    """The first vote, on the classes that are named and, the last, all others together."""
+    """Compute the vote on the named classes and, last, on all other classes together."""
     labels, n, votes = state.autocorrelation, n_voted(state), state.votes
     m, named, others = labels.n_named, labels.named, n_others(labels, n)
     capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
@@ -113,7 +110,10 @@ def vote_on_named(state, block, k):
 
 @kernel
 def spread_votes(state):
-    """Probabilities of all classes: those that are not named share as in the first vote."""
+    """Write the probabilities of all classes to `proba`.
+
+    Unnamed classes share their total as in the unrestricted vote.
+    """
     m, n, proba, votes = state.autocorrelation.n_named, state.n_classes, state.proba, state.votes
     for i in range(m):
         proba[state.autocorrelation.named[i]] = 0.0

@@ -1,4 +1,4 @@
-"""The members of an ensemble: their memory, heads and kernels."""
+"""Members of an ensemble: their memory, heads and kernels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from streamsvm.parameters import check_choice
 from streamsvm.polytope import kernels as polytope
 from streamsvm.polytope.classifier import CPMClassifier
 
-# The heads of every kernel member, and the steps of those of the linear one.
+# Loss and step size of each head of a kernel member, and step sizes of the heads of the linear member.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
 LINEAR_RATES = (0.003, 0.03, 0.3)
-# What the large members hold, in budgets.
+# Size of the large members, in budgets.
 LARGE = 5
-# Kernel members see at most so many columns: their memory and cost are by the column.
+# Maximum number of columns of kernel members, whose memory and time are proportional to it.
 KERNEL_COLUMNS = 2_048
 
 
@@ -31,12 +31,12 @@ KERNEL_COLUMNS = 2_048
 
 
 def members_of(state: State) -> list[State]:
-    """The states of the members of a blend."""
+    """Return the states of the members of an ensemble."""
     return [part for name, part in state.parts.items() if name.isdecimal()]
 
 
 class _StateMaker(base.OnlineClassifier):
-    """A learner without a state of its own, which makes and checks the states of members."""
+    """Learner without a state, which creates and validates the states of members."""
 
     def _reset(self) -> None:
         pass
@@ -46,48 +46,54 @@ class _StateMaker(base.OnlineClassifier):
         return self._new_state(n_columns, n_classes, *rows, **room)
 
     def check_restored(self, state: State) -> None:
-        """Check what the schema cannot express of a state from an archive."""
+        """Validate a restored state beyond the bounds of its schema."""
         self._check_restored(state)
 
     def refresh(self, state: State) -> None:
-        """Update what is derived from a restored state."""
+        """Recompute everything derived from a restored state."""
         self._refresh(state)
 
     def fit_settings(self, state: State) -> None:
-        """Reduce what is learned to what the settings have memory for."""
+        """Reduce a state to the memory that the settings allow."""
         self._fit_settings(state)
 
 
 class Member:
-    """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
+    """Kind of member: its memory, heads, inverse temperatures and kernels."""
 
-    entries: Sequence[EntryPoint]  # the `run_member` of its kernels, and what else is compiled apart
+    entries: Sequence[EntryPoint]  # `run_member` of its kernels, then other entry points
     heads: Sequence[str]
     inverse_temperature: Sequence[float]
     on_ranks = has_metric = False
-    most_events = 0  # how many events take memory of their own
+    most_events = 0  # number of events the member can store
     learner: _StateMaker | None = None
 
     def n_columns(self, n: int) -> int:
-        """How many of n columns it sees."""
+        """Return how many of n columns the member sees."""
         return n
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        """An empty state, for rows that are scaled, with room for so many events."""
+        """Return an empty state, for rows that are already scaled.
+
+        Parameters
+        ----------
+        room
+            Number of events to allocate memory for.
+        """
         raise NotImplementedError
 
     def check_restored(self, state: State) -> None:
-        """As `OnlineClassifier` has it."""
+        """Validate a restored state beyond the bounds of its schema."""
         if self.learner is not None:
             self.learner.check_restored(state)
 
     def refresh(self, state: State) -> None:
-        """The same."""
+        """Recompute everything derived from a restored state."""
         if self.learner is not None:
             self.learner.refresh(state)
 
     def fit_settings(self, state: State) -> None:
-        """The same."""
+        """Reduce a state to the memory that the settings allow."""
         if self.learner is not None:
             self.learner.fit_settings(state)
 
@@ -153,7 +159,7 @@ def _plain_member(kind: Callable[[], Member]) -> Member:
     return kind()
 
 
-# Members by name, each made for a budget. Another kind of member is another line here, and its two files.
+# Factories of members by name; the argument is the budget.
 MEMBERS: dict[str, Callable[[int], Member]] = {
     "standard": lambda budget: _kernel_member(budget, 1.0, False),
     "ranks": lambda budget: _kernel_member(budget, 1.0, True),
@@ -165,7 +171,7 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
 
 
 def check_members(members: Any) -> None:
-    """Refuse what is no tuple of names of members."""
+    """Raise an error unless `members` is a tuple of member names."""
     if not isinstance(members, tuple) or not members:
         raise TypeError(f"`members` must be a tuple of names or None, got {members!r}")
     for i, name in enumerate(members):

@@ -1,4 +1,4 @@
-"""The memory of an ensemble."""
+"""Memory of an ensemble."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from streamsvm.online.minibatch import MINIBATCH
 from streamsvm.online.scaling import new_rows
 from streamsvm.parameters import check_number
 
-# So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
+# Maximum number of pairs and of scores in a block, unless one row needs more.
 BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
-# Ranks are among so many values, one in so many of those that came last.
+# Ranks refer to this many recent values, one out of RANKS_SPACING.
 RANKS_WINDOW, RANKS_SPACING = 250, 4
-# What an effort stands for: members, and the budget.
+# Members and budget of each effort.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
     "low": (("standard", "linear"), 100),
     "normal": (("ranks", "standard-large", "linear"), 200),
@@ -42,7 +42,7 @@ EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
 
 
 class Ensemble(base.OnlineClassifier):
-    """The state of an ensemble and of its members."""
+    """Base class with the state of an ensemble and of its members."""
 
     budget, vote_window = Setting(), Setting()
     effort: str
@@ -53,7 +53,7 @@ class Ensemble(base.OnlineClassifier):
         return EFFORTS[self.effort][0] if self.members is None else self.members
 
     def _kinds(self) -> list[Member]:
-        """What each member is."""
+        """Return the kind of each member."""
         budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
         return [MEMBERS[name](budget) for name in self._members()]
 
@@ -117,7 +117,7 @@ class Ensemble(base.OnlineClassifier):
         return state
 
     def _new_block(self, n_columns: int, n_classes: int, kinds: list[Member], states: list[State], room: int) -> State:
-        """Room for the rows that members see; it is cut where rows are wide, or classes many."""
+        """Return memory for a block of rows, smaller for wide rows or many classes."""
         n_heads = [len(kind.heads) for kind in kinds]
         most = max(min(blend.BLOCK, room, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
         sizes = {
@@ -150,7 +150,7 @@ class Ensemble(base.OnlineClassifier):
             if member.n_classes > state.n_classes:
                 raise ArchiveError("a member knows other classes than the blend")
             kind.refresh(member)
-        # Places of notes that were never written hold the class 0, even where there is none yet.
+        # Unused notes contain class 0, even if no class is known yet.
         labels = state.autocorrelation
         most = max(labels.counts.shape[1] - 1, 0)
         if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
@@ -161,15 +161,20 @@ class Ensemble(base.OnlineClassifier):
             kind.fit_settings(member)
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
-        """The most memory a model of so many columns and classes takes; without either, what it takes now.
+        """Return the maximum memory of a model, or without arguments its current memory.
 
-        A model begins with some 30 kB, which grow with the first thousand events. After them nothing grows with the
-        stream but columns and classes, their names, and the labels.
+        A new model takes about 30 kB and grows during the first thousand events. Later only new columns, classes, their
+        names and labels take more memory.
 
         Parameters
         ----------
         n_features, n_classes
-            How many columns (a text has one for each of its categories) and classes; None for the capacity now.
+            Number of columns (one per category for strings) and of classes. None: the current capacity.
+
+        Returns
+        -------
+        int
+            Memory in bytes.
 
         Examples
         --------
@@ -190,11 +195,11 @@ class Ensemble(base.OnlineClassifier):
 
     @property
     def memory_size(self) -> int:
-        """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
+        """Number of integers stored per event to learn its label late."""
         return answers.memory_size(len(self._state.experts))
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
-        # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
+        # Learning computes the vote first. This is not a prediction that label autocorrelation notes.
         n = self._n_classes[()]
         return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
@@ -215,7 +220,7 @@ class Ensemble(base.OnlineClassifier):
         return {} if len(counts) > losses.FEW or not total else dict(zip(self.classes_, counts / total, strict=True))
 
     def _kernel_votes(self) -> list[tuple[Member, State, float]]:
-        """The kernel members, their states, and their shares of the vote."""
+        """Return the kernel members with their states and shares of the vote."""
         weights = iter(self._state.experts.weight.tolist())
         votes = [
             (kind, member, sum(next(weights) for _ in kind.heads))

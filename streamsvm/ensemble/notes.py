@@ -1,4 +1,4 @@
-"""Notes of predicted events: the labels known when each was predicted, until it is learned."""
+"""Notes of predicted events: the labels known at each prediction, until learning."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import numpy as np
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.simd import uint
 
-# At most this many labels before an event count.
+# Number of previous labels in the longest context.
 LAGS = 3
-# How fast it shows whether equal rows are events of their own.
+# Rate of the decayed share of equal rows that are separate events.
 DISTINCT_RATE = 1.0 / 16.0
-# So many notes of predictions are kept.
+# Maximum number of notes.
 NOTES = 1024
-# Where the labels known at the prediction of an event are noted; or now, or nobody knows.
+# Results of `recall` besides an index: the current labels apply, or the labels are unknown.
 NOW, UNKNOWN = -1, -2
 
 
 @kernel
 def row_key(values, columns, present):
-    """A number that rows of the same entries share. Missing values and zeros do not count, nor columns not seen yet."""
+    """Return a hash of a row, without missing values, zeros and columns never seen."""
     bits = values.view(np.uint64)
     key = uint(14695981039346656037)
     for i in range(values.size):
@@ -32,13 +32,16 @@ def row_key(values, columns, present):
 
 @inlined
 def has_room(state):
-    """Whether there is room for another note: memory for them grows, too, until it goes round in a ring."""
+    """Return whether there is memory for another note.
+
+    The memory grows up to NOTES notes and is a ring buffer from then on.
+    """
     return state.oldest + state.n_notes < state.keys.size or state.keys.size == NOTES
 
 
 @kernel
 def note(state, key):
-    """Note that an event is predicted, with the labels known by now."""
+    """Record a prediction together with the labels known now."""
     n, oldest, n_fresh = state.n_notes, state.oldest, state.n_fresh
     if state.n_learned > 0 and n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
         return
@@ -57,7 +60,14 @@ def note(state, key):
 
 @kernel
 def recall(state, key):
-    """Where the note an event goes by is; NOW if it was not predicted, or since the last label; UNKNOWN if perhaps."""
+    """Find the note that applies to a learned event.
+
+    Returns
+    -------
+    int
+        Index of the note; NOW if the current labels apply, because the event was not predicted since the last label;
+        UNKNOWN if its note may be lost.
+    """
     first = find(state, key, False)
     if first < 0:
         return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and may_wait(state) else NOW
@@ -66,7 +76,7 @@ def recall(state, key):
 
 @inlined
 def may_wait(state):
-    """Whether an event may have been predicted though its note is lost."""
+    """Return whether an event may have been predicted though its note is lost."""
     if state.made[state.oldest] == 0 and state.n_fresh == 0:
         return False
     return state.n_fresh < NOTES
@@ -74,7 +84,7 @@ def may_wait(state):
 
 @inlined
 def find(state, key, newest):
-    """Where the oldest or the newest note of an event is, -1 if there is none."""
+    """Return the index of the oldest or newest note of an event, or -1."""
     n, oldest = state.n_notes, state.oldest
     for i in range(n):
         at = (oldest + (n - 1 - i if newest else i)) % NOTES
@@ -85,9 +95,10 @@ def find(state, key, newest):
 
 @kernel
 def drop(state, key):
-    """Drop the oldest note of an event that is learned and those before it: labels come in the order of events.
+    """Remove the oldest note of a learned event, and all earlier notes.
 
-    Those that were left by an equal row before say whether such rows are events of their own.
+    Labels arrive in the order of events, so earlier notes are obsolete. Removed notes that waited while an equal row
+    was learned update `distinct`.
     """
     n, oldest, at = state.n_notes, state.oldest, find(state, key, False)
     is_fresh = (find(state, key, True) - oldest) % NOTES >= n - state.n_fresh

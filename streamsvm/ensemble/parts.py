@@ -1,4 +1,4 @@
-"""The parts of a classifier that has refits or costs, and which of them answers what."""
+"""Parts of a classifier with refits or costs, and the delegation to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.models.saved import public
 
-# Methods and properties by the part that answers them. A classifier without parts never looks here.
+# Methods and properties by the part that implements them, used only by classifiers with parts.
 _BY_TOP = ("learn_one", "learn_many", "predict_one", "predict_many", "test_then_train")
 _BY_VOTE = (
     *("predict_proba_one", "predict_proba_many", "predict_set_one", "predict_set_many", "peek_proba_many"),
@@ -24,7 +24,7 @@ _PROPERTIES = {
 
 
 class Parts:
-    """The parts of a classifier that has refits or costs: `top` is around `vote`, and `vote` around `learner`.
+    """Parts of a classifier: `top` wraps `vote`, and `vote` wraps `learner`.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Parts:
 
     @classmethod
     def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Parts:
-        """The parts for the parameters `refit`, and `cost`, `class_weight` and `abstain`."""
+        """Build the parts for the parameter `refit` and the costs around a learner."""
         found = learner
         if refit is not None:
             params = refit if isinstance(refit, dict) else {"solver": refit}
@@ -49,17 +49,20 @@ class Parts:
 
     @property
     def learner(self) -> Any:
-        """The learner that runs."""
+        """Current learner."""
         return self.vote if self.refitter is None else self.refitter.model
 
     def methods(self) -> dict[str, Callable[..., Any]]:
-        """The methods of the whole, by name."""
+        """Return the methods of the composed classifier by name."""
         by_name = {_BY_TOP: self.top, _BY_VOTE: self.vote, _BY_LEARNER: self.learner}
         found = {name: getattr(part, name) for names, part in by_name.items() for name in names}
         return found | {"run_batch": self.vote.run_batch if self.decider is None else self.decider.decide_batch}
 
     def params(self) -> dict[str, Any]:
-        """The parameters of the whole: those of the learner, and those of the parts that differ from their defaults."""
+        """Return the parameters of the composed classifier.
+
+        These are the parameters of the learner, and parameters of other parts that differ from their defaults.
+        """
         found: dict[str, Any] = dict(self.learner._get_params())
         if self.decider is not None:
             found |= {name: getattr(self.decider, name) for name in ("cost", "class_weight", "abstain")}
@@ -75,7 +78,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def with_parts(cls: _Class) -> _Class:
-    """Have the properties of a class ask the part they belong to, where an object has parts."""
+    """Make the properties of a class delegate to the parts, if there are any."""
     for part, names in _PROPERTIES.items():
         for name in names:
             own = next(vars(kind)[name] for kind in cls.__mro__ if name in vars(kind))

@@ -1,4 +1,4 @@
-"""Probabilities of an ensemble: the weighted vote of its experts, and its corrections."""
+"""Probabilities of an ensemble: weighted vote of the experts, with corrections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from streamsvm.ensemble.many_classes import n_voted, name_classes, spread_votes,
 from streamsvm.ensemble.stacked_vote import first_logs, is_used, stack
 from streamsvm.online.calibration import allow_for_noise
 
-# Votes ------------------------------------------------------------------------------------------------------------
-
 
 @kernel
 def find_proba(state, block, k):
-    """The probabilities of all classes, from the members' scores for row k of the block."""
+    """Compute the probabilities of all classes from the scores of row k of the block."""
     n, proba = state.n_classes, state.proba
     if n == 0:
         return
@@ -38,9 +36,9 @@ def find_proba(state, block, k):
 
 @inlined
 def vote_on_all(state, block, k):
-    """The first vote, where classes are few: the softmax of each expert's scores, times its weight.
+    """Compute the vote for at most FEW classes: a weighted mean of softmax outputs.
 
-    The logarithms of its probabilities go where `stack` finds them.
+    The log probabilities of each expert go to `stack.logs`.
     """
     n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.stack.logs
     if state.n_softened != n:
@@ -59,9 +57,9 @@ def vote_on_all(state, block, k):
 
 @inlined
 def soften(state, block, first):
-    """The terms of all experts' softmax, and their sums, for the rows of the block from one on.
+    """Compute the softmax terms of all experts and their sums, from row `first` on.
 
-    All rows at a time: there is nothing they would wait for, and the loops over experts vectorise.
+    All rows are computed at once, because the loops over experts then vectorise.
     """
     n, n_experts, rows = state.n_classes, state.experts.size, range(first, block.n_rows)
     terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
@@ -84,7 +82,10 @@ def soften(state, block, first):
 
 @inlined
 def find_terms(state, block, k):
-    """The classes that experts find likeliest for row k, and beta times how far the scores of all are below."""
+    """Compute each expert's best class for row k, and its softmax exponents.
+
+    An exponent is beta times (score - best score).
+    """
     n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, block.scores[k]
     terms, bests = state.terms[k], state.bests[k]
     for h in range(experts.size):
@@ -97,7 +98,7 @@ def find_terms(state, block, k):
 
 @inlined
 def settle_votes(state, n, proba):
-    """The probabilities of the n classes voted on, by all that follows the first vote."""
+    """Apply all corrections to the vote on n classes."""
     others = n_others(state.autocorrelation, n)
     sharpen_votes(state, n, others, proba)
     if n < 2:
@@ -112,7 +113,7 @@ def settle_votes(state, n, proba):
 
 @inlined
 def take_logs(state, n, others, proba):
-    """Hand on the logarithms of the probabilities: those of the first vote are known."""
+    """Write the log probabilities to `autocorrelation.logs`, reusing known ones."""
     logs, first = state.autocorrelation.logs, first_logs(state.stack)
     if is_used(state.stack):
         logs_of(proba, n, others, LEAST_BY_VOTE, logs)
@@ -123,7 +124,7 @@ def take_logs(state, n, others, proba):
 
 @inlined
 def sharpen_votes(state, n, others, proba):
-    """The probabilities of the first vote to the power of the inverse temperature."""
+    """Raise the probabilities of the vote to the power `inverse_temperature`."""
     total, beta = 0.0, state.inverse_temperature
     proba[n - 1] /= others
     for c in range(n):

@@ -1,23 +1,25 @@
-"""The blend: members of several kinds that see the same events, and vote.
+"""Vote of an ensemble: members of several kinds that receive the same events.
 
-An event is scaled once in each way (standardised, and by ranks) and handed over to the members, each with a state of
-its own. A member has one or more *heads*, each an expert with scores of its own. Every expert votes with its
-probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy - RARE_WEIGHT * rarity * log loss), both decayed by
-`expert_decay`. Accuracy says little where most events are of one class: with H the entropy of the classes of late, the
-rarity 1 / H - 1 / log(n_classes), 0 where classes are even, lets log loss have a say in shares of H. The vote's
-probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
-is more often right (`stacking`). Then comes what the labels before say (`autocorrelation`), and last what all that is
-worth where labels are noisy (`calibration`).
+An event is scaled once by standardisation and once by ranks, and passed to the members, each with its own state. A
+member has one or more *heads* with separate scores. Each head is an *expert* of the vote. Experts vote with their
+probabilities, weighted by
 
-Where the label of an event comes late, experts have learned others in between when it does: what they would answer then
-says little of what they answered. So their answers are kept in the memory of an event that waits (`answers`), and by
-these they are weighed. Differences between experts are smaller then, and what was best of late has passed by the time
-it is known: accuracies are over LATE_WINDOW times as many events, and the second vote, which finds its weights by the
-scores of now, is not learned.
+    exp(VOTE_INVERSE_TEMPERATURE * accuracy - RARE_WEIGHT * rarity * log loss),
 
-What an event looks like to the members follows from the events before it, and what a member learns from it does not
-depend on the others, nor on the votes. So rows go through in blocks: all are scaled, then each member runs over the
-block, then the votes are taken. A member is called by the address of its `run_member`, whatever its kind.
+with accuracy and log loss decayed by `expert_decay`. Accuracy is uninformative if most events belong to one class. With
+H the entropy of recent classes, the rarity is 1 / H - 1 / log(n_classes), which is 0 for balanced classes. The vote's
+probabilities are raised to the power `inverse_temperature`, which follows the gradient of their log loss. The
+corrections follow in this order: the stacked vote where it is more accurate (`stacked_vote`), label autocorrelation
+(`label_autocorrelation`), and calibration for noisy labels (`calibration`).
+
+If a label is late, experts have learned other events since the prediction, and their current answers say little about
+the earlier ones. The answers at prediction time are therefore kept in the memory of the event (`delayed_votes`) and
+decide the weights. Accuracies then cover LATE_WINDOW times as many events. The stacked vote, whose weights depend on
+current scores, is not learned.
+
+The input of the members depends only on earlier events, and members learn independently of each other and of the votes.
+Rows are therefore processed in blocks: all rows are scaled, then each member runs over the block, then the votes are
+computed. A member of any kind is called by the address of its `run_member`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,13 @@ from streamsvm.online.minibatch import keep_pairs
 
 @kernel
 def load_event(state, block, values, columns, k, at):
-    """Make a row the k-th of the block, its pairs from `at` on; returns 0, or -1 - i where entry i cannot be used."""
+    """Scale a row as the k-th of the block, with its pairs from index `at` on.
+
+    Returns
+    -------
+    int
+        0, or -1 - i if entry i cannot be used.
+    """
     rows = state.rows
     m = load(rows, values, columns)
     if m < 0:
@@ -75,7 +83,7 @@ def load_event(state, block, values, columns, k, at):
 
 @kernel
 def is_cached(state, row, columns, n, shared):
-    """Whether a row of n values is the one predicted last, and nothing has happened since: its scores are there."""
+    """Return whether a row of n values is the one predicted last, with valid scores."""
     if state.cached != (n + 1 if shared else -n - 1):
         return False
     last, last_columns, same = state.last, state.last_columns, True
@@ -89,7 +97,10 @@ def is_cached(state, row, columns, n, shared):
 
 @kernel
 def keep_cached(state, row, columns, n, shared):
-    """Keep a row whose scores have been computed: the event predicted is most often the one learned next."""
+    """Cache a row whose scores have been computed.
+
+    The predicted event is usually learned next.
+    """
     last, last_columns = state.last, state.last_columns
     for j in range(n):
         last[j] = row[j]
@@ -101,7 +112,7 @@ def keep_cached(state, row, columns, n, shared):
 
 @kernel
 def observe_event(state, values, columns):
-    """Take a learned row into the statistics."""
+    """Add a learned row to the statistics."""
     if state.is_ranking:
         observe_ranks(state.ranks, state.rows, values, columns)
     observe(state.rows, values, columns)
@@ -112,9 +123,12 @@ def observe_event(state, values, columns):
 
 @inlined
 def add_row(state, block, batch, i, k, at):
-    """Make row i of a batch the k-th of a block, its pairs from `at` on, and take it into the statistics if learned.
+    """Add row i of a batch as the k-th of a block, and observe it if it is learned.
 
-    Returns 0, or -1 - j where entry j of the row cannot be used.
+    Returns
+    -------
+    int
+        0, or -1 - j if entry j of the row cannot be used.
     """
     values, columns = row_at(batch.values, batch.columns, batch.indptr, batch.shared > 0, i)
     if batch.cached == 0:
@@ -132,7 +146,10 @@ def add_row(state, block, batch, i, k, at):
 
 @inlined
 def follow_memory(row, memory):
-    """Whether other events have been learned since a row was predicted, of which its memory has note."""
+    """Return whether other events have been learned since a row was predicted.
+
+    For an unlabelled row, store the number of learned events in its memory and return 0.
+    """
     if row.label < 0:
         memory[SEEN] = int(row.seen)
     return int(row.label >= 0 and row.seen > memory[SEEN])
@@ -140,9 +157,14 @@ def follow_memory(row, memory):
 
 @inlined
 def scale_block(state, block, batch):
-    """Scale rows from `block.first` on, each with the statistics of those learned before it, as far as a block goes.
+    """Scale rows from `block.first` on, as many as fit into the block.
 
-    Returns the number of its rows, or -1 - i if entry i of the first cannot be used.
+    The statistics of each row cover the rows learned before it.
+
+    Returns
+    -------
+    int
+        The number of rows, or -1 - i if entry i of the first row cannot be used.
     """
     first, indptr = block.first, batch.indptr
     capacity, at, n_block = block.scaled.shape[1], 0, 0
@@ -159,21 +181,27 @@ def scale_block(state, block, batch):
 
 
 def scale_rows(address, block_address, request_address):
-    """`scale_block`, compiled separately; it leaves the number of rows in `block.n_rows`."""
+    """Call `scale_block` as a separately compiled function.
+
+    The number of rows goes to `block.n_rows`.
+    """
     block = block_at(block_address)
     block.n_rows = scale_block(blend_at(address), block, batch_at(request_address))
 
 
 @inlined
 def call_member(block, i, cached):
-    """Let a member score the rows of a block, and learn those with a label; it may have its scores `at_hand`."""
+    """Let a member score the rows of a block and learn the labelled ones.
+
+    If `cached` is true, the scores are already known.
+    """
     member = block.members[i]
     call_pointer(member.run, (member.state, address_of(block), i, int(cached)))
 
 
 @kernel
 def remember_votes(state, memory):
-    """Leave what is known now in the memory of an event that waits, and what experts answer."""
+    """Write the known labels and the experts' answers to the memory of an event."""
     if state.uses_autocorrelation:
         remember(state.autocorrelation, memory)
     for h in range(state.experts.size if state.n_classes > 0 else 0):
@@ -182,7 +210,7 @@ def remember_votes(state, memory):
 
 @inlined
 def lift_weight(state, batch, row, late):
-    """How much label autocorrelation weighs for a row."""
+    """Return the weight of label autocorrelation for a row."""
     if not state.uses_autocorrelation or (row.label >= 0 and batch.predicting == 0):
         return 1.0
     if batch.unordered > 0:
@@ -194,7 +222,7 @@ def lift_weight(state, batch, row, late):
 
 @inlined
 def vote_on(state, block, batch, k, cached):
-    """Predict row k of a block from the scores of all members; returns the class."""
+    """Predict row k of a block from the scores of all members and return the class."""
     row, i = block.rows[k], block.first + k
     late = late_at(batch, i)
     if not cached:
@@ -209,7 +237,7 @@ def vote_on(state, block, batch, k, cached):
 
 @inlined
 def vote_on_block(state, block, batch):
-    """Predict the rows of a block, say so where that is asked for, and count how well it went."""
+    """Predict the rows of a block, write the requested answers and learn the labels."""
     cached = batch.cached > 0
     state.n_softened = 0
     for k in range(block.n_rows):
@@ -222,14 +250,14 @@ def vote_on_block(state, block, batch):
         if batch.following > 0:
             follow(state.rows, label, i)
         if label >= 0:
-            if state.autocorrelation.weight < 1.0:  # what is learned does not depend on how many were predicted before
+            if state.autocorrelation.weight < 1.0:  # learning must not depend on the number of earlier predictions
                 state.autocorrelation.weight = 1.0
                 find_proba(state, block, k)
             count(state, block, batch, label, k)
 
 
 def vote_on_rows(address, block_address, request_address):
-    """`vote_on_block`, compiled separately."""
+    """Call `vote_on_block` as a separately compiled function."""
     vote_on_block(blend_at(address), block_at(block_address), batch_at(request_address))
 
 
@@ -237,12 +265,15 @@ def vote_on_rows(address, block_address, request_address):
 
 
 def drive(address, values_address, columns_address, n, shared):
-    """Predict or learn a single event, as a batch of one row; compiled separately, see `driver`."""
+    """Predict or learn a single event as a batch of one row.
+
+    This function is compiled separately, see `driver`.
+    """
     rows = rows_at(address)
     state = blend_at(rows.learner)
     predicting = rows.asked < 0
     if predicting and state.uses_autocorrelation and not has_room(state.autocorrelation):
-        rows.best = -2  # memory has to grow before another prediction is noted
+        rows.best = -2  # the caller must grow the memory before another prediction is noted
         return
     batch, block, row = state.whole if shared else state.listed, state.block, rows.row
     columns = rows.all_rows if shared else rows.row_columns
@@ -268,7 +299,13 @@ def drive(address, values_address, columns_address, n, shared):
 
 @kernel
 def run_rows(state, batch):
-    """Predict and learn rows, a block after the other; returns how many were done, all but for one of no use."""
+    """Predict and learn the rows of a batch, block by block.
+
+    Returns
+    -------
+    int
+        The number of processed rows, less than all if the next row cannot be used.
+    """
     block, n_rows = state.block, batch.indptr.size - 1
     addresses = address_of(state), address_of(block), address_of(batch)
     state.cached = block.first = 0

@@ -1,1 +1,1 @@
-"""Names to columns: features of dicts and tables become scaled rows of numbers."""
+"""Feature encoding: dicts and tables with named features become scaled numeric rows."""

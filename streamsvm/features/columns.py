@@ -1,4 +1,4 @@
-"""The columns of features, in order of first arrival."""
+"""Column indices of features, in order of first arrival."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from streamsvm.features.values import check_name
 
 
 class Columns:
-    """The column of each name of numbers, and of each string under a name.
+    """Column of each numeric feature and of each string value of a feature.
 
     Parameters
     ----------
     max_features
-        The most columns.
+        Maximum number of columns.
 
     Attributes
     ----------
     names
-        For each column a name, or a `(name, string)` pair if `is_indicator` says so.
+        Name of each column; a `(name, string)` pair if `is_indicator` is true.
     is_indicator
-        Whether a column is of a string.
+        Whether a column is the indicator of a string.
     numbers
-        The column of each name of numbers.
+        Column of each numeric feature.
     strings
-        The columns of the strings under each name.
+        Columns of the string values of each feature.
     n_refused
-        The number of values of learned events that got no column because `max_features` were taken.
+        Number of values in learned events without a column because `max_features` columns exist.
     plain_length, getter, packer, filler
-        For events that have a number under each known name and nothing else: `packer(*getter(x))` returns the values of
-        such an event x as bytes, in order of columns, and `filler(buffer, 0, *getter(x))` writes them to memory. Both
-        raise one of `NOT_PLAIN` for other events. len(x) is `plain_length`, which is -1 while there is no fast path.
+        Fast path for events that have a number under each known name and nothing else, so that len(x) is
+        `plain_length`. `packer(*getter(x))` returns the values of such an event x as bytes in column order.
+        `filler(buffer, 0, *getter(x))` writes them to memory. Both raise one of `NOT_PLAIN` for other events.
+        `plain_length` is -1 while there is no fast path.
     """
 
     def __init__(self, max_features: int) -> None:
@@ -59,7 +60,7 @@ class Columns:
         return len(self.names)
 
     def copy(self) -> Columns:
-        """Return a copy that shares nothing."""
+        """Return an independent copy."""
         twin = copy(self)
         twin.names, twin.is_indicator = self.names.copy(), self.is_indicator.copy()
         twin.numbers = self.numbers.copy()
@@ -68,7 +69,7 @@ class Columns:
         return twin
 
     def set_fast_path(self) -> None:
-        """Prepare for plain events. A new column ends this until the next such event."""
+        """Set up the fast path for the current columns; a new column disables it."""
         n = len(self.names)
         self.plain_length = n if n > 0 and not self.strings else -1
         self.getter: Callable[[Any], tuple[Any, ...]] = itemgetter(*self.names) if n > 1 else Single(self.names)
@@ -76,12 +77,25 @@ class Columns:
         self.packer, self.filler = values.pack, values.pack_into
 
     def look_for_fast_path(self, x: Mapping[Any, Any]) -> None:
-        """Prepare for plain events after an event with as many features as there are columns."""
+        """Set up the fast path if an event has as many features as there are columns."""
         if len(x) == len(self.names) != self.plain_length and not self.strings:
             self.set_fast_path()
 
     def add(self, name: Hashable, string: str | None) -> int:
-        """Add a column for a name or, unless `string` is None, for a string under it; return -1 if it is refused."""
+        """Add a column for a numeric feature, or for a string value of a feature.
+
+        Parameters
+        ----------
+        name
+            Feature name.
+        string
+            String value, or None for a numeric feature.
+
+        Returns
+        -------
+        int
+            The new column, or -1 if `max_features` columns exist.
+        """
         check_name(name)
         column = len(self.names)
         if column >= self.max_features:
@@ -106,7 +120,15 @@ class Columns:
         return column
 
     def add_numbers(self, names: list[Any], counts: Ints) -> None:
-        """Add columns for names of numbers; names[i] came counts[i] times, which are refused if there is no room."""
+        """Add columns for numeric features.
+
+        Parameters
+        ----------
+        names
+            Feature names.
+        counts
+            Number of values per name, which count as refused if there is no room.
+        """
         for name in names:
             check_name(name)
         before, room = len(self), max(self.max_features - len(self), 0)
@@ -116,13 +138,13 @@ class Columns:
         if before < len(self):
             self.plain_length = -1
         if len(names) > room:
-            self.add(names[room], None)  # which warns
+            self.add(names[room], None)  # this warns
             self.n_refused += int(counts[room:].sum())
 
     def of_numbers(self, x: Mapping[Any, Any]) -> Ints:
-        """The columns of numbers under the names of an event, -1 for those without one.
+        """Return the columns of the numeric features of an event, -1 for unknown names.
 
-        The last result is kept, because the event predicted is most often the one learned next.
+        The last result is cached, because the predicted event is usually learned next.
         """
         names, n = list(x), len(self.names)
         if self._last[:2] != (n, names):
@@ -130,13 +152,13 @@ class Columns:
         return self._last[2].copy()
 
     def of_integers(self, size: int) -> Ints:
-        """The columns of the integers from 0 to before `size`, or more; -1 for those without one."""
+        """Return the columns of integer names below at least `size`, -1 for unknown ones."""
         if size > len(self._of_integers):
             self._of_integers, self._n_tabled = np.full(max(size, 2 * len(self._of_integers)), -1), 0
         table = self._of_integers
         for column in range(self._n_tabled, len(self)):
             name = self.names[column]
-            # A name that equals a whole number has its hash, be it 1, 1.0 or True.
+            # Names that equal an integer have its hash: 1, 1.0 and True.
             if not self.is_indicator[column] and 0 <= (number := hash(name)) < len(table) and name == number:
                 table[number] = column
         self._n_tabled = len(self)

@@ -1,4 +1,7 @@
-"""Datetimes among features: each becomes the hour of its day and its weekday, as `time` columns of streams do."""
+"""Datetime features, encoded as hour of the day and weekday.
+
+Time columns of streams use the same encoding.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ KINDS = (date, np.datetime64)  # a datetime is a date
 
 
 def with_times(x: Mapping[Any, Any]) -> dict[Any, Any] | None:
-    """An event with features of its datetimes in their place; None where it has no datetimes.
+    """Replace datetimes of an event by numeric features; return None if it has none.
 
     Examples
     --------
@@ -33,32 +36,32 @@ def with_times(x: Mapping[Any, Any]) -> dict[Any, Any] | None:
     for name, value in x.items():
         if not isinstance(value, KINDS):
             found[name] = value
-        elif value == value:  # which NaT is not
+        elif value == value:  # not NaT
             found |= time_row(str(name), _milliseconds(value))
     return found
 
 
 def names_of_times(x: Mapping[Any, Any]) -> list[Hashable]:
-    """The names of the datetimes of an event."""
+    """Return the names of the datetime features of an event."""
     return [name for name, value in x.items() if isinstance(value, KINDS)]
 
 
 def columns_of(name: Any, moments: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
-    """What `with_times` makes of an array of numpy's datetimes."""
+    """Return the numeric features of NumPy datetimes, as `with_times` does."""
     there = ~np.isnat(moments)
     microseconds = np.where(there, moments.astype("datetime64[us]").astype(np.int64), 0)
     return time_features(str(name), (microseconds + 500) // 1000, there)
 
 
 def column_of_series(series: nw.Series[Any]) -> NDArray[np.datetime64]:
-    """A column of a data frame with dates or datetimes, in UTC."""
+    """Return a date or datetime column of a data frame in UTC."""
     there = ~series.is_null().to_numpy().astype(bool)
     numbers = series.dt.timestamp("us").fill_null(0).to_numpy().astype(np.int64)
     return np.where(there, numbers.astype("datetime64[us]"), np.datetime64("NaT"))
 
 
 def notice(name: Hashable) -> Notice:
-    """How a datetime is learned, and what can be done."""
+    """Return a notice on how a datetime feature is encoded, and on the alternatives."""
     form = (
         "feature {name!r} is a datetime: learned are its hour and weekday in UTC, as {names}; give a number, such as "
         "the seconds since another event, to learn something else, or leave it out"

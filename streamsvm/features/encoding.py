@@ -1,4 +1,4 @@
-"""Entries of rows, as they come, to entries in ascending order of columns."""
+"""Kernels that sort the entries of rows by column and find new feature names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamsvm.core.jit import allocating, inlined, kernel
 from streamsvm.core.signatures import FLAGS, INTEGERS, NUMBERS
 from streamsvm.core.simd import uint
 
-# So few entries are sorted by insertion; more by digits of so many bits.
+# Up to INSERTED_MOST entries use insertion sort, more use radix sort with digits of DIGIT_BITS bits.
 INSERTED_MOST = 32
 DIGIT_BITS = 8
 DIGITS = 1 << DIGIT_BITS
@@ -17,9 +17,20 @@ DIGITS = 1 << DIGIT_BITS
 
 @kernel
 def meet(names, values, indptr, learn, table, rows, counts):
-    """Of each name without a column, how many values learned rows have under it, and the first row that has one.
+    """Count the values of each name without a column, and find its first row.
 
-    Row i has names[indptr[i]:indptr[i + 1]], which are indices into `table`; what is NaN is no value.
+    Only learned rows count.
+
+    Parameters
+    ----------
+    names, values, indptr
+        Entries of the rows: row i has names[indptr[i]:indptr[i + 1]]. Names are indices into `table`; NaN is missing.
+    learn
+        Whether each row is learned.
+    table
+        Column of each name, -1 if it has none.
+    rows, counts
+        Outputs per name: the first row with a value, and the number of values.
     """
     for i in range(indptr.size - 1):
         if not learn[i]:
@@ -34,7 +45,7 @@ def meet(names, values, indptr, learn, table, rows, counts):
 
 @allocating
 def order(columns, values, indptr, out_columns, out_values, out_indptr):
-    """Lay out rows with their entries in ascending order of columns, without those whose column is negative."""
+    """Copy rows with their entries in ascending column order, without negative columns."""
     at = out_indptr[0] = 0
     for i in range(indptr.size - 1):
         first, largest, ascending = at, -1, True
@@ -54,7 +65,7 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr):
 
 @inlined
 def insert(columns, values, first, end):
-    """Sort the few entries from `first` to before `end` by insertion."""
+    """Sort the entries from `first` to `end - 1` by column with insertion sort."""
     for k in range(first + 1, end):
         column, value, j = columns[uint(k)], values[uint(k)], k
         while j > first and columns[uint(j - 1)] > column:
@@ -65,7 +76,7 @@ def insert(columns, values, first, end):
 
 @allocating
 def sort(columns, values, first, n, largest):
-    """Sort the n entries from `first` on by the digits of their columns, the lowest first."""
+    """Sort n entries from `first` on by column with radix sort."""
     spare_columns, spare_values, counts = np.empty(n, np.int64), np.empty(n), np.empty(DIGITS + 1, np.int64)
     shift = 0
     while largest >> shift > 0:

@@ -1,4 +1,4 @@
-"""Single events as columns and values."""
+"""Encoding of single events as columns and values."""
 
 from __future__ import annotations
 
@@ -15,22 +15,34 @@ from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.values import name_key, number_of, text_of, what_is_wrong
 
-# Events of so many names are encoded by arrays, shorter ones name by name.
+# Events with at least this many names are encoded with arrays, shorter ones name by name.
 LONG = 32
-# Numbers from here on are looked at one by one: datetimes of numpy may be among them, as nanoseconds.
+# Larger numbers are checked one by one, because NumPy datetimes convert to nanoseconds of this size.
 _LARGE = 1e17
 
 
 class EventEncoder(KnownFeatures):
-    """Encodes single events by the features known, and adds those that learned events bring."""
+    """Encoder of single events; learned events add columns for new features."""
 
     def encode_event(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats]:
-        """The columns, ascending, and values of one event; names not known yet get columns only if `learn`.
+        """Encode one event.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        learn
+            Whether new features get columns.
+
+        Returns
+        -------
+        columns, values : ndarray
+            Columns in ascending order, and their values.
 
         Raises
         ------
         TypeError, ValueError
-            For a value that is neither a number nor a string nor missing, or is infinite.
+            If a value is infinite, or not a number, a string, a datetime or missing.
         """
         if not hasattr(x, "items"):
             raise TypeError(f"{what_is_wrong(x)}; rows at once go to `learn_many` or `predict_many`")
@@ -51,7 +63,7 @@ class EventEncoder(KnownFeatures):
         return entries
 
     def _encode_numbers_alone(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats] | None:
-        """`encode_event` of one with many names and a number under each; None where it is another."""
+        """Encode an event with only numbers by arrays; return None for other events."""
         try:
             values = np.frombuffer(array("d", x.values()))
         except (TypeError, OverflowError):
@@ -104,7 +116,7 @@ class EventEncoder(KnownFeatures):
     def _encode_unseen(
         self, unseen: list[tuple[Hashable, str | None, float]], entries: list[tuple[int, float]]
     ) -> None:
-        """Add columns for what a learned event brings, and their values to its entries."""
+        """Add columns for the new features of a learned event, and append their entries."""
         unseen.sort(key=_arrival_key)
         begun = []
         for name, string, number in unseen:

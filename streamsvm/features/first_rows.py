@@ -1,4 +1,4 @@
-"""What the first rows that are learned tell of their features: values that stand for missing ones, and counters."""
+"""Checks of the first learned rows: placeholders of missing values, and counters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# The rows are looked at when there are so many, and each time these have doubled, up to so many rows or values.
+# Rows are examined at FIRST_LOOK rows and each time their number doubles, up to MOST_ROWS rows or MOST_VALUES values.
 FIRST_LOOK, MOST_ROWS, MOST_VALUES = 64, 1024, 1 << 17
 
 
 class FirstRows:
-    """Gathers the first rows, and tells once of each feature that looks like a mistake.
+    """Collector of the first rows that reports each suspicious feature once.
 
     Examples
     --------
@@ -43,18 +43,18 @@ class FirstRows:
 
     @property
     def is_full(self) -> bool:
-        """Whether it looks at no more."""
+        """Whether no more rows are examined."""
         return self._n >= MOST_ROWS or self._n_values >= MOST_VALUES
 
     def take(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
-        """What is new to be told, with these rows after those before.
+        """Add rows and return the new notices.
 
         Parameters
         ----------
         rows
             The next rows.
         names
-            The name of each column; that of an indicator is not looked at, since it is always 1.
+            Name of each column. Indicator columns raise no notice, because their value is always 1.
         """
         room = max(1, min(MOST_ROWS - self._n, (MOST_VALUES - self._n_values) * len(rows) // max(len(rows.values), 1)))
         rows = rows.part(0, min(len(rows), room))
@@ -62,14 +62,14 @@ class FirstRows:
         return self._take(len(rows), columns, rows.values.copy(), names)
 
     def take_event(self, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
-        """What is new to be told, with this event after those before.
+        """Add an event and return the new notices.
 
         Parameters
         ----------
         columns, values
-            Its columns and their values, which nobody changes.
+            Columns of the event and their values. The arrays must not change later.
         names
-            The name of each column.
+            Name of each column.
         """
         return self._take(1, columns, values, names)
 
@@ -84,7 +84,7 @@ class FirstRows:
         return [doubt for column, values in self._by_column() for doubt in self._doubts(column, values, names[column])]
 
     def _by_column(self) -> Iterator[tuple[int, Floats]]:
-        """The values of those columns, in order of rows, that may be worth a look."""
+        """Yield column and values, in row order, of columns that may be suspicious."""
         columns, values = np.concatenate(self._columns), np.concatenate(self._values)
         columns, values = columns[there := ~np.isnan(values)], values[there]
         order = np.argsort(columns, kind="stable")
@@ -93,7 +93,7 @@ class FirstRows:
         if not len(starts):
             return
         steps = np.diff(values, append=values[-1:])
-        steps[starts[1:] - 1] = 0.0  # from one column to the next
+        steps[starts[1:] - 1] = 0.0  # differences across columns
         is_ordered = (np.minimum.reduceat(steps, starts) >= 0.0) | (np.maximum.reduceat(steps, starts) <= 0.0)
         least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
         is_far = np.maximum(np.abs(least), np.abs(most)) >= 99.0

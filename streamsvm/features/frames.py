@@ -1,4 +1,4 @@
-"""What learners take and give: labels, weights, and data frames of any kind, by narwhals."""
+"""Sample weights, and outputs in the type of the input data frame, by narwhals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def weight_of(w: Any) -> float:
-    """The weight of an event, checked."""
+    """Validate and return the weight of an event."""
     weight = float(w)
     if not 0.0 <= weight <= LARGEST:
         raise ValueError(f"a weight must be a number of at least 0 and at most {LARGEST:g}, got {w!r}")
@@ -23,7 +23,7 @@ def weight_of(w: Any) -> float:
 
 
 def weights_of(w: Any, n: int) -> Floats:
-    """The weights of n events, checked."""
+    """Validate and return the weights of n events."""
     weights = np.full(n, weight_of(w)) if np.ndim(w) == 0 else np.ascontiguousarray(w, float)
     if weights.shape != (n,):
         raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
@@ -33,8 +33,8 @@ def weights_of(w: Any, n: int) -> Floats:
 
 
 def _frame(X: Any) -> nw.DataFrame[Any] | None:
-    """X if it is a data frame."""
-    if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # narwhals would look at them for long
+    """Return X as a narwhals data frame, or None if it is not a frame."""
+    if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # skip the slow checks of narwhals
         return None
     import narwhals as nw
 
@@ -43,7 +43,7 @@ def _frame(X: Any) -> nw.DataFrame[Any] | None:
 
 
 def like(X: Any, labels: NDArray[Any]) -> Any:
-    """Labels as a series that goes with a frame, or as they are."""
+    """Return labels as a series for the frame X, or unchanged if X is not a frame."""
     frame = _frame(X)
     if frame is None:
         return labels
@@ -59,13 +59,16 @@ def like(X: Any, labels: NDArray[Any]) -> Any:
 
 
 def _dtype(labels: NDArray[Any]) -> Any:
-    """The narrowest of bool, int64, float64 and object that holds all labels."""
+    """Return the narrowest of bool, int, float and object that holds all labels."""
     kinds = set(map(type, labels.tolist()))
     return next((kind for kind in (bool, int, float) if kinds == {kind}), object)
 
 
 def frame_like(X: Any, proba: NDArray[Any], classes: list[Any]) -> Any:
-    """Numbers of rows as a frame of the kind of X with a column for each label, or as they are."""
+    """Return probabilities as a frame of the type of X, with one column per label.
+
+    If X is not a frame, the array is returned unchanged.
+    """
     frame = _frame(X)
     if frame is None:
         return proba
@@ -73,7 +76,7 @@ def frame_like(X: Any, proba: NDArray[Any], classes: list[Any]) -> Any:
         native = frame.implementation.to_native_namespace().DataFrame
         return native(proba, columns=classes, index=frame.to_native().index)
     names = [str(label) for label in classes]
-    if len(set(names)) < len(names):  # as of 1 and "1"
+    if len(set(names)) < len(names):  # such as 1 and "1"
         names = [repr(label) for label in classes]
     columns = {name: proba[:, c].copy() for c, name in enumerate(names)}
     import narwhals as nw

@@ -1,4 +1,4 @@
-"""The features that a stream has brought: their columns, and what was noticed of them."""
+"""Known features of a stream: their columns, and the notices about them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ logger = logging.getLogger("streamsvm.features")
 
 
 class KnownFeatures:
-    """The columns of features, with the texts that are categories, and warnings.
+    """Columns of features, the names whose strings are categories, and warnings.
 
     Parameters
     ----------
     max_features
-        The most columns.
+        Maximum number of columns.
     categories
-        Names whose texts are never left out.
+        Names whose strings are always categories.
 
     Attributes
     ----------
     columns
-        The column of each name, and of each text.
+        Column of each name and of each string.
     texts
-        Which texts are categories.
+        Decision which names have categories.
     mismatches
-        Warnings about features that differ from those learned.
+        Warnings about features that differ from the learned ones.
     """
 
     def __init__(self, max_features: int, categories: Iterable[Hashable] = ()) -> None:
         self.columns = Columns(max_features)
-        self.noticed: list[Notice] = []  # what the first rows told
-        self.said = Notices(logger)  # by this space and its copies
-        self.timed: dict[Hashable, None] = {}  # names of datetimes that were learned
+        self.noticed: list[Notice] = []  # notices about the first rows
+        self.said = Notices(logger)  # shared with copies, so that each warning is issued once
+        self.timed: dict[Hashable, None] = {}  # names of learned datetimes
         self.texts = Texts(self.columns, categories, self.said)
         self.mismatches = Mismatches(self.columns, self.texts, self.said, logger)
 
@@ -49,30 +49,30 @@ class KnownFeatures:
 
     @property
     def names(self) -> list[Any]:
-        """The name of each column."""
+        """Name of each column."""
         return self.columns.names
 
     @property
     def is_indicator(self) -> list[bool]:
-        """Whether a column is of a string."""
+        """Whether each column is the indicator of a string."""
         return self.columns.is_indicator
 
     @property
     def n_refused(self) -> int:
-        """The number of values that got no column."""
+        """Number of values without a column."""
         return self.columns.n_refused
 
     @property
     def left_out(self) -> dict[Hashable, str]:
-        """The names that are left out."""
+        """Names that are left out, with the reason."""
         return self.texts.left_out
 
     def is_dead(self, column: int) -> bool:
-        """Whether a column is of a string that is left out."""
+        """Return whether a column belongs to a string of a name that is left out."""
         return self.texts.is_dead(column)
 
     def copy(self) -> Self:
-        """Return a copy that shares nothing but what was said."""
+        """Return a copy that shares only the record of issued warnings."""
         twin = object.__new__(type(self))
         twin.columns = self.columns.copy()
         twin.noticed, twin.said, twin.timed = self.noticed.copy(), self.said, dict(self.timed)
@@ -90,7 +90,13 @@ class KnownFeatures:
         quoted: Mapping[Hashable, str] | None = None,
         noticed: Iterable[Notice] = (),
     ) -> None:
-        """Take the columns another space had, and what it had noticed of them."""
+        """Restore the columns of another space, and its notices.
+
+        Parameters
+        ----------
+        names, is_indicator, n_refused, left_out, watched, quoted, noticed
+            Attributes of the other space, its `texts` and its `columns`.
+        """
         for name, indicator in zip(names, is_indicator, strict=True):
             self.add(*(name if indicator else (name, None)))
         self.noticed = list(noticed)
@@ -98,24 +104,24 @@ class KnownFeatures:
         self.recall(n_refused, watched or {})
 
     def recall(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
-        """Take over what another space of the same columns had counted."""
+        """Copy the counters of another space with the same columns."""
         self.columns.n_refused = n_refused
         self.texts.recall(watched)
 
     # Notices -----------------------------------------------------------------------------------------------------
 
     def notices(self) -> list[str]:
-        """For each name left out, and each of datetimes, why, and what can be done; and of names that do not fit."""
+        """Return all notices about features, grouped by kind."""
         single, of_rows = self.mismatches.notices()
         return grouped([*self.texts.notices(), *map(datetimes.notice, self.timed), *self.noticed, *single]) + of_rows
 
     def notice(self, notices: Iterable[Notice]) -> None:
-        """Warn of what the first rows told."""
+        """Record notices about the first rows and issue them as warnings."""
         self.noticed += (found := list(notices))
         self.said.say(*found)
 
     def say_times(self, names: Iterable[Hashable]) -> None:
-        """Say once of each name that datetimes under it are learned by their hours and weekdays."""
+        """Warn once per name that datetimes are encoded as hour and weekday."""
         new = [name for name in names if name not in self.timed]
         self.timed |= dict.fromkeys(new)
         self.said.say(*map(datetimes.notice, new))
@@ -123,13 +129,13 @@ class KnownFeatures:
     # New columns -------------------------------------------------------------------------------------------------
 
     def add(self, name: Hashable, string: str | None) -> int:
-        """Add a column, as `Columns.add` does."""
+        """Add a column; see `Columns.add`."""
         column = self.columns.add(name, string)
         if string is not None and column >= 0:
             self.texts.begin(name)
         return column
 
     def add_numbers(self, names: list[Any], counts: Ints) -> None:
-        """Add columns for names of numbers; names[i] came counts[i] times."""
+        """Add columns for numeric features; see `Columns.add_numbers`."""
         self.columns.add_numbers(names, counts)
         self.texts.say_mixed(filter(self.columns.strings.__contains__, names))

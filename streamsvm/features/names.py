@@ -1,4 +1,4 @@
-"""Comparison of the features that a model has learned with those that it is given."""
+"""Comparison of given features with the features that a model has learned."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from streamsvm.features.texts import Texts, conversion
 from streamsvm.labels import twin_of
 
 _SHOWN = 5
-# So many events in a row without a single known feature raise a warning.
+# Number of consecutive events without a known feature that raises a warning.
 _MOST_STRANGE = 10
-# So many values of another kind than was learned raise a warning.
+# Number of values of another kind than learned that raises a warning.
 _MOST_OF_OTHER_KIND = 10
-# So many texts under a name that were not learned are compared with so many that were.
+# Maximum number of unknown and of learned strings compared per name.
 _MOST_ASKED = 100
 
 
 class FeatureMismatchError(ValueError):
-    """Rows whose features are not those that the model has learned.
+    """The features of rows do not match the features that the model has learned.
 
     Attributes
     ----------
     missing
-        Names that the model has learned and the rows lack.
+        Learned names that the rows lack.
     new
         Names of the rows that the model has not learned.
     """
@@ -52,28 +52,35 @@ def compare(
     open_ended: bool = False,
     table: bool = False,
 ) -> tuple[int, str]:
-    """What to say of names that are not in common, and how loud: a level of `logging`, and a text or nothing.
+    """Compare feature names and return a logging level with a message.
 
-    Less than half in common is a warning. So are names of a table where some are missing and others new, as they have
-    been renamed perhaps. Either of these by itself is an information.
+    The level is WARNING if fewer than half of the names are in common. It is also WARNING for a table with both missing
+    and new names, which may have been renamed. A table with only one of the two gives INFO.
 
     Parameters
     ----------
     known
-        Names that the model has learned.
+        Learned names.
     given
         Names of the rows.
     complete
-        Whether rows are expected to have all names, as those of a table do and sparse ones do not.
+        Whether rows are expected to have all names, as in a table but not in sparse rows.
     open_ended
-        Whether names that the model does not know are expected.
+        Whether unknown names are expected.
     table
-        Whether each row has all of the names, so that every difference means something.
+        Whether each row has all given names, so that every difference counts.
+
+    Returns
+    -------
+    level : int
+        Level of `logging`.
+    message : str
+        Message, empty if there is nothing to report.
 
     Raises
     ------
     FeatureMismatchError
-        Where none is in common.
+        If no name is in common.
 
     Examples
     --------
@@ -106,12 +113,14 @@ def compare(
 
 
 def check_width(learned: int | None, given: int) -> None:
-    """Refuse an array of another width than those that were learned, as scikit-learn does.
+    """Raise an error unless an array is as wide as the learned arrays.
+
+    The message is the one of scikit-learn.
 
     Raises
     ------
     FeatureMismatchError
-        With both widths in the message.
+        If the widths differ. The message contains both.
     """
     if learned is not None and given != learned:
         raise FeatureMismatchError(
@@ -123,23 +132,23 @@ def check_width(learned: int | None, given: int) -> None:
 
 
 class Mismatches:
-    """Warns, once each, of features that differ from those learned.
+    """Warnings about features that differ from the learned ones, each issued once.
 
     Parameters
     ----------
     columns, texts
-        The features that were learned.
+        The learned features.
     said
-        Warns of single features.
+        Receiver of warnings about single features.
     log
-        Warns of rows.
+        Receiver of warnings about rows.
 
     Attributes
     ----------
     width
-        The width of the arrays learned, None if there were none.
+        Width of the learned arrays, or None.
     accepted
-        The names, or the width, of the last rows whose names were compared.
+        Names or width of the rows compared last.
     """
 
     def __init__(self, columns: Columns, texts: Texts, said: Notices, log: logging.Logger) -> None:
@@ -153,7 +162,7 @@ class Mismatches:
         self._other_kinds: dict[Hashable, Notice] = {}
 
     def copy(self, columns: Columns, texts: Texts) -> Mismatches:
-        """Return a copy for copies of what was learned."""
+        """Return a copy for copies of the learned features."""
         twin = copy(self)
         twin._columns, twin._texts = columns, texts
         twin._n_of_other_kind, twin._other_kinds = self._n_of_other_kind.copy(), self._other_kinds.copy()
@@ -161,16 +170,16 @@ class Mismatches:
         return twin
 
     def notices(self) -> tuple[list[Notice], list[str]]:
-        """The warnings about single features, and those about rows."""
+        """Return the warnings about single features and the warnings about rows."""
         return list(self._other_kinds.values()), list(filter(None, (self._doubts, self._strange)))
 
     def knows(self, name: Hashable) -> bool:
-        """Whether anything was learned under a name."""
+        """Return whether a name has been learned."""
         columns = self._columns
         return name in columns.numbers or name in columns.strings or name in self._texts.left_out
 
     def compare(self, given: Sequence[Any], *, open_ended: bool = False, **how: bool) -> None:
-        """Compare the names of rows with those learned, as the function `compare` does."""
+        """Compare the names of rows with the learned ones and log the result."""
         columns = self._columns
         known = dict.fromkeys((*columns.numbers, *columns.strings, *self._texts.left_out))
         level, doubts = compare(known, given, open_ended=open_ended or columns.n_refused > 0, **how)
@@ -184,21 +193,34 @@ class Mismatches:
             self.accepted = given
 
     def check_names(self, X: Any) -> None:
-        """Compare the names of the first rows of a stream, without any other use of them."""
+        """Compare the names of the first rows of a stream, without encoding them."""
         if isinstance(X, SparseRows):
             self.compare(np.unique(X.indices).tolist(), complete=False)
         elif isinstance(X, Mapping):
             self.compare(names_with_values(X), table=True)
         else:
             counts = Counter(chain.from_iterable(X))
-            # Rows of which most have most names are as a table, unless names that most of them have are all known.
+            # Rows that mostly have the same names count as a table, unless all frequent names are known.
             is_dense = 2 * counts.total() >= len(X) * len(counts)
             usual = [name for name, n in counts.items() if self.knows(name) or 2 * n >= len(X)]
             is_table = is_dense and not all(map(self.knows, usual))
             self.compare(usual if is_table else list(counts), table=is_table)
 
     def compare_width(self, shape: tuple[int, int], *, sparse: bool = False) -> None:
-        """Refuse arrays of another width than those learned, or whose columns are none of the names known."""
+        """Raise an error if an array does not fit the learned arrays or columns.
+
+        Parameters
+        ----------
+        shape
+            Shape of the array.
+        sparse
+            Whether it is a sparse matrix, whose rows need not contain all columns.
+
+        Raises
+        ------
+        FeatureMismatchError
+            If the width differs from the learned one, or no column is known.
+        """
         n, width = shape
         if not n:
             return
@@ -208,7 +230,17 @@ class Mismatches:
             self.accepted = width
 
     def look_at(self, n: int, n_values: int, names: Collection[Any]) -> None:
-        """Count n rows to predict with so many known values; warn if many in a row have none under any name."""
+        """Count rows without any known feature, and warn after several in a row.
+
+        Parameters
+        ----------
+        n
+            Number of rows to predict.
+        n_values
+            Number of values with a column in these rows.
+        names
+            Feature names of the rows.
+        """
         if n_values:
             self._n_strange = 0
         elif self._columns.names and len(names) and not any(map(self.knows, names)):
@@ -221,7 +253,10 @@ class Mismatches:
                 self._log.warning("%s", self._strange)
 
     def meet_other_kind(self, name: Hashable, value: Any, n: int = 1) -> None:
-        """Count n values to predict that are texts if numbers were learned, or the other way round."""
+        """Count n values of another kind than learned, and warn after several.
+
+        The kinds are string and number.
+        """
         is_text = isinstance(value, str)
         numbers, strings = self._columns.numbers, self._columns.strings
         own, other = (strings, numbers) if is_text else (numbers, strings)
@@ -240,7 +275,10 @@ class Mismatches:
             self._say(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
 
     def meet_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
-        """Count texts to predict that differ from one learned only in how they are written."""
+        """Count unknown strings that differ from a learned one only in spelling.
+
+        Several such values raise a warning.
+        """
         n_asked = self._n_asked.get(name, 0)
         if name in self._other_kinds or name in self._texts.left_out or n_asked >= _MOST_ASKED:
             return

@@ -23,13 +23,16 @@ from streamsvm.features.sorted_window import (
 
 @inlined
 def row_addresses(rows, by, values, columns):
-    """The arguments of `find_ranks` and `take_ranks` for a row."""
+    """Return the arguments of `find_ranks` and `take_ranks` for a row."""
     return address_of(rows), address_of(by), element_address(values, 0), element_address(columns, 0), values.size
 
 
 @inlined
 def rank(rows, by, j):
-    """The mid-rank found among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
+    """Return the mid-rank of the current value of column j among its recent values.
+
+    The rank is scaled to mean 0 and variance 1 for uniform values.
+    """
     held = min(n_ranked_values(by, uint(j)), rows.window)
     if held < 1:
         return 0.0
@@ -37,9 +40,10 @@ def rank(rows, by, j):
 
 
 def find_ranks(address, statistics, values_address, columns_address, n_entries):
-    """How many of the recent values of each column are smaller than that of a row, in `entering`; how many not larger.
+    """Count the recent values below each value of a row, and those not above it.
 
-    Where one is equal, those not larger are those below the next number. Compiled separately.
+    The counts go to `entering` and `upto`. If a recent value is equal, `upto` counts the values below the next float.
+    This function is compiled separately.
     """
     rows, by = rows_at(address), rows_at(statistics)
     values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
@@ -73,9 +77,12 @@ def find_ranks(address, statistics, values_address, columns_address, n_entries):
 
 @inlined
 def is_guessed(rows, j, x):
-    """Whether places are known without a search: where a column has few values, they are often those found last."""
+    """Try the positions found last and return whether they apply to x.
+
+    Columns with few distinct values often repeat their positions.
+    """
     below, upto, n = rows.entering[j], rows.upto[j], rows.window
-    if below == upto:  # it had another value then, perhaps all are
+    if below == upto:  # the last value was new, so values may be continuous
         return False
     values = rows.ranks[j]
     first, last = guess_below(values, x, n, below, upto), guess_below(values, next_above(x), n, below, upto)
@@ -87,7 +94,10 @@ def is_guessed(rows, j, x):
 
 @inlined
 def search(rows, n, found):
-    """found[j] = how many of the recent values of column j are smaller than what is sought, for n full columns."""
+    """Count the recent values below each searched value in n full columns.
+
+    The columns are in `rows.searched` and the values in `rows.sought`. The count of column j goes to found[j].
+    """
     columns, sought, k = rows.searched, rows.sought, 0
     while k + 4 <= n:
         count_below_in_four(rows.ranks, columns, sought, k, found)
@@ -99,12 +109,12 @@ def search(rows, n, found):
 
 @inlined
 def observe_ranks(rows, by, values, columns):
-    """Take a learned row into the recent values, before it is taken into the statistics of `by`."""
+    """Add a learned row to the recent values, before `by` observes the row."""
     call_pointer(rows.take_ranks, row_addresses(rows, by, values, columns))
 
 
 def take_ranks(address, statistics, values_address, columns_address, n_entries):
-    """`observe_ranks`, compiled separately."""
+    """Implement `observe_ranks` as a separately compiled function."""
     rows, by = rows_at(address), rows_at(statistics)
     values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
     n_ranked, leaving = rows.ranks.shape[0], rows.leaving
@@ -120,7 +130,10 @@ def take_ranks(address, statistics, values_address, columns_address, n_entries):
 
 @kernel
 def find_places(rows, by, values, columns):
-    """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
+    """Find where the values of a row replace the oldest recent values.
+
+    The positions go to `leaving` and `entering`; `leaving` is -1 where nothing changes.
+    """
     n_ranked, window, spacing, n = rows.ranks.shape[0], rows.window, rows.spacing, 0
     for i in range(values.size):
         x, column = values[uint(i)], columns[uint(i)]
@@ -146,7 +159,7 @@ def find_places(rows, by, values, columns):
         else:
             rows.searched[uint(n)], rows.sought[uint(n)] = column, oldest
             n += 1
-        if not is_below(ordered, x, held, rows.entering[j]):  # else the row has been ranked just now
+        if not is_below(ordered, x, held, rows.entering[j]):  # valid if `find_ranks` has just run on this row
             rows.entering[j] = count_below(ordered, x, held)
     search(rows, n, rows.leaving)
 

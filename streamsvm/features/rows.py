@@ -1,4 +1,4 @@
-"""Encoded rows: values and columns of many events, and errors of rows that cannot be encoded."""
+"""Encoded rows, and the error for rows that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 class BadRows(ValueError):
-    """Rows that cannot be learned from or predicted, with the reason for each; nothing has been done with any row.
+    """Rows that cannot be learned or predicted; no row of the call has been used.
 
     Attributes
     ----------
@@ -34,10 +34,10 @@ class BadRows(ValueError):
 
 @dataclass(slots=True)
 class EncodedRows:
-    """Rows as columns and values, in ascending order of columns, NaN where missing.
+    """Rows as columns and values, in ascending column order.
 
-    Row i has values[indptr[i]:indptr[i + 1]], in columns[indptr[i]:indptr[i + 1]], or, where `shared`, all rows have
-    the same `columns`.
+    Missing values are NaN. Row i has values[indptr[i]:indptr[i + 1]] in columns[indptr[i]:indptr[i + 1]]. If `shared`
+    is true, `columns` applies to every row.
     """
 
     values: Floats
@@ -47,14 +47,14 @@ class EncodedRows:
 
     @classmethod
     def of_event(cls, columns: Ints, values: Floats) -> EncodedRows:
-        """A single event as a row."""
+        """Return a single event as one row."""
         return cls(values, columns, np.array([0, len(columns)]), False)
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
     def part(self, start: int, end: int) -> EncodedRows:
-        """The rows from `start` to before `end`, as views."""
+        """Return the rows from `start` to `end - 1` as views."""
         indptr = self.indptr[start : end + 1]
         first, last = int(indptr[0]), int(indptr[-1])
         columns = self.columns if self.shared else self.columns[first:last]
@@ -62,7 +62,7 @@ class EncodedRows:
 
 
 def in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
-    """Entries of rows in ascending order of columns, without those whose column is negative."""
+    """Sort the entries of rows by column and drop negative columns."""
     rows = EncodedRows(np.empty_like(values), np.empty_like(columns), np.empty_like(indptr), False)
     call_kernel("order", columns, values, indptr, rows.columns, rows.values, rows.indptr)
     n = int(rows.indptr[-1])
@@ -71,7 +71,10 @@ def in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
 
 
 def call_kernel(name: str, *arrays: NDArray[Any]) -> None:
-    """Call an entry point of `encoding`, which does not check types: arrays may be read-only."""
+    """Call an entry point of `encoding` without type checks.
+
+    Arrays may therefore be read-only.
+    """
     entry = ENTRY_POINTS[name]
     prepare([entry])
     entry.compile()(*arrays)

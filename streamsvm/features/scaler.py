@@ -1,8 +1,8 @@
-"""Memory of rows on their way to a learner: the current row, and statistics of columns for running scaling.
+"""State of row scaling: the current row, and the running statistics of columns.
 
-A row comes as (column, value) pairs in ascending order of columns, with NaN where a value is missing, and becomes the
-*current row*: scaled values and the weight rows they belong to, headed by the bias with its 1. Column j owns weight
-row j + 1. A row is scaled with the statistics of the events learned before it.
+A row arrives as (column, value) pairs in ascending column order, with NaN for missing values. Scaling turns it into the
+*current row*: scaled values and the weight rows they belong to, starting with the bias, whose value is 1. Column j owns
+weight row j + 1. The statistics cover the events learned before the row.
 """
 
 from __future__ import annotations
@@ -14,51 +14,52 @@ from streamsvm.core.jit import call_pointer, inlined
 from streamsvm.core.schema import Array, Number, Schema, address, i64
 from streamsvm.core.simd import uint
 
-# What is asked of a single event: a class to learn it with, or a prediction; with its probabilities; with these told to
-# what follows events; or the same, where nobody takes heed of it.
+# Values of `asked` besides a class to learn: predict the class (PREDICT), also the probabilities (PROBA), also call the
+# callback (FOLLOW).
 PREDICT, PROBA, FOLLOW = -1, -2, -3
 
-# How values are scaled.
+# Scaling methods.
 NONE, STANDARD, RANK = 0, 1, 2
 
-# Values beyond this would overflow the sum of squares.
+# Larger values would overflow the sum of squares.
 LARGEST = 1e100
-# Scaled values are cut here, so that a single outlier cannot take over a model.
+# Scaled values are clipped at this magnitude, so that a single outlier cannot dominate a model.
 CLIP = 10.0
-# A value more than FAR deviations off is an outlier, once the column has KNOWN values: it does not enter the sums. Each
-# adds 1 to a count of outliers, and each other value takes LEAK from it: a share above LEAK / (1 + LEAK) of all values
-# makes it grow. When it exceeds half of the values in the sums, but at least FEW_OUTLIERS and at most MANY_OUTLIERS,
-# the outliers are the new level of the column, and its statistics restart.
+# Once a column has KNOWN values, a value more than FAR standard deviations away is an outlier and does not enter the
+# sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if more than LEAK / (1 + LEAK)
+# of the values are outliers. When it exceeds half the number of values in the sums, bounded by FEW_OUTLIERS and
+# MANY_OUTLIERS, the outliers are the new level of the column and its statistics restart.
 KNOWN, FAR, LEAK = 8.0, 60.0, 1.0 / 6.0
 FEW_OUTLIERS, MANY_OUTLIERS = 4.0, 100.0
-# Beyond so many deviations, scaled values fall with the square of the distance. Where a share of the values equals the
-# anchor, the others are the more deviations off, the fewer they are.
+# Beyond this many standard deviations, scaled values decrease with the squared distance. If many values equal the
+# anchor, the limit is larger: the fewer the other values, the more standard deviations they are away.
 FARTHER = 100.0
-# The other way round, outliers have made the sums too wide where other values vary less than a NARROW part of the
-# deviation around one of them, the anchor. Of a sample of events, each such value adds 1 to a count and each other one
-# takes NOT_NARROW from it; equal values say nothing. From NARROW_MOST on the statistics restart. In columns that change
-# slowly values are near one another for long, so that more are asked for: NARROW_TIMES as many as there were before, or
-# a share NARROW_SHARE of the values in the sums that are not equal, whichever is less.
+# Conversely, outliers have inflated the sums if values vary by less than NARROW standard deviations around a recent
+# value, the anchor. In a sample of events, such a value adds 1 to a count and any other subtracts NOT_NARROW; equal
+# values are ignored. The statistics restart at a count of NARROW_MOST. Slowly changing columns have long runs of close
+# values and need more: NARROW_TIMES the longest earlier count, or the share NARROW_SHARE of the unequal values in the
+# sums, whichever is smaller.
 NARROW, NOT_NARROW, NARROW_MOST, NARROW_TIMES, NARROW_SHARE = 1.0 / 12.0, 9.0, 16.0, 16.0, 1.0 / 24.0
-# Statistics restart with a deviation to begin with, which counts as much as this share of a value.
+# Restarted statistics begin with an initial standard deviation that weighs as much as this fraction of a value.
 PRIOR = 0.1
-# So do ranks, among as many values or more: among fewer, new ones soon are most.
+# Ranks restart, too, if they refer to at least this many values; fewer values are soon replaced.
 MANY_RANKED = 500.0
-# The decay of the share of ties in that sample: of a column that is zero most of the time, for one.
+# Decay rate of the share of ties in the sample, and the least share of untied values. A mostly zero column has many
+# ties.
 TIES_RATE, LEAST_UNTIED = 1.0 / 32.0, 1e-3
-# All of the first events are in that sample, and one in four later, at random.
+# The sample contains the first ALL_SAMPLED events, and a pseudorandom quarter of the later ones.
 ALL_SAMPLED = 64.0
-# Shift and scale follow their sums when the count has grown by this share, at the latest after RENEW_MOST values.
+# Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
 
-# Memory that need not grow has room for so many events.
+# Room of memory that need not grow, in events.
 ROOM = 1 << 62
-# So many events can be counted in a float64.
+# Largest count that a float64 represents exactly.
 MOST_EVENTS = 2.0**53
-# The inverse root of the smallest square there is.
+# The inverse root of the smallest positive float64.
 MOST_SCALE = 1e162
-# Of values from one another; means round beyond the largest value, too.
+# Largest distance between two values, with a margin for means that round beyond LARGEST.
 FARTHEST = 2.0 * LARGEST
 
 _COUNT = (0.0, MOST_EVENTS)
@@ -71,66 +72,68 @@ def _statistic(meaning: str, bounds: tuple[float, float], start: float = 0.0) ->
 SCALER = Schema(
     "rows",
     {
-        "row_length": Number("how many of the first columns a single event has values for", i64),
-        "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
-        "room": Number("so many events can be learned in this memory", i64, start=float(ROOM), is_address=True),
-        "held": address("more than 0 while a thread has the learner's lock, or another memory took its place"),
-        "n_pairs": Number("how many pairs the current event has", i64),
-        "in_order": Number("whether the current event has a value for each of the first weight rows", i64),
-        "n_far": Number("in order, how many of these are beyond FAR", i64),
-        "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
-        "window": Number("ranks are among so many values", i64),
-        "spacing": Number(
-            "once there are as many, one in so many of those that come, a power of two, is taken in", i64, 1
-        ),
-        "decay": Number("what sums are multiplied by at each value", start=1.0),
-        "limit": Number("the largest scaled value", start=CLIP),
-        "learner": address("the state of the learner"),
-        "drive": address("the learner's function that scales an event and calls `step`, see `driver`"),
-        "step": address("the learner's function that predicts and learns the current event"),
-        "find_ranks": address("the function `find_ranks`, 0 without ranks"),
-        "take_ranks": address("the function `take_ranks`, 0 without ranks"),
-        "asked": Number("the class to learn, or PREDICT, PROBA or FOLLOW", i64),
-        "label": Number("the class to learn, -1 for none", i64),
-        "weight": Number("the weight of the event"),
-        "answering": Number("whether to predict the event", i64),
-        "telling": Number("whether to compute its probabilities", i64),
-        "following": Number("whether to call the callback", i64),
-        "at": Number("the number of the row in its batch", i64),
-        "best": Number("the most probable class, -1 if none is known, -2 - i if value i cannot be used", i64),
-        "n_shares": Number("the number of classes in `proba`", i64),
-        "proba": Array(("rows_classes",), "the probabilities of classes", external=True),
-        "follow": address("what follows the probabilities of events, and their labels: its code, 0 for nothing"),
-        "followed": address("its memory"),
-        "seen": Number("events learned", saved=True, bounds=_COUNT),
+        "row_length": Number("number of leading columns for which a single event has values", i64),
+        "listed": Number("1 + number of columns listed by a single event, 0 if it lists none", i64),
+        "room": Number("number of events that can be learned in this memory", i64, start=float(ROOM), is_address=True),
+        "held": address("positive while a thread holds the learner's lock, or after another memory replaced this one"),
+        "n_pairs": Number("number of pairs of the current event", i64),
+        "in_order": Number("whether the pairs of the current event belong to the first weight rows, in order", i64),
+        "n_far": Number("if in order, number of values beyond FAR", i64),
+        "scaling": Number("scaling method: NONE, STANDARD or RANK", i64),
+        "window": Number("number of recent values that ranks refer to", i64),
+        "spacing": Number("once the window is full, one of this many values enters it; a power of two", i64, 1),
+        "decay": Number("factor applied to the sums at each value", start=1.0),
+        "limit": Number("maximum magnitude of scaled values", start=CLIP),
+        "learner": address("state of the learner"),
+        "drive": address("code of the learner that scales an event and calls `step`, see `driver`"),
+        "step": address("code of the learner that predicts and learns the current event"),
+        "find_ranks": address("code of `find_ranks`, 0 without ranks"),
+        "take_ranks": address("code of `take_ranks`, 0 without ranks"),
+        "asked": Number("class to learn, or PREDICT, PROBA or FOLLOW", i64),
+        "label": Number("class to learn, -1 for none", i64),
+        "weight": Number("weight of the event"),
+        "answering": Number("whether the event is predicted", i64),
+        "telling": Number("whether its probabilities are computed", i64),
+        "following": Number("whether the callback is called", i64),
+        "at": Number("index of the row in its batch", i64),
+        "best": Number("most probable class, -1 if none is known, -2 - i if value i cannot be used", i64),
+        "n_shares": Number("number of classes in `proba`", i64),
+        "proba": Array(("rows_classes",), "class probabilities, written by the learner", external=True),
+        "follow": address("code of the callback that receives probabilities and labels, 0 for none"),
+        "followed": address("memory of the callback"),
+        "seen": Number("number of events learned", saved=True, bounds=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
-        "scale": _statistic("see shift", (0.0, MOST_SCALE)),
-        "count": _statistic("the sum of 1 over the values, under the decay", _COUNT),
-        "total": _statistic("the sum of x - shift", (-FARTHEST * MOST_EVENTS, FARTHEST * MOST_EVENTS)),
-        "squares": _statistic("the sum of its square", (0.0, FARTHEST * FARTHEST * MOST_EVENTS)),
-        "present": _statistic("how many values there were", _COUNT),
-        "due": _statistic("shift and scale follow at so many values; negative for indicators: never", (-1.0, math.inf)),
-        "born": _statistic("how many events came before the column", _COUNT),
-        "centred": _statistic("1 where shift is the mean, 0 where the column is sparse", (0.0, 1.0)),
-        "outliers": _statistic("at so many values the count of outliers is 0 again", (0.0, 2.0 * MOST_EVENTS)),
-        "anchor": _statistic("a recent value", (-LARGEST, LARGEST)),
-        "ties": _statistic("the decayed share of sampled values equal to the anchor", (0.0, 1.0)),
-        "narrow": _statistic("the count of sampled values that are near the anchor and differ from it", _COUNT),
-        "longest": _statistic("the largest count of them that other values have ended", _COUNT),
-        "began": _statistic("how many values came before the recent values that ranks are among", _COUNT),
-        "ring": Array(("ranked", "window"), "recent values by arrival", saved=True),
-        "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
-        "leaving": Array(("ranked",), "where among them the oldest value stands, -1 where nothing changes", i64),
-        "entering": Array(("ranked",), "before which the new one comes to stand", i64),
-        "upto": Array(("ranked",), "how many are not larger than it", i64),
-        "searched": Array(("ranked",), "columns in which a place is looked for", i64),
-        "sought": Array(("ranked",), "of these values"),
-        "row": Array(("columns",), "the values of a single event"),
-        "row_columns": Array(("columns",), "the columns it lists", i64),
-        "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
-        "own_rows": Array(("weight_rows",), "the weight rows of the current event, where not in order", i64),
-        "scaled": Array(("weight_rows",), "its scaled values"),
-        "entered": Array(("scaled",), "the values of a row that enter the sums"),
+        "scale": _statistic("factor of scaled values, see shift", (0.0, MOST_SCALE)),
+        "count": _statistic("decayed number of values in the sums", _COUNT),
+        "total": _statistic("decayed sum of x - shift", (-FARTHEST * MOST_EVENTS, FARTHEST * MOST_EVENTS)),
+        "squares": _statistic("decayed sum of (x - shift)^2", (0.0, FARTHEST * FARTHEST * MOST_EVENTS)),
+        "present": _statistic("number of values so far", _COUNT),
+        "due": _statistic(
+            "value of `present` at which shift and scale are updated, negative for indicators (never)", (-1.0, math.inf)
+        ),
+        "born": _statistic("number of events before the first value of the column", _COUNT),
+        "centred": _statistic("1 if shift is the mean, 0 if the column is sparse", (0.0, 1.0)),
+        "outliers": _statistic(
+            "value of `present` at which the decreasing count of outliers reaches 0", (0.0, 2.0 * MOST_EVENTS)
+        ),
+        "anchor": _statistic("a recent value that others are compared with", (-LARGEST, LARGEST)),
+        "ties": _statistic("decayed share of sampled values equal to the anchor", (0.0, 1.0)),
+        "narrow": _statistic("count of sampled values near the anchor but not equal to it", _COUNT),
+        "longest": _statistic("largest value of `narrow` before a distant value reduced it", _COUNT),
+        "began": _statistic("value of `present` at which the recent values of ranks start", _COUNT),
+        "ring": Array(("ranked", "window"), "recent values in order of arrival", saved=True),
+        "ranks": Array(("ranked", "window"), "recent values in ascending order", saved=True),
+        "leaving": Array(("ranked",), "position in `ranks` of the oldest value, -1 if nothing changes", i64),
+        "entering": Array(("ranked",), "position in `ranks` of the new value: the number of smaller values", i64),
+        "upto": Array(("ranked",), "number of recent values not larger than it", i64),
+        "searched": Array(("ranked",), "columns to search", i64),
+        "sought": Array(("ranked",), "values to search for"),
+        "row": Array(("columns",), "values of a single event"),
+        "row_columns": Array(("columns",), "columns listed by a single event", i64),
+        "all_rows": Array(("weight_rows",), "the indices 0, 1, 2, ...", i64),
+        "own_rows": Array(("weight_rows",), "weight rows of the current event, if not in order", i64),
+        "scaled": Array(("weight_rows",), "scaled values of the current event"),
+        "entered": Array(("scaled",), "values of a row that enter the sums, NaN for outliers"),
     },
 )
 
@@ -140,19 +143,22 @@ rows_at = state_at(SCALER)
 
 @inlined
 def follow(rows, label, i):
-    """Tell what follows events of row i, whose probabilities are known: its class, less than 0 for none."""
+    """Call the callback with the class of row i, negative if unlabelled.
+
+    The probabilities of the row are in `proba`.
+    """
     call_pointer(rows.follow, (rows.followed, label, i))
 
 
 @inlined
 def current_row(rows):
-    """The weight rows and scaled values of the current row."""
+    """Return weight rows and scaled values of the current row."""
     return rows.all_rows if rows.in_order else rows.own_rows, rows.scaled
 
 
 @inlined
 def row_at(values, columns, indptr, shared, i):
-    """The values and columns of row i of several: all rows have the first columns where `shared`."""
+    """Return values and columns of row i; if `shared`, all rows have the first columns."""
     start = indptr[uint(i)]
     n = indptr[uint(i + 1)] - start
     return values_at(element_address(values, start), n), columns_at(element_address(columns, 0 if shared else start), n)
@@ -160,19 +166,22 @@ def row_at(values, columns, indptr, shared, i):
 
 @inlined
 def is_whole(columns):
-    """Whether a row has an entry for each of the first columns, given that these are in ascending order."""
+    """Return whether a row has an entry in each of the first n columns.
+
+    The columns must be in ascending order.
+    """
     n = columns.size
     return n == 0 or columns[uint(n - 1)] == n - 1
 
 
 @inlined
 def is_far(rows, j, x):
-    """Whether x is an outlier of column j."""
+    """Return whether x is an outlier of column j."""
     distance = abs(x - rows.shift[uint(j)]) * rows.scale[uint(j)]
     return distance > FAR and rows.present[uint(j)] >= KNOWN and rows.scaling != NONE
 
 
 @inlined
 def n_ranked_values(by, j):
-    """How many values of column j have come since the recent ones began."""
+    """Return the number of values of column j since its recent values started."""
     return int(by.present[j] - by.began[j])

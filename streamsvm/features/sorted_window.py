@@ -1,7 +1,7 @@
-"""Recent values of a column in order: where a value stands among them, and how one takes the place of another.
+"""Sorted recent values of a column: binary search and replacement.
 
-Random values are no use to a processor that guesses which way a comparison goes: the search has no branches, several
-columns are searched at a time, and what makes room moves as a block.
+Random values defeat branch prediction. The searches therefore have no branches, run in several columns at a time, and
+insertions move whole blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ uint = np.uint64
 
 @inlined
 def count_below(values, x, held):
-    """How many of the first `held` sorted values are smaller than x."""
+    """Return the number of the first `held` sorted values that are smaller than x."""
     if held == 0 or values[0] >= x:
         return 0
     x = -(0.0 - x)
@@ -30,9 +30,10 @@ def count_below(values, x, held):
 
 @inlined
 def count_below_in_four(ranks, columns, sought, k, found):
-    """found[j] = `count_below` in column j, which is full, for columns[k] to columns[k + 3] and what is sought there.
+    """Run `count_below` in four full columns at a time.
 
-    Each step of a search waits for the one before. Four searches at a time wait together.
+    The columns are columns[k:k + 4] and the values sought[k:k + 4]. The result of column j goes to found[j]. The steps
+    of one search depend on each other; four interleaved searches overlap their latencies.
     """
     a, b, c, d = (
         uint(columns[uint(k)]),
@@ -59,7 +60,7 @@ def count_below_in_four(ranks, columns, sought, k, found):
 
 @inlined
 def is_below(values, x, held, below):
-    """Whether so many of the first `held` sorted values are smaller than x."""
+    """Return whether exactly `below` of the first `held` values are smaller than x."""
     if not 0 <= below <= held:
         return False
     return (below == 0 or values[uint(below - 1)] < x) and (below == held or values[uint(below)] >= x)
@@ -67,7 +68,7 @@ def is_below(values, x, held, below):
 
 @inlined
 def guess_below(values, x, held, first, second):
-    """`count_below` where that is none, all, or one of two guesses; else -1."""
+    """Return `count_below` if it is 0, `held`, or one of two guesses, else -1."""
     if values[0] >= x:
         return 0
     if values[uint(held - 1)] < x:
@@ -79,7 +80,7 @@ def guess_below(values, x, held, first, second):
 
 @inlined
 def count_upto(values, x, held, below):
-    """How many are not larger, given how many are smaller."""
+    """Return the number of values at most x, given the number of smaller ones."""
     if below == held or values[uint(below)] != x:
         return below
     if values[uint(held - 1)] == x:
@@ -94,13 +95,13 @@ def count_upto(values, x, held, below):
 
 @inlined
 def next_above(x):
-    """The smallest number that is larger than x, by a sum that rounds to it; within 1e-307 of 0 perhaps the second."""
+    """Return the smallest float larger than x, or the second within 1e-307 of 0."""
     return x + (abs(x) * 1.2e-16 + 5e-324)
 
 
 @inlined
 def replace(values, at, stop, x):
-    """Take out the value at `at`, and put x before what stands at `stop`."""
+    """Remove the value at index `at` and insert x before index `stop`."""
     if at > stop:
         move(values, uint(stop + 1), uint(stop), at - stop)
         at = stop

@@ -1,4 +1,4 @@
-"""From named features to columns of numbers."""
+"""Feature space: named features to columns of numbers."""
 
 from __future__ import annotations
 
@@ -39,44 +39,43 @@ from streamsvm.features.values import (
     what_is_wrong,
 )
 
-# Integer names below this are looked up in a table.
+# Integer names below this limit are looked up in a table.
 TABLED = 1 << 20
 
 
 class FeatureSpace(EventEncoder):
-    """The columns of a stream's features, in order of first arrival; names may appear at any time.
+    """Columns of the features of a stream, in order of first arrival.
 
-    A number (bool included) under a name takes the column of that name. A string is one-hot: it takes the column of the
-    pair (name, string), with the value 1. None and NaN are missing, as is a name that is absent: a missing value
-    contributes nothing. A datetime becomes the hour of its day and its weekday in UTC, each as sine and cosine, and a
-    notice says so once. New names of one event take columns in an order of their own (integers by size, others by their
-    representation), so that the order in which an event lists its features is without consequence.
+    New names may appear at any time. A number or bool takes the column of its name. A string is one-hot encoded: it
+    takes the column of the pair (name, string), with value 1. None, NaN and absent names are missing values, which
+    contribute nothing. A datetime becomes hour and weekday in UTC, each as sine and cosine, with one notice per name.
+    New names of one event take columns in a fixed order: integers by size, then other names by representation. The
+    order of features within an event therefore has no effect.
 
-    Strings that say nothing, because nearly each is new, are left out with a warning: where the first 40 under a name
-    are all times (as `time` columns may be written), or 37 of them differ and fewer than three of those known come
-    again within 500 (in that while, new ones take no columns). A name that is left out contributes nothing from the
-    next event on. The same is asked again when a name has come to 128 columns, to 256, and so on. Only what is learned
-    counts, so that the answer is the same however events are cut into batches. Numbers are never left out: an
-    identifier that is one costs one column.
+    Names whose strings carry no information are left out with a warning. This applies if the first 40 strings are all
+    times. It also applies if 37 of these strings differ and fewer than three known strings recur within 500 strings.
+    Meanwhile new strings take no columns. A name that is left out contributes nothing from the next event on. The check
+    repeats when a name has 128 columns, 256 columns, and so on. Only learned events count, so the result does not
+    depend on batch boundaries. Numeric features are never left out: a numeric identifier costs one column.
 
     Parameters
     ----------
     max_features
-        The most columns there may be. Names and strings that come later are refused: they contribute nothing, are
-        counted in `n_refused`, and warned of once.
+        Maximum number of columns. Later names and strings are refused: they contribute nothing, are counted in
+        `n_refused`, and raise one warning.
     categories
-        Names whose strings are never left out.
+        Names whose strings are always categories.
 
     Attributes
     ----------
     names
-        What stands in each column: a name, or a `(name, string)` pair where `is_indicator` says so.
+        Name of each column; a `(name, string)` pair if `is_indicator` is true.
     is_indicator
-        Whether a column holds the presence of a string.
+        Whether each column is the indicator of a string.
     n_refused
-        How many values of learned events were refused because all columns were taken.
+        Number of values in learned events without a column because `max_features` columns exist.
     left_out
-        Names whose strings are left out, with what they are: `"identifiers"` or `"times"`.
+        Names that are left out, with the kind of their strings: `"identifiers"` or `"times"`.
 
     Examples
     --------
@@ -91,27 +90,31 @@ class FeatureSpace(EventEncoder):
     def encode(
         self, X: Any, learn: Sequence[bool] | NDArray[np.bool_] | None = None, *, complete: bool = True
     ) -> EncodedRows:
-        """Encode many rows.
+        """Encode rows.
 
         Parameters
         ----------
         X
-            Mappings; a table (dict of equally long columns); a data frame; a numpy array of numbers, shape (n, d),
-            or a scipy sparse matrix, whose names are 0 ... d - 1; or `SparseRows`.
+            Mappings; a table (dict of columns of equal length); a data frame; a NumPy array of numbers of shape (n, d);
+            a SciPy sparse matrix; or `SparseRows`. Columns of arrays and sparse matrices have the names 0 to d - 1.
         learn
-            Which rows may bring new names; none of them by default.
+            Which rows may add names; by default none.
         complete
-            Whether a table has all features of its rows. False for events of their own that are held as a table.
+            Whether a table contains all features of its rows. False for separate events stored as a table.
+
+        Returns
+        -------
+        EncodedRows
+            The encoded rows.
 
         Raises
         ------
         BadRows
-            Where values are infinite or of no use; no name has been taken in.
+            If values are infinite or of an unsupported type. No name has been added.
         FeatureMismatchError
-            Where a table, a frame or an array has none of the names known, or an array another width than those
-            learned.
+            If a table, frame or array has no known name, or an array has another width than the learned ones.
         TypeError, ValueError
-            Where X as a whole is of no use.
+            If X as a whole cannot be used.
         """
         if isinstance(X, EncodedRows):
             return X
@@ -135,7 +138,7 @@ class FeatureSpace(EventEncoder):
         return self._encode_table(table_of_frame(frame), learn)
 
     def _encode_events(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
-        """Rows that are mappings: at once where all are plain, else one by one."""
+        """Encode mappings: as arrays if all are plain, else one by one."""
         refuse_lengths(len(events), learn)
         rows = None
         if (numbers := plain_numbers(events)) is not None:
@@ -159,7 +162,7 @@ class FeatureSpace(EventEncoder):
 
     @contextlib.contextmanager
     def _bad_rows_first(self, encode: Callable[..., EncodedRows], *given: Any) -> Iterator[None]:
-        """Refuse rows that cannot be encoded before names that do not fit."""
+        """Report rows that cannot be encoded before names that do not match."""
         try:
             yield
         except FeatureMismatchError:
@@ -169,7 +172,7 @@ class FeatureSpace(EventEncoder):
     def _encode_of_width(
         self, shape: tuple[int, int], learn: Any, encode: Callable[..., EncodedRows], *given: Any
     ) -> EncodedRows:
-        """Encode an array or a sparse matrix, whose width must be that of those learned."""
+        """Encode an array or sparse matrix after a check of its width."""
         mismatches, width = self.mismatches, shape[1]
         if width != mismatches.width:
             with self._bad_rows_first(encode, *given):
@@ -192,7 +195,7 @@ class FeatureSpace(EventEncoder):
         return self._encode_of_width(X.shape, learn, self._encode_table, {j: X[:, j] for j in names})
 
     def _encode_numbers(self, names: list[Any], X: Floats, learn: Any) -> EncodedRows:
-        """Rows with a number (or NaN) under each of the same names."""
+        """Encode rows that all have a number or NaN under each of these names."""
         n, _ = X.shape
         refuse_lengths(n, learn)
         refuse_rows(infinite_rows(X, names))
@@ -212,14 +215,14 @@ class FeatureSpace(EventEncoder):
         return EncodedRows(X.reshape(-1), columns, np.arange(n + 1, dtype=np.int64) * len(order), True)
 
     def _meet_numbers(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> None:
-        """Add columns for new names of the rows in use, in the order in which single events would bring them."""
+        """Add columns for new names of learned rows, in the order single events would."""
         unknown = [j for j, name in enumerate(names) if name not in self.columns.numbers]
         first = int(use.argmax())
-        # Mostly all names arrive with the first row, and no look at the others is needed.
+        # Usually the first row has all names, and the other rows need not be searched.
         met = X[first : first + 1, unknown] if use[first] else X[:0, unknown]
         if np.isnan(met).any() or len(self) + len(unknown) > self.columns.max_features:
             first, met = 0, np.where(use[:, None], X[:, unknown], np.nan)
-        there = ~np.isnan(met)  # NaN is missing: a name arrives with its first number
+        there = ~np.isnan(met)  # a name gets its column with its first number
         if not len(there):
             return
         rows, counts = first + there.argmax(axis=0), there.sum(axis=0)
@@ -259,7 +262,7 @@ class FeatureSpace(EventEncoder):
             if name in columns and set(map(type, columns[name])) <= TEXT_OR_NONE:
                 del columns[name]
         if all(map(is_numeric, columns.values())):
-            names = sorted(columns, key=self._place)  # in their order, or the one they arrive in: rows stay as they are
+            names = sorted(columns, key=self._place)  # in column order, `_encode_numbers` copies nothing
             return self._encode_numbers(names, side_by_side([columns[name] for name in names], n), learn)
         refuse_lengths(n, learn)
         if (rows := self._encode_known(columns, learn)) is not None:
@@ -269,11 +272,11 @@ class FeatureSpace(EventEncoder):
         return self._encode_one_by_one([dict(zip(names, event, strict=True)) for event in events], learn)
 
     def _place(self, name: Any) -> tuple[int, tuple[int, str]]:
-        """Sort key of names by their columns, or by the order in which they arrive with one event."""
+        """Sort key of names: by column, then in the order of arrival within one event."""
         return self.columns.numbers.get(name, sys.maxsize), name_key(name)
 
     def _encode_known(self, table: Mapping[Any, NDArray[Any]], learn: Any) -> EncodedRows | None:
-        """Rows of numbers and strings that are all known or missing; None where one must be looked at by itself."""
+        """Encode rows without new features; return None if they need individual encoding."""
         n = len(next(iter(table.values())))
         learned = np.zeros(n, bool) if learn is None else np.asarray(learn, bool)
         if learned.any() and not self.texts.watched.keys().isdisjoint(table):
@@ -301,11 +304,14 @@ class FeatureSpace(EventEncoder):
     def _columns_of_texts(
         self, name: Any, given: NDArray[Any], predicting: bool
     ) -> tuple[Ints, NDArray[np.bool_]] | None:
-        """The columns of texts under a name, -1 without one, and which texts count; None for other values."""
+        """Return the columns of strings under a name, and which strings count.
+
+        The column is -1 for an unknown string. Return None if other values are present.
+        """
         strings = self.columns.strings.get(name, {})
         try:
             columns = np.fromiter(map(strings.get, given, repeat(-1)), np.int64, len(given))
-        except TypeError:  # what cannot be a key is no string
+        except TypeError:  # an unhashable value is not a string
             return None
         there = columns >= 0
         others = given[~there]
@@ -318,11 +324,11 @@ class FeatureSpace(EventEncoder):
             else:
                 self.mismatches.meet_other_kind(name, texts[0] if texts else "", len(texts))
         if name not in self.texts.closed:
-            there[~there] = others != None  # noqa: E711 - of each of them
+            there[~there] = others != None  # noqa: E711 - elementwise
         return columns, there
 
     def _encode_sparse(self, indptr: Any, names: Any, values: Any, learn: Any) -> EncodedRows:
-        """Rows whose names are integers."""
+        """Encode rows whose names are integers."""
         if np.iscomplexobj(values):
             raise TypeError("values must be real numbers, got complex ones")
         indptr, names = np.ascontiguousarray(indptr, np.int64), np.ascontiguousarray(names, np.int64)
@@ -341,7 +347,7 @@ class FeatureSpace(EventEncoder):
             first, counts = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
             call_kernel("meet", names, values, indptr, np.ascontiguousarray(learn, bool), table, first, counts)
             met = np.flatnonzero(counts)
-            met = met[first[met].argsort(kind="stable")]  # those of one row by size
+            met = met[first[met].argsort(kind="stable")]  # by row, then by size
             self.add_numbers((met if distinct is None else distinct[met]).tolist(), counts[met])
             columns = self._table_of(names, distinct)[names]
         rows = in_order(columns, values, indptr)
@@ -351,7 +357,7 @@ class FeatureSpace(EventEncoder):
         return rows
 
     def _table_of(self, names: Ints, distinct: Ints | None) -> Ints:
-        """The columns of integers from 0 on, or of `distinct` ones; -1 for those without one."""
+        """Return the columns of the integers from 0 on, or of `distinct`; -1 if unknown."""
         if distinct is None:
             return self.columns.of_integers(int(names.max(initial=-1)) + 1)
         return np.array([self.columns.numbers.get(name, -1) for name in distinct.tolist()], np.int64)

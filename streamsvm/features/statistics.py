@@ -1,4 +1,4 @@
-"""Statistics of columns, by which values are scaled."""
+"""Running statistics of columns, from which shift and scale follow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from streamsvm.features.scaler import (
 
 @inlined
 def observe(rows, values, columns):
-    """Take a learned row into the statistics of its columns."""
+    """Add a learned row to the statistics of its columns."""
     if is_whole(columns) and rows.scaling != RANK:
         rows.n_far = count_far(rows, values)
     observe_current_row(rows, values, columns)
@@ -43,7 +43,7 @@ def observe(rows, values, columns):
 
 @inlined
 def count_far(rows, values):
-    """How many entries of a row with one in each of the first n columns are beyond FAR."""
+    """Count the entries beyond FAR in a row that has the first n columns."""
     shift, scale, n_far = rows.shift, rows.scale, 0
     for j in range(values.size):
         n_far += abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) > FAR
@@ -52,7 +52,7 @@ def count_far(rows, values):
 
 @inlined
 def observe_current_row(rows, values, columns):
-    """`observe` for the current row."""
+    """Implement `observe` for the current row, whose `n_far` is known."""
     rows.seen += 1.0
     if rows.scaling == NONE:
         return
@@ -70,13 +70,13 @@ def observe_current_row(rows, values, columns):
 
 @inlined
 def is_watched(seen):
-    """Whether the event that is number `seen` is in the sample."""
+    """Return whether event number `seen` belongs to the sample."""
     return seen <= ALL_SAMPLED or ((int(seen) & 0x3FFFFFFF) * 0x9E3779B1) & 0xC0000000 == 0
 
 
 @kernel
 def watch_whole(rows, values):
-    """Take a row of the sample into the counts of values near the anchors."""
+    """Update the counts of values near the anchors with a sampled row."""
     scale, count, anchor, ties = rows.scale, rows.count, rows.anchor, rows.ties
     narrow, longest, n, ready = rows.narrow, rows.longest, values.size, 0
     for j in range(n):
@@ -103,7 +103,7 @@ def watch_whole(rows, values):
 
 @kernel
 def watch(rows, j, x):
-    """`watch_whole` for a value of column j."""
+    """Implement `watch_whole` for one value of column j."""
     rows.ties[j] += TIES_RATE * ((1.0 if x == rows.anchor[j] else 0.0) - rows.ties[j])
     distance = abs(x - rows.anchor[j]) * rows.scale[j]
     if distance > 0.0:
@@ -120,21 +120,30 @@ def watch(rows, j, x):
 
 @kernel
 def is_narrow(rows, j, x):
-    """Whether the sums of a column are far too wide for its values, of which x is the latest."""
+    """Return whether the sums of column j are far too wide for its values.
+
+    The latest value is x.
+    """
     most = min(NARROW_TIMES * rows.longest[j], NARROW_SHARE * (1.0 - rows.ties[j]) * rows.count[j])
     return rows.narrow[j] >= max(most, NARROW_MOST) and x != rows.anchor[j]
 
 
 @kernel
 def restart_narrow(rows, j, x):
-    """Forget the statistics of a column whose sums are too wide for its values; twice as many are needed next time."""
+    """Restart the statistics of a column whose sums are too wide.
+
+    The next restart needs a count twice as large.
+    """
     rows.longest[j] = max(rows.longest[j], 2.0 * rows.narrow[j] / NARROW_TIMES)
     restart(rows, j, rows.anchor[j], abs(x - rows.anchor[j]) / NARROW)
 
 
 @kernel
 def keep_near(rows, values):
-    """Leave in `entered` what enters the sums of a row with an entry in each of the first n columns, else NaN."""
+    """Copy a row to `entered`, with NaN in place of outliers.
+
+    The row has an entry in each of the first n columns.
+    """
     for j in range(values.size):
         x = values[uint(j)]
         if is_far(rows, j, x) and is_outlier(rows, j, x):
@@ -145,7 +154,7 @@ def keep_near(rows, values):
 
 @kernel
 def is_outlier(rows, j, x):
-    """Count an outlier of column j; False where outliers are so many that its statistics restart at x."""
+    """Count an outlier of column j; return False if the statistics restart at x."""
     untied = max(1.0 - rows.ties[j], LEAST_UNTIED)
     step = 1.0 / (LEAK * untied)
     rows.outliers[j] = max(rows.outliers[j], rows.present[j]) + step + 1.0
@@ -158,20 +167,20 @@ def is_outlier(rows, j, x):
 
 @kernel
 def restart(rows, j, shift, deviation):
-    """Forget the statistics of column j, but for a value and a deviation to begin with."""
+    """Restart the statistics of column j from a value and a standard deviation."""
     rows.count[j], rows.shift[j], rows.total[j] = PRIOR, shift, 0.0
     rows.squares[j] = PRIOR * deviation * deviation
     rows.outliers[j] = rows.narrow[j] = 0.0
     if rows.present[j] - rows.began[j] >= MANY_RANKED:
-        rows.began[j] = rows.present[j] + 1.0  # the current value, which is among the recent ones already
+        rows.began[j] = rows.present[j] + 1.0  # the window already contains the current value
     renew(rows, j)
 
 
 @inlined
 def observe_whole(rows, values):
-    """Take a row with an entry in each of the first n columns into their sums.
+    """Add a row with an entry in each of the first n columns to the sums.
 
-    Two loops of few arrays each, because the compiler vectorises only what it can check for overlaps.
+    Two loops over few arrays each: the compiler vectorises a loop only if it can check its arrays for overlap.
     """
     decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
     present, due = rows.present, rows.due
@@ -197,7 +206,7 @@ def observe_whole(rows, values):
 
 @kernel
 def observe_pairs(rows, values, columns):
-    """`observe` for any row."""
+    """Implement `observe` for any row."""
     decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
     present, due = rows.present, rows.due
     is_sample = is_watched(rows.seen)
@@ -225,11 +234,11 @@ def observe_pairs(rows, values, columns):
 
 @kernel
 def renew(rows, j):
-    """Bring shift and scale of a column up to its sums.
+    """Update shift and scale of column j from its sums.
 
-    A column present in at least half of the events since it appeared is centred and divided by its standard deviation.
-    Any other is sparse, and divided by the root mean square of its values, so that absent stays zero; so is one that
-    is at times absent and constant otherwise: its presence is all it says, and centring would erase it.
+    A column present in at least half of the events since its first value is centred and divided by its standard
+    deviation. Any other column is sparse: it is divided by the root mean square of its values, so that absent means 0.
+    A column with gaps and constant values is also sparse, because centring would erase its presence.
     """
     if rows.due[j] < 0.0:
         return
@@ -240,7 +249,7 @@ def renew(rows, j):
     if present == 1.0:
         rows.born[j] = rows.seen - 1.0
         variance = 0.0
-    # Below this the variance is rounding error, coarser where the sums are not about the mean.
+    # A smaller variance is rounding error, which is larger if the sums are not centred.
     rounding = (1e-14 if shift != 0.0 else 1e-7) * mean
     if variance <= rounding * rounding:
         variance = 0.0
@@ -259,7 +268,7 @@ def renew(rows, j):
 
 @kernel
 def observe_rows(rows, values, columns, indptr, shared):
-    """Take all rows into the statistics, and bring these fully up to date."""
+    """Add all rows to the statistics, then update shift and scale of all columns."""
     for i in range(indptr.size - 1):
         observe(rows, *row_at(values, columns, indptr, shared, i))
     if rows.scaling != NONE:

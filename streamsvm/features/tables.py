@@ -1,4 +1,4 @@
-"""Tables, data frames and lists of dicts as columns, each an array."""
+"""Conversion of tables, data frames and lists of dicts to arrays per column."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 TEXT_OR_NONE = frozenset({str, NoneType})
 _NUMBER_OR_NONE = frozenset({float, int, bool, NoneType})
-# What packing an event raises if it has other names, or values that are not numbers.
+# Errors of packing an event that has other names, or values that are not numbers.
 NOT_PLAIN = (KeyError, struct.error, OverflowError, TypeError, ValueError)
-# Columns become rows so many at a time, which stay in the cache while they fill.
+# Number of rows filled at a time, so that they stay in the processor cache.
 _BLOCK_ROWS = 1024
 
 
 class Single:
-    """`itemgetter` that returns a tuple for any number of names."""
+    """Variant of `itemgetter` that returns a tuple for any number of names."""
 
     def __init__(self, names: Iterable[Any]) -> None:
         self._names = tuple(names)
@@ -43,9 +43,14 @@ class Single:
 
 
 def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
-    """Names and numbers of events that have numbers under the same names and nothing else, NaN where one is missing.
+    """Return names and values of dicts with numbers under common names.
 
-    None where there is more, or most would be missing.
+    Returns
+    -------
+    names : list
+        Feature names.
+    values : ndarray of shape (n, d)
+        Values, NaN if missing. The function returns None if there are other values, or if most values are missing.
     """
     if not events or set(map(type, events)) != {dict}:
         return None
@@ -64,7 +69,7 @@ def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
             if min(map(len, events)) < d:
                 rows = (get(x) if len(x) == d else _filled(x, names, known) for x in events)
             packed = b"".join(starmap(pack, rows))
-        except struct.error:  # None, perhaps
+        except struct.error:  # possibly because of None
             packed = b"".join(starmap(pack, map(_filled, events, repeat(names), repeat(known))))
     except NOT_PLAIN:
         return None
@@ -72,14 +77,17 @@ def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
 
 
 def _filled(x: Mapping[Any, Any], names: Sequence[Any], known: frozenset[Any]) -> list[Any]:
-    """The values of an event under these names, NaN where one is missing; there must be no others."""
+    """Return the values of an event under these names, with NaN for missing ones."""
     if not known.issuperset(x):
         raise KeyError
     return [math.nan if (value := x.get(name)) is None else value for name in names]
 
 
 def plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:
-    """Events of numbers and strings as columns, with None where a name is absent; None where most would be."""
+    """Return dicts of numbers and strings as columns, with None for absent names.
+
+    Return None if most values would be absent.
+    """
     if not events or set(map(type, events)) != {dict}:
         return None
     names = dict.fromkeys(chain.from_iterable(events))
@@ -100,7 +108,7 @@ def plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:
 
 
 def names_with_values(table: Mapping[Any, NDArray[Any]]) -> list[Any]:
-    """The names of a table, without columns of which every value is missing, unless all are."""
+    """Return the names of columns with values, or all names if every column is empty."""
     return [name for name, column in table.items() if _has_values(column)] or list(table)
 
 
@@ -111,7 +119,7 @@ def _has_values(column: NDArray[Any]) -> bool:
 
 
 def column_of(name: Any, values: Any) -> NDArray[Any]:
-    """Values of a column as an array: of objects, unless it is an array of numbers or datetimes already."""
+    """Return a column as an array: numbers and datetimes unchanged, else objects."""
     if not isinstance(values, np.ndarray):
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise TypeError(
@@ -128,12 +136,12 @@ def column_of(name: Any, values: Any) -> NDArray[Any]:
 
 
 def is_numeric(array: NDArray[Any]) -> bool:
-    """Whether an array is of numbers or of bool."""
+    """Return whether the elements of an array are numbers or bools."""
     return array.dtype.kind in "biuf"
 
 
 def side_by_side(columns: Sequence[NDArray[Any]], n: int) -> Floats:
-    """Columns of n numbers as rows."""
+    """Stack columns of n numbers into an array of shape (n, d)."""
     X = np.empty((n, len(columns)))
     for start in range(0, n, _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
@@ -143,7 +151,7 @@ def side_by_side(columns: Sequence[NDArray[Any]], n: int) -> Floats:
 
 
 def _objects(values: list[Any]) -> NDArray[Any]:
-    """An array of just these objects, which numpy would otherwise convert if they are of several types."""
+    """Return an object array, without NumPy's conversion of mixed types."""
     return np.fromiter(values, object, len(values))
 
 
@@ -151,18 +159,18 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether X is a sparse matrix of scipy, which is not imported for that: it takes a tenth of a second."""
+    """Return whether X is a SciPy sparse matrix, without the slow import of SciPy."""
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(X))
 
 
 def frame_of(X: Any) -> nw.DataFrame[Any]:
-    """X as a data frame of narwhals.
+    """Return X as a narwhals data frame.
 
     Raises
     ------
     TypeError
-        If it is none.
+        If X is not a data frame.
     """
     import narwhals as nw
 
@@ -183,7 +191,7 @@ def frame_of(X: Any) -> nw.DataFrame[Any]:
 
 
 def table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
-    """The columns of a data frame, without a copy if they are arrays of numbers."""
+    """Return the columns of a data frame, without a copy for numeric arrays."""
     return {name: _column_of_frame(series) for name, series in zip(frame.columns, frame.iter_columns(), strict=True)}
 
 
@@ -196,7 +204,7 @@ def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
         raise TypeError(no_feature(series.name, np.timedelta64(0)))
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         return _objects(series.to_list())
-    if series.dtype in (nw.Int128, nw.UInt128):  # numpy has no such types
+    if series.dtype in (nw.Int128, nw.UInt128):  # NumPy lacks these types
         series = series.cast(nw.Float64)
     values: NDArray[Any] = series.to_numpy()
     return values if is_numeric(values) else series.cast(nw.Float64).to_numpy().astype(float)

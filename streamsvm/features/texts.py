@@ -1,4 +1,4 @@
-"""Texts under a name: categories, or texts that are left out because nearly each is new or a time."""
+"""String features: categories, or strings left out as identifiers or times."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from connectors.times import is_spelled_out
 from streamsvm.features.columns import Columns
 from streamsvm.features.values import name_key, text_of
 
-# A name is watched from its first string on, and again when it has come to so many columns, and each time these have
-# doubled: what begins as a category may turn into identifiers.
+# A name is watched from its first string on, and again at this number of columns and each time the number doubles:
+# categories may turn into identifiers.
 WATCHED_AGAIN = 128
-# Of the first so many strings watched, so many new ones raise doubts. These end where so many of the strings known have
-# come again; where they have not before so many strings in all, the name is left out.
+# A name is suspicious if at least DOUBTFUL of the first FIRST strings are new. AGAIN recurring strings clear it.
+# Without them, it is left out after LAST strings.
 FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 IDENTIFIERS, TIMES = "identifiers", "times"
 
 
 @dataclass(slots=True)
 class Recurrence:
-    """What was seen of the strings under a name: do they come again?
+    """Recurrence of the strings under a name that is being watched.
 
     Parameters
     ----------
     before
-        How many columns the name had when it began.
+        Number of columns of the name at the start.
     seen
-        How many strings there were since.
+        Number of strings since the start.
     again
-        The columns of those that came again after the first 40.
+        Columns of the strings that recurred after the first 40.
     """
 
     before: int
@@ -42,33 +42,33 @@ class Recurrence:
     again: set[int] = field(default_factory=set)
 
     def check(self, n: int) -> None:
-        """Refuse what cannot have been seen of a name with n columns."""
+        """Raise an error for a state that a name with n columns cannot reach."""
         if not (0 <= self.before <= n and 0 <= self.seen < LAST and len(self.again) < AGAIN):
             raise ValueError(f"a name of {n} columns is watched as no stream leaves it: {self}")
 
 
 class Texts:
-    """Decides under which names texts are categories, and which names are left out.
+    """Decision for each name whether its strings are categories or left out.
 
     Parameters
     ----------
     columns
-        The columns of the features.
+        Columns of the features.
     categories
-        Names whose texts are never left out.
+        Names whose strings are always categories.
     said
-        Warns of names.
+        Receiver of warnings.
 
     Attributes
     ----------
     left_out
-        Names that are left out, with what their texts are.
+        Names that are left out, with the kind of their strings.
     watched
-        What was seen of the texts under names that may be left out.
+        Recurrence of strings for names that may be left out.
     closed
-        Names whose new texts take no columns.
+        Names whose new strings take no columns.
     quoted
-        Names whose texts are numbers, with what converts them.
+        Names whose strings are numbers, with the conversion.
     """
 
     def __init__(self, columns: Columns, categories: Iterable[Hashable], said: Notices) -> None:
@@ -86,7 +86,7 @@ class Texts:
         return twin
 
     def restore(self, left_out: Mapping[Hashable, str], quoted: Mapping[Hashable, str]) -> None:
-        """Take over the names that another has left out, and those of texts that are numbers."""
+        """Restore the names that are left out and the names with quoted numbers."""
         self.quoted, self.left_out = dict(quoted), dict(left_out)
         for name, kind in self.left_out.items():
             if kind not in (IDENTIFIERS, TIMES):
@@ -94,20 +94,20 @@ class Texts:
             self._leave_out(name, kind)
 
     def recall(self, watched: Mapping[Hashable, Recurrence]) -> None:
-        """Take over what another has seen of the texts under names that are watched."""
+        """Copy the watched names from another object."""
         self.watched = dict(watched)
         for name, recurrence in self.watched.items():
             recurrence.check(len(self._columns.strings.get(name, ())))
         self.closed = {*self.left_out, *(name for name, found in self.watched.items() if found.seen >= FIRST)}
 
     def begin(self, name: Hashable) -> None:
-        """Begin to watch a name after a new text under it, if its number of texts calls for it."""
+        """Start to watch a name if its new number of strings requires it."""
         n = len(self._columns.strings[name])
         if name not in self._categories and (n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)):
             self.watched[name] = Recurrence(n - 1)
 
     def keep(self, names: Iterable[Hashable]) -> None:
-        """Take texts under these names as categories from now on, however many are new."""
+        """Treat strings under these names as categories from now on."""
         columns = self._columns
         for name in names:
             self._categories.add(name)
@@ -119,12 +119,12 @@ class Texts:
                 columns.strings[name] = {columns.names[j][1]: j for j in own}
 
     def is_dead(self, column: int) -> bool:
-        """Whether a column is of a text that is left out."""
+        """Return whether a column belongs to a string of a name that is left out."""
         columns = self._columns
         return bool(self.left_out) and columns.is_indicator[column] and columns.names[column][0] in self.left_out
 
     def learn(self, x: Mapping[Any, Any]) -> None:
-        """Look at a learned event's texts under the names that are watched."""
+        """Update the watched names with the strings of a learned event."""
         watched = [name for name, value in x.items() if name in self.watched and isinstance(value, str)]
         found = []
         for name in sorted(watched, key=name_key):
@@ -150,11 +150,11 @@ class Texts:
             self._said.say(*found)
 
     def say_mixed(self, names: Iterable[Hashable]) -> None:
-        """Warn of names that have both numbers and texts."""
+        """Warn about names with both numbers and strings."""
         self._said.say(*self._mixed(names))
 
     def notices(self) -> list[Notice]:
-        """Why names are left out, and what can be done; names of texts that are numbers, and of both."""
+        """Return notices about names left out, quoted numbers and mixed types."""
         found = [*map(self._why_left_out, self.left_out)]
         found += [_quoted_notice(name, way) for name, way in self.quoted.items() if name not in self.left_out]
         return found + self._mixed(self._columns.strings)
@@ -188,12 +188,18 @@ class Texts:
 
 
 def conversion(text: str) -> str:
-    """What converts a text to a number: several ways if it has several meanings."""
+    """Return the expressions that convert a string to a number.
+
+    There are several if the string is ambiguous.
+    """
     return " or ".join(conversions("", [text])) or "float(x)"
 
 
 def _remedy_of_numbers(strings: Iterable[str]) -> str:
-    """What converts texts to numbers, with {name} for their name; empty if they are not numbers."""
+    """Return conversions of strings to numbers, or an empty string for other strings.
+
+    The placeholder {name} stands for the feature name.
+    """
     texts = [string for string in strings if not is_missing(string)]
     if not are_numbers(texts):
         return ""
@@ -215,5 +221,5 @@ def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
         "each text x by {remedy}, as converters= of River's iter_csv does; categories=({name!r},) confirms codes "
         "(--types {name}:category)"
     )
-    text = form.format(name=name, remedy=remedy.replace("{name}", str(name)))  # it may be of a file, and no format
+    text = form.format(name=name, remedy=remedy.replace("{name}", str(name)))  # `remedy` may contain other braces
     return Notice(text, form + remedy, name)

@@ -23,17 +23,17 @@ from streamsvm.features.scaler import (
 
 @inlined
 def load(rows, values, columns):
-    """Make a row the current row.
+    """Scale a row and make it the current row.
 
     Parameters
     ----------
     values, columns
-        The entries of the row, in ascending order of columns.
+        Entries of the row, in ascending column order.
 
     Returns
     -------
     int
-        The number of its pairs, or -1 - i where entry i of the row is infinite or larger than LARGEST.
+        The number of pairs, or -1 - i if entry i is infinite or larger than LARGEST.
     """
     if is_whole(columns) and rows.scaling != RANK:
         return load_whole(rows, values)
@@ -42,7 +42,10 @@ def load(rows, values, columns):
 
 @inlined
 def load_whole(rows, values):
-    """`load` for a row with an entry in each of the first n columns: missing ones become 0."""
+    """Implement `load` for a row with an entry in each of the first n columns.
+
+    Missing values become 0.
+    """
     shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
     n, rows.in_order = values.size, 1
     out[0] = 1.0
@@ -68,7 +71,13 @@ def load_whole(rows, values):
 
 @kernel
 def load_pairs(rows, by, values, columns):
-    """`load` for any row: missing entries are left out. Statistics are those of `by`, which sees the same events."""
+    """Implement `load` for any row, without missing entries.
+
+    Parameters
+    ----------
+    by
+        State whose statistics scale the row; it observes the same events.
+    """
     shift, scale, out, limit = by.shift, by.scale, rows.scaled, rows.limit
     out_rows = rows.own_rows
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
@@ -85,7 +94,7 @@ def load_pairs(rows, by, values, columns):
                 continue
             return -1 - i
         j = columns[uint(i)]
-        if j < n_ranked and by.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
+        if j < n_ranked and by.centred[j] > 0.0:  # sparse columns and indicators are not ranked
             z = rank(rows, by, j)
         else:
             z = (x - shift[uint(j)]) * scale[uint(j)]
@@ -102,7 +111,10 @@ def load_pairs(rows, by, values, columns):
 
 @kernel
 def scaled_outlier(rows, j, x):
-    """What an outlier of column j is scaled to: the farther off, the nearer to 0, as if it were missing."""
+    """Return the scaled value of an outlier of column j.
+
+    It decreases towards 0, the value of a missing entry, with the distance.
+    """
     z = (x - rows.shift[uint(j)]) * rows.scale[uint(j)]
     share = min(FARTHER / (abs(z) * math.sqrt(max(1.0 - rows.ties[uint(j)], LEAST_UNTIED))), 1.0)
     return math.copysign(CLIP * share * share, z)
@@ -110,7 +122,10 @@ def scaled_outlier(rows, j, x):
 
 @kernel
 def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_starts):
-    """Scale all rows, one behind the other: row i becomes the pairs out_starts[i]:out_starts[i + 1]."""
+    """Scale all rows and concatenate their pairs.
+
+    Row i becomes the pairs out_starts[i]:out_starts[i + 1] of `out_rows` and `out_values`.
+    """
     at = 0
     for i in range(indptr.size - 1):
         m = load_pairs(rows, rows, *row_at(values, columns, indptr, shared, i))

@@ -1,4 +1,4 @@
-"""Values of features: which of them are numbers, texts or missing, and which are refused."""
+"""Feature values: classification as numbers, strings or missing, and validation."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from streamsvm.features.rows import BadRows, Floats
 from streamsvm.features.scaler import LARGEST
 from streamsvm.labels import is_nan
 
-# float() converts these, but they are texts, or numbers of some unit.
+# float() converts these types, but they are strings or have a unit.
 NO_NUMBERS = (bytes, bytearray, np.datetime64, np.timedelta64)
 
 
 def text_of(value: str) -> str:
-    """The characters of a string; those of a member of an `Enum` of strings are its value."""
+    """Return the characters of a string, or the value of a string `Enum` member."""
     return value if type(value) is str else str.__str__(value)
 
 
 def name_key(name: Any) -> tuple[int, str]:
-    """Sort key of names: integers by size, so that an array's columns keep their order, then all others."""
+    """Sort key of feature names: integers by size, then other names by representation.
+
+    Columns of an array thus keep their order.
+    """
     return (name, "") if type(name) is int else (sys.maxsize, repr(name))
 
 
 def number_of(name: Any, value: Any) -> float:
-    """A value as a number, NaN if it is missing.
+    """Convert a value to float, with NaN for missing values.
 
     Raises
     ------
     TypeError, ValueError
-        If it is neither, or infinite.
+        If the value is not a number and not missing, or is infinite.
     """
     try:
         if isinstance(value, NO_NUMBERS):
@@ -54,13 +57,13 @@ def number_of(name: Any, value: Any) -> float:
 
 
 def check_name(name: Any) -> None:
-    """Refuse NaN as a name, because it could not be found again."""
+    """Raise an error if a feature name is NaN, which no lookup can find."""
     if is_nan(name):
         raise ValueError("a feature is named NaN, which equals nothing, itself neither: give it another name")
 
 
 def no_feature(name: Any, value: Any) -> str:
-    """The message about a value of a type that no feature has."""
+    """Return the error message for a value of an unsupported type."""
     kind = type(value).__name__
     if isinstance(value, timedelta | np.timedelta64):
         return f"feature {name!r} is of type {kind}: give its seconds, as `total_seconds()` has them"
@@ -76,7 +79,7 @@ def _too_large(name: Any, value: float) -> str:
 
 
 def unusable_rows(X: Any) -> dict[int, str]:
-    """Rows, as a stream brings them, that cannot be encoded, and why."""
+    """Return the rows of a stream batch that cannot be encoded, with reasons."""
     if isinstance(X, SparseRows):
         return unusable_entries(X.indptr, X.indices, X.values)
     found: dict[int, str] = {}
@@ -89,14 +92,14 @@ def unusable_rows(X: Any) -> dict[int, str]:
 
 
 def unusable_entries(indptr: Any, names: Any, values: Floats) -> dict[int, str]:
-    """Sparse rows with a value that is too large, and why."""
+    """Return the sparse rows with a value beyond LARGEST, with reasons."""
     bad = np.flatnonzero(np.abs(values) > LARGEST)
     rows = np.searchsorted(indptr, bad, side="right") - 1
     return {int(i): _too_large(int(names[b]), values[b]) for i, b in zip(rows[::-1], bad[::-1], strict=True)}
 
 
 def what_is_wrong(x: Mapping[Any, Any]) -> str | None:
-    """Why an event cannot be encoded, None if it can."""
+    """Return why an event cannot be encoded, or None."""
     try:
         for name, value in x.items():
             if value is not None and not isinstance(value, str):
@@ -110,12 +113,12 @@ def what_is_wrong(x: Mapping[Any, Any]) -> str | None:
 
 
 def all_within(values: Floats) -> bool:
-    """Whether no value is too large; False also if some are NaN."""
+    """Return whether all values are finite and at most LARGEST in magnitude."""
     return bool(values.max(initial=0.0) <= LARGEST and values.min(initial=0.0) >= -LARGEST)
 
 
 def infinite_rows(X: Floats, names: list[Any]) -> dict[int, str]:
-    """Rows with a value that is too large, and why."""
+    """Return the rows with a value beyond LARGEST, with reasons."""
     if all_within(X):
         return {}
     rows, columns = np.nonzero(np.abs(X) > LARGEST)
@@ -129,11 +132,11 @@ def refuse_rows(bad: dict[int, str]) -> None:
 
 
 def refuse_lengths(n: int, learn: Any) -> None:
-    """Refuse another number of labels than rows."""
+    """Raise an error unless the number of labels equals the number of rows."""
     if learn is not None and len(learn) != n:
         raise ValueError(f"{n} rows and {len(learn)} labels: there must be as many")
 
 
 def learns(learn: Any) -> bool:
-    """Whether any row is to be learned."""
+    """Return whether any row is learned."""
     return learn is not None and bool(np.any(learn))

@@ -1,1 +1,1 @@
-"""The convex polytope machine: SGD on the faces of a polytope a class, with running entropy assignment."""
+"""Convex polytope machine: SGD on polytope faces, assigned by running entropies."""

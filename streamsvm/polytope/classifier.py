@@ -1,4 +1,4 @@
-"""The convex polytope machine as an online learner."""
+"""Online learner: convex polytope machine."""
 
 from __future__ import annotations
 
@@ -27,62 +27,61 @@ from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_uni
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
 
-# Where values are not scaled, a step on an adopted model adds no more to a score, whose margin is 1: steps are measured
-# for scaled values, and one on a row of large ones would leave nothing of the model.
+# Maximum change of a score by one step on an adopted model without scaling; the margin is 1. Step sizes assume scaled
+# values, and one step on a row of large values would overwrite the model.
 REACH = 0.1
 
 
 class CPMClassifier(base.OnlineClassifier):
-    """Convex polytope machine: a maximum of several linear scores for every class, learned one event at a time.
+    """Convex polytope machine: a maximum of linear scores per class, learned online.
 
-    Each class has a polytope of `n_faces` hyperplanes, trained against all other classes; the class with the largest
-    f_c(x) = max_k W_ck . x wins (for two classes this is the double-sided machine of the paper). A polytope minimises
+    Each class has a polytope of `n_faces` hyperplanes, trained against all other classes. The predicted class has the
+    largest f_c(x) = max_k W_ck . x. For two classes this is the double-sided machine of the paper. One face gives a
+    linear support vector machine, more faces give piecewise linear boundaries. An event with n features takes O(n *
+    n_faces * n_classes) time.
 
-        l2 / 2 ||W||^2 + mean over its class of [1 - max_k W_k . x]+ + mean over the others of sum_k [1 + W_k . x]+
+    Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
+    any time. Missing values (None, NaN, or an absent name) contribute nothing. Infinite values raise an error.
 
-    by stochastic gradient descent. One face is a linear support vector machine; more give piecewise linear boundaries.
-    An event of n present features costs O(n * n_faces * n_classes).
-
-    Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
-    (None, NaN, or an absent name) contribute nothing. Infinite values are refused.
-
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
-    gives what it would give by itself.
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn. Each call
+    returns what it would return without other threads.
 
     Parameters
     ----------
     n_faces
-        Hyperplanes of a class. More can follow finer boundaries, at proportional cost.
+        Number of hyperplanes per class. More hyperplanes fit finer boundaries at proportional cost.
     scaling
-        `"standard"`: numbers are centred and divided by their standard deviation so far; `"decayed"`: the same over
-        the last values, with half-life `scaling_window`; `"rank"`: by the rank among the last `scaling_window` values,
-        immune to outliers; `"none"`. A column absent in most events is not centred, so that absent means zero.
+        Scaling of numbers. `"standard"`: subtract the mean and divide by the standard deviation so far. `"decayed"`:
+        like `"standard"`, with values decayed at half-life `scaling_window`. `"rank"`: rank among the last
+        `scaling_window` values, robust against outliers. `"none"`: no scaling. A column absent in most events is not
+        centred, so that absent means 0.
     scaling_window
-        See `scaling`.
+        Number of values, see `scaling`.
     class_weight
-        A weight of its events' steps for each label, `"balanced"` for weights inverse to how often a class came, or
-        None. That is for those who look at the class alone: probabilities are no longer any then. Where they count,
-        leave it, and decide by what a mistake costs, as `DecidingClassifier` does.
+        Weights of the steps by label, `"balanced"` for weights inverse to class frequencies, or None. Weights affect
+        the predicted classes; the probabilities are then no longer calibrated. To keep the probabilities, leave it None
+        and use `DecidingClassifier` with costs.
     max_features
-        The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+        Maximum number of columns: one per numeric feature and one per string value. Later ones are ignored and counted.
     categories
-        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
-        out with a warning (see `FeatureSpace`).
+        Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
+        and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
-        The most classes; events of further ones are refused, since each class takes memory by the column.
+        Maximum number of classes. Events of further classes are refused, because each class takes memory for every
+        column.
     average
-        Predict with weights averaged over about so many events, 0 for the latest weights. Steadier, slower to follow
-        a drift, and half as fast.
+        Number of events over which predictions average the weights, approximately; 0 for the latest weights. Averages
+        are steadier, follow drift more slowly, and take twice the time.
     l2
-        Strength of the penalty; steps are 1 / (l2 * t). Larger is smoother and steadier.
+        Strength of the penalty. The step size is 1 / (l2 * t). Larger values give smoother and steadier models.
     horizon
-        Steps count no further than this, so that a long stream is still followed: the step settles at
-        1 / (l2 * horizon), and what was learned decays over `horizon` events.
+        Upper bound of the step count t, so that the model follows a long stream. The step size then stays at 1 / (l2 *
+        horizon), and learned weights decay over `horizon` events.
     entropy
-        The least entropy of the faces' shares of their class, as a part of its maximum, 0 to below 1: below it, events
-        go to faces that have few. 0 leaves all to the best face.
+        Minimum entropy of the counts of a class's faces, relative to its maximum, from 0 to below 1. Below it, events
+        are assigned to faces with few events. 0 assigns every event to its best face.
     memory
-        Over how many events of a class the shares are counted; older ones fade.
+        Number of events of a class over which its faces are counted; older events fade.
 
     Attributes
     ----------
@@ -99,7 +98,7 @@ class CPMClassifier(base.OnlineClassifier):
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
     Accuracy: 87.19%
 
-    Rows at once, of which the last two are only predicted:
+    Several rows at once; the last two rows are only predicted:
 
     >>> import numpy as np
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0]] * 10 + [[0.1, 0.9], [0.9, 0.2]])
@@ -109,17 +108,23 @@ class CPMClassifier(base.OnlineClassifier):
 
     Notes
     -----
-    Probabilities are the softmax of so many f_c as make the log loss of late the least: the inverse temperature is
-    learned as they run, from one event in four of the first 2,000 and one in eight after them, and changes no
-    prediction. The published algorithm is for two classes and an endless pass over a data set, which `fit` follows;
-    there a row drawn again gives up its earlier count before entropies are compared (compared with it still in place,
-    as Algorithm 2 is printed, the fits tried were worse). On a stream, where no event comes twice, the counts decay
-    instead, and the count of steps is capped.
+    A polytope minimises
+
+        l2 / 2 ||W||^2 + mean over its class of [1 - max_k W_k . x]+ + mean over the others of sum_k [1 + W_k . x]+
+
+    by stochastic gradient descent. Probabilities are the softmax of beta f_c. The inverse temperature beta minimises
+    the recent log loss and does not change predictions. It is learned from one in four of the first 2,000 events and
+    one in eight of the later ones.
+
+    The published algorithm is for two classes and repeated passes over a data set, as in `fit`. If `fit` draws a row
+    again, it removes the row's earlier count before it compares entropies. Algorithm 2 as printed keeps that count,
+    which gave worse fits. A stream repeats no event, so its counts decay instead, and the step count is bounded.
 
     References
     ----------
     [^1]: [Kantchelian, A., Tschantz, M. C., Huang, L., Bartlett, P. L., Joseph, A. D., Tygar, J. D. (2014).
-    Large-Margin Convex Polytope Machine. NIPS 27](https://papers.nips.cc/paper/5511-large-margin-convex-polytope-machine)
+    Large-Margin Convex Polytope Machine. NIPS
+    27](https://papers.nips.cc/paper/5511-large-margin-convex-polytope-machine)
     """
 
     _kernels: ClassVar[ModuleType] = kernels
@@ -177,7 +182,7 @@ class CPMClassifier(base.OnlineClassifier):
     def _new_state(
         self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = scaling.ROOM
     ) -> State:
-        """As for every learner; rows that another has scaled come in `rows`."""
+        """Return an empty state; `rows` is given if an ensemble scales the rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         sizes = {
             "weight_rows": n_columns + 1,
@@ -196,7 +201,7 @@ class CPMClassifier(base.OnlineClassifier):
         return state
 
     def _check_restored(self, state: State) -> None:
-        begun = state.classes.view(np.ndarray)[: int(state.n_classes)]  # without the slower access by attributes
+        begun = state.classes.view(np.ndarray)[: int(state.n_classes)]  # avoids the slow attributes of recarrays
         check_bounds("class fields", begun["scale"], kernels.SMALLEST, 1.0)
         check_bounds("class fields", begun["mean_u"], kernels.SMALLEST, 1.0)
         check_bounds("class fields", begun["next_count"], 1e-300, 1e300)
@@ -211,19 +216,29 @@ class CPMClassifier(base.OnlineClassifier):
 
     @locked
     def fit(self, X: Any, y: Any, *, n_steps: int | None = None, w: Any = None, seed: int = 0) -> Self:
-        """Forget all, and learn a data set by steps on rows drawn at random, as the paper trains (Algorithm 1).
+        """Learn a data set from scratch by steps on random rows (Algorithm 1).
 
-        Rows are scaled with the statistics of the whole set. A row drawn again moves its earlier count in the entropy
-        of the faces (the paper's dictionary UNADJ).
+        Rows are scaled with the statistics of the whole data set. When a row is drawn again, its earlier count moves to
+        the new face (the dictionary UNADJ of the paper).
 
         Parameters
         ----------
         X, y, w
             Rows, labels and weights, as for `learn_many`.
         n_steps
-            How many rows to draw, with repetition; by default ten for each row.
+            Number of rows to draw, with replacement; by default ten times the number of rows.
         seed
-            Of the draws.
+            Seed of the draws.
+
+        Returns
+        -------
+        self
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If there are no rows, a label is None or NaN, or there are more than `max_classes` classes.
         """
         labels = labels_of(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
@@ -233,7 +248,7 @@ class CPMClassifier(base.OnlineClassifier):
             raise ValueError(f"there are {len(set(labels))} classes, `max_classes` allows {self.max_classes}: raise it")
         space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))
-        self._reset()  # all is checked: what was learned is given up
+        self._reset()  # after all checks, so that an error leaves the model unchanged
         self._space = space
         codes = np.array([self._code(label) for label in labels], np.int64)
         self._grow()
@@ -251,7 +266,7 @@ class CPMClassifier(base.OnlineClassifier):
     # What it knows -----------------------------------------------------------------------------------------------
 
     def _own_temperature(self) -> float:
-        """How many f the probabilities are the softmax of, where no label is noise."""
+        """Return the inverse temperature of the probabilities, apart from label noise."""
         noise = self._state.calibration
         return float(self._state.inverse_temperature) * (float(noise.sharpness) if self.noise else 1.0)
 
@@ -259,12 +274,12 @@ class CPMClassifier(base.OnlineClassifier):
 
     @property
     def model(self) -> Polytopes:
-        """The polytopes it predicts with, as plain arrays, with the scaling they live in (units are folded in)."""
+        """The current polytopes as plain arrays, with their scaling; units are removed."""
         model = self._held_model()
         return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
 
     def _held_model(self) -> Polytopes:
-        """The same in units."""
+        """Return the polytopes in the units of the state."""
         n, c = len(self._space), int(self._state.n_classes)
         classes = self._state.classes[:c, None]
         weights = self._state.split("weights")[: n + 1, :c]
@@ -279,13 +294,15 @@ class CPMClassifier(base.OnlineClassifier):
 
     @locked
     def adopt(self, model: Polytopes) -> None:
-        """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
+        """Replace the model by other polytopes, and continue to learn from them.
 
-        Polytopes for numbers as they are, as batch solvers have them, are mapped into this learner's running scaling:
-        by its own statistics where it has learned events with all their columns, else by those of the rows they were
-        fitted on. They say the same of any row where no value is missing or cut off as an outlier. With
-        `scaling="none"` they are kept in units of the columns of those rows, which say the same of every row, and a
-        step adds no more than a tenth of the margin to any score.
+        The step size is the one of a long stream. Polytopes for unscaled numbers, as batch solvers return them, are
+        converted to the running scaling of this learner. The scaling uses the learner's own statistics if it has
+        learned events with all columns, else the statistics of the rows the polytopes were fitted on. Predictions agree
+        for rows without missing values and without clipped outliers.
+
+        With `scaling="none"`, the polytopes are kept in units of the columns of those rows. Predictions then agree for
+        all rows, and a step changes a score by at most a tenth of the margin.
 
         Parameters
         ----------
@@ -295,7 +312,7 @@ class CPMClassifier(base.OnlineClassifier):
         Raises
         ------
         ValueError
-            Where the number of faces differs, there are too many columns, or the ways of scaling do not go together.
+            If the number of faces differs, there are too many columns, or the scalings are incompatible.
         """
         n_classes, n_faces, _ = model.faces.shape
         if n_faces != self.n_faces:
@@ -316,7 +333,7 @@ class CPMClassifier(base.OnlineClassifier):
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 
     def _take_faces(self, codes: Ints, faces: Floats, biases: Floats) -> None:
-        """Put other faces, for values as they are held, in the place of some classes', at the step of a long stream."""
+        """Replace the faces of some classes, in stored units, and set the final step size."""
         state, d = self._state, faces.shape[2]
         weights = state.split("weights")
         weights[:, codes] = 0.0

@@ -1,4 +1,4 @@
-"""Shares of the faces of a class, and the choice of a face by their entropy."""
+"""Counts of the faces of a class, and the entropy-based assignment of events."""
 
 from __future__ import annotations
 
@@ -10,17 +10,28 @@ from streamsvm.core.simd import uint
 
 @kernel
 def xlogx(x):
-    """x log x, and its limit 0 at 0."""
+    """Return x log x, or its limit 0 at 0."""
     return x * math.log(x) if x > 0.0 else 0.0
 
 
 @kernel
 def assign(state, c, best, previous):
-    """The face a positive of class c is assigned to (Algorithm 2), and its own choice `best` counted.
+    """Assign an event of class c to a face, and count its best face (Algorithm 2).
 
-    A count weighs `next_count`, which grows each time, so that earlier counts decay against it. `previous` is the face
-    this positive was counted under before, -1 if never (a stream repeats nothing): that count moves. With S the sum of
-    n ln n over the faces the entropy is ln n - S / n.
+    A count increases by `next_count`, which grows each time, so earlier counts decay relative to later ones. With n the
+    total count and S the sum of n_i ln n_i over the faces, the entropy is ln n - S / n.
+
+    Parameters
+    ----------
+    best
+        Face with the largest score.
+    previous
+        Face this event was counted under before, or -1. That count is removed. On a stream it is always -1.
+
+    Returns
+    -------
+    int
+        The assigned face.
     """
     k, own, counts, scores = state.n_faces, state.classes[c], state.counts, state.scores
     first = c * k
@@ -35,7 +46,7 @@ def assign(state, c, best, previous):
     best_log = xlogx(n_best)
     chosen = best
     if after > one and log_after - (s - state.n_log_n[first + best] + best_log) / after < state.entropy:
-        # Raising face i raises the entropy, by more than rounding, if it adds less than this to S.
+        # Counting face i increases the entropy beyond rounding error if it adds less than this to S.
         now = own.log_count - s / own.count
         spare = after * (log_after - now - 1e-12) - s
         top = -math.inf
@@ -52,7 +63,7 @@ def assign(state, c, best, previous):
 
 @inlined
 def count_face(state, c, face, n, n_log_n, total, log_total):
-    """Set the count of a face, and of its class."""
+    """Set the count of a face, and the totals of its class."""
     own, at = state.classes[c], c * state.n_faces + face
     own.n_log_n += n_log_n - state.n_log_n[at]
     state.counts[at], state.n_log_n[at] = n, n_log_n
@@ -61,7 +72,7 @@ def count_face(state, c, face, n, n_log_n, total, log_total):
 
 @kernel
 def rescale_counts(state, c, unit):
-    """Divide all counts of a class by `unit`: only their shares matter."""
+    """Divide all counts of a class by `unit`; only their ratios matter."""
     k, own, total, s = state.n_faces, state.classes[c], 0.0, 0.0
     for i in range(c * k, (c + 1) * k):
         state.counts[i] /= unit
@@ -74,5 +85,8 @@ def rescale_counts(state, c, unit):
 
 @inlined
 def step_count(state, c):
-    """The number of the step class c makes now: it begins at 2, because at 1 all would be lost."""
+    """Return the number of the current step of class c, at most `horizon`.
+
+    Steps start at 2: with step 1 the decay 1 - 1/t would erase the weights.
+    """
     return min(state.classes[uint(c)].steps + 2.0, state.horizon)

@@ -1,23 +1,24 @@
-"""Sums of weight rows over the pairs of an event, for all faces at once."""
+"""Scores and updates of all faces at once, over the pairs of an event."""
 
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined
 from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, uint
 
-# The scores of more faces take longer in registers than in memory: each row of weights is then read bit by bit.
+# With more faces, sums in registers are slower than sums in memory, because each row of weights is read in pieces.
 MOST_IN_LANES = 512
-# Where classes are many, weights change in runs of faces, so many of which at least stay as they are in between.
+# With many classes, weights are updated in runs of faces separated by at least this number of unchanged ones.
 GAP = 16
-# Larger weights, which only a damaged archive has, would soon overflow.
+# Larger weights would soon overflow; only a damaged archive contains them.
 MOST_WEIGHT = 1e250
 
 
 @inlined
 def dot_faces(weights, n_faces, rows, values, m, out):
-    """out[f] = sum over the pairs, of which the first is the bias, of value * weights[row, f].
+    """Compute out[f], the sum over m pairs of value * weights[row, f], for all faces.
 
-    One after the other for each face: pairs of value 0 change nothing, so dense and sparse rows give the same.
+    The first pair is the bias. The summation order per face is fixed and pairs with value 0 have no effect, so dense
+    and sparse rows give equal bits.
     """
     f, most = 0, n_faces if n_faces <= MOST_IN_LANES else 0
     while f + DOUBLES <= most:
@@ -30,7 +31,10 @@ def dot_faces(weights, n_faces, rows, values, m, out):
 
 @inlined
 def dot_lanes(weights, a, b, c, rows, values, m, out):
-    """`dot_faces` for the faces from a, b and c on, that stay in registers; some may be the same."""
+    """Compute `dot_faces` for three groups of faces in registers.
+
+    The groups start at a, b and c, and may overlap.
+    """
     j, x = uint(rows[0]), values[0]
     first = x * lanes_at(weights, (j, a))
     second = x * lanes_at(weights, (j, b))
@@ -47,7 +51,7 @@ def dot_lanes(weights, a, b, c, rows, values, m, out):
 
 @inlined
 def dot_few(weights, low, high, rows, values, m, out):
-    """`dot_faces` for the faces low <= f < high."""
+    """Compute `dot_faces` for the faces low <= f < high."""
     j0, x0 = uint(rows[0]), values[0]
     for f in range(low, high):
         out[uint(f)] = x0 * weights[j0, uint(f)]
@@ -71,7 +75,7 @@ def dot_few(weights, low, high, rows, values, m, out):
 
 @inlined
 def add_faces(weights, low, high, rows, values, m, coefs):
-    """weights[row, f] += value * coefs[f] for the faces low <= f < high."""
+    """Add value * coefs[f] to weights[row, f] over m pairs, for low <= f < high."""
     for i in range(m):
         j, x = uint(rows[uint(i)]), values[uint(i)]
         for f in range(low, high):
@@ -80,7 +84,7 @@ def add_faces(weights, low, high, rows, values, m, coefs):
 
 @inlined
 def square_norm(values, m):
-    """The square norm of the pairs."""
+    """Return the squared norm of the pairs."""
     total = 0.0
     for i in range(m):
         total += values[uint(i)] * values[uint(i)]

@@ -1,8 +1,9 @@
-"""The convex polytope machine: one step of stochastic gradient descent, and what it rests on.
+"""Kernels and state schema of the convex polytope machine.
 
-Every class has a polytope of K hyperplanes ("faces"), trained against all other classes; f_c(x) = max_k W_ck . x is the
-score of class c. W is held as a_c V with a scalar a_c a class, so that shrinking it costs nothing, in rows of all faces
-of all classes for each weight row (the bias, then the columns): a row of n pairs costs n runs over contiguous memory.
+Each class has a polytope of K hyperplanes ("faces"), trained against all other classes. The score of class c is f_c(x)
+= max_k W_ck . x. W is stored as a_c V with one scalar a_c per class, so that shrinking costs nothing. V has one row of
+all faces of all classes for each weight row: the bias, then the columns. An event with n pairs therefore reads n
+contiguous rows.
 
 Kantchelian et al., "Large-Margin Convex Polytope Machine", NIPS 2014, Algorithms 1 and 2.
 """
@@ -36,57 +37,65 @@ from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.face_counts import assign, step_count
 from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces, square_norm
 
-# Scalars are folded back into their arrays below this.
+# Smaller scalars are multiplied into their arrays.
 SMALLEST = 1e-9
-# Where an average is longer than the memory of the weights, mean_v V and mean_u U grow and cancel each other: they are
-# brought together when mean_v is so many times the scale.
+# If an average covers more events than `horizon`, mean_v V and mean_u U grow and cancel each other. They are combined
+# when mean_v exceeds this multiple of the scale.
 MOST_CANCELLED = 1e6
-# The step of the inverse temperature, and how far it goes.
+# Step size and range of the inverse temperature.
 CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
 CPM = Schema(
     "cpm",
     {
-        "rows": Substate(SCALER, "rows on their way, and scaling"),
-        "calibration": Substate(CALIBRATION, "what probabilities are worth where labels are noisy"),
-        "n_classes": Number("classes known", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "n_faces": Number("hyperplanes of a class", i64),
+        "rows": Substate(SCALER, "current row, and scaling"),
+        "calibration": Substate(CALIBRATION, "calibration for noisy labels"),
+        "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_faces": Number("number of faces per class", i64),
         "l2": Number("strength of the penalty"),
-        "horizon": Number("steps count no further"),
-        "entropy": Number("the least entropy of the faces' shares"),
-        "count_growth": Number("what the weight of a count grows by"),
-        "average": Number("over so many events weights are averaged, 0 for the latest"),
-        "balanced": Number("whether classes weigh by how rare they are"),
-        "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, bounds=(0.0, 1.0)),
+        "horizon": Number("upper bound of the step count"),
+        "entropy": Number("minimum entropy of the counts of a class's faces"),
+        "count_growth": Number("growth factor of `next_count`"),
+        "average": Number("number of events that averaged weights cover, 0 for the latest weights"),
+        "balanced": Number("whether class weights are inverse to class frequencies"),
+        "reach": Number("maximum change of a score by one step, 0 for no limit", saved=True, bounds=(0.0, 1.0)),
         "inverse_temperature": inverse_temperature(
-            "how many f the probabilities are the softmax of", LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
+            "inverse temperature of the probabilities", LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
         ),
-        "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, bounds=(-MOST_WEIGHT, MOST_WEIGHT)),
+        "weights": Array(
+            ("weight_rows", "classes*faces"),
+            "V: weights of all faces, not scaled",
+            saved=True,
+            bounds=(-MOST_WEIGHT, MOST_WEIGHT),
+        ),
         "averaged": Array(
-            ("averaged_rows", "classes*faces"), "U of the average", saved=True, bounds=(-MOST_WEIGHT, MOST_WEIGHT)
+            ("averaged_rows", "classes*faces"),
+            "U: second part of the averaged weights",
+            saved=True,
+            bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
-        "counts": Array(("classes*faces",), "decayed positives of each face", saved=True, bounds=(0.0, 1e300)),
+        "counts": Array(("classes*faces",), "decayed count of events of each face", saved=True, bounds=(0.0, 1e300)),
         "n_log_n": Array(("classes*faces",), "n ln n of each count", saved=True, bounds=(-1e305, 1e305)),
         "classes": records(
             ("classes",),
-            "the classes",
-            scale=Number("the scalar a", saved=True, bounds=(0.0, 1.0)),
-            steps=Number("steps made", saved=True, bounds=(0.0, MOST_EVENTS)),
+            "state of each class",
+            scale=Number("scalar a", saved=True, bounds=(0.0, 1.0)),
+            steps=Number("number of steps", saved=True, bounds=(0.0, MOST_EVENTS)),
             mean_v=Number("averaged weights are mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)),
-            mean_u=Number("see mean_v", saved=True, bounds=(0.0, 1.0)),
-            next_count=Number("the weight of the next count", saved=True, bounds=(0.0, 1e300)),
-            count=Number("the sum of the counts", saved=True, bounds=(0.0, 1e300)),
-            log_count=Number("its logarithm", saved=True, bounds=(-1e305, 1e305)),
-            n_log_n=Number("the sum of n ln n over the faces", saved=True, bounds=(-1e305, 1e305)),
-            weight=Number("the class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
-            learned=Number("events learned", saved=True, bounds=(0.0, MOST_EVENTS)),
+            mean_u=Number("factor of U, see mean_v", saved=True, bounds=(0.0, 1.0)),
+            next_count=Number("increment of the next count", saved=True, bounds=(0.0, 1e300)),
+            count=Number("sum of the counts", saved=True, bounds=(0.0, 1e300)),
+            log_count=Number("logarithm of the sum of the counts", saved=True, bounds=(-1e305, 1e305)),
+            n_log_n=Number("sum of n ln n over the faces", saved=True, bounds=(-1e305, 1e305)),
+            weight=Number("class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
+            learned=Number("number of learned events", saved=True, bounds=(0.0, MOST_EVENTS)),
         ),
-        "scores": Array(("classes*faces",), "of the current event, by the latest weights, not yet scaled"),
-        "mean_scores": Array(("classes*faces",), "the same by U"),
-        "coefs": Array(("classes*faces",), "what a step adds to each face"),
-        "tops": Array(("classes",), "the largest score of each class"),
-        "f": Array(("classes",), "f of each class"),
-        "proba": Array(("classes",), "the probability of each class"),
+        "scores": Array(("classes*faces",), "scores of the current event by V, not scaled"),
+        "mean_scores": Array(("classes*faces",), "scores of the current event by U"),
+        "coefs": Array(("classes*faces",), "coefficients of the current event in the weights of each face"),
+        "tops": Array(("classes",), "largest score of each class, not scaled"),
+        "f": Array(("classes",), "score f of each class"),
+        "proba": Array(("classes",), "probability of each class"),
     },
 )
 cpm_at, block_at = state_at(CPM), state_at(MINIBATCH)
@@ -94,7 +103,7 @@ cpm_at, block_at = state_at(CPM), state_at(MINIBATCH)
 
 @inlined
 def score(state, rows, values, m):
-    """The scores of all faces for an event of m pairs, and the largest of each class."""
+    """Compute the scores of all faces for an event, and the maximum of each class."""
     n, k, scores, tops = state.n_classes, state.n_faces, state.scores, state.tops
     dot_faces(state.weights, n * k, rows, values, m, scores)
     for c in range(n):
@@ -103,7 +112,7 @@ def score(state, rows, values, m):
 
 @inlined
 def predict(state, rows, values, m):
-    """f of all classes for an event of m pairs; returns the best class, -1 where there is none."""
+    """Compute f of all classes and return the best class, or -1 if there is none."""
     n, classes, tops, fs = state.n_classes, state.classes, state.tops, state.f
     score(state, rows, values, m)
     if state.average > 0.0:
@@ -121,7 +130,7 @@ def predict(state, rows, values, m):
 
 @kernel
 def score_averaged(state, rows, values, m):
-    """f of all classes by the averaged weights, with the scores of the latest weights known."""
+    """Compute f of all classes with averaged weights, after `score`."""
     n, k, scores, averaged = state.n_classes, state.n_faces, state.scores, state.mean_scores
     dot_faces(state.averaged, n * k, rows, values, m, averaged)
     for c in range(n):
@@ -133,13 +142,13 @@ def score_averaged(state, rows, values, m):
 
 @inlined
 def find_proba(state):
-    """The probabilities of all classes, from the f of the current event."""
+    """Compute the probabilities of all classes from f of the current event."""
     find_softmax(state.calibration, state.f, state.n_classes, state.inverse_temperature, state.proba)
 
 
 @inlined
 def score_to_learn(state, rows, values, m, label):
-    """The scores of an event that is learned next; of one in a few the probabilities are made better by its label."""
+    """Score an event before it is learned, and calibrate on a sample of events."""
     if calibrates(state, label):
         predict(state, rows, values, m)
         calibrate(state, label)
@@ -149,16 +158,17 @@ def score_to_learn(state, rows, values, m, label):
 
 @inlined
 def calibrates(state, label):
-    """Whether the next event that is learned is one of these."""
+    """Return whether the next learned event updates the calibration."""
     return is_sampled(state.rows.seen) and label < state.n_classes
 
 
 @kernel
 def calibrate(state, label):
-    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the current f.
+    """Update the inverse temperature with the label of the current event.
 
-    Below 1 by that in itself, which is larger: the other vanishes with it, and where the first weights of many classes
-    drove it down it would stay there.
+    The step follows the gradient of the log loss with respect to its logarithm. Below 1 the step uses the gradient with
+    respect to the inverse temperature instead, which is larger. The gradient in the logarithm vanishes with the inverse
+    temperature. Early weights of many classes could drive it to 0, and it would stay there.
     """
     n, f, beta, terms = state.n_classes, state.f, state.inverse_temperature, state.calibration.logs
     scale_terms(terms, 0, n, 1.0 / fast_softmax_terms(f, 0, n, beta, terms, 0))
@@ -171,7 +181,7 @@ def calibrate(state, label):
 
 @kernel
 def fold(weights, first, k, factor):
-    """Multiply the weights of one class."""
+    """Multiply the weights of the k faces from `first` on by a factor."""
     for row in range(weights.shape[0]):
         for f in range(first, first + k):
             weights[row, f] *= factor
@@ -179,9 +189,23 @@ def fold(weights, first, k, factor):
 
 @inlined
 def step(state, rows, values, m, label, weight, previous):
-    """One step of every polytope on an event of m pairs, whose scores are known (Algorithm 1).
+    """Make one step of every polytope on an event with known scores (Algorithm 1).
 
-    Returns the face the event was counted under if its class asked for an assignment, else `previous`.
+    Parameters
+    ----------
+    rows, values, m
+        The m pairs of the event.
+    label
+        Class of the event, or -1.
+    weight
+        Weight of the event.
+    previous
+        Face the event was counted under before, or -1.
+
+    Returns
+    -------
+    int
+        The face the event is counted under if its class violates the margin, else `previous`.
     """
     k, classes, coefs, tops, scores = state.n_faces, state.classes, state.coefs, state.tops, state.scores
     open_classes(state, label + 1)
@@ -211,7 +235,7 @@ def step(state, rows, values, m, label, weight, previous):
                 add_faces(state.weights, low, high, rows, values, m, coefs)
                 low = first
             low, high = min(low, first), first + k
-        elif high > 0:  # between two that change
+        elif high > 0:  # `add_faces` may cover this class, too
             for f in range(first, first + k):
                 coefs[uint(f)] = 0.0
     if low < high:
@@ -236,9 +260,12 @@ def step(state, rows, values, m, label, weight, previous):
 
 @kernel
 def place(state, c, change, previous):
-    """Write the coefficient of a violating event of class c to the face it is assigned to.
+    """Write the coefficient of an event of class c to its assigned face.
 
-    Returns the face it is counted under, `previous` where nothing is counted.
+    Returns
+    -------
+    int
+        The face the event is counted under, `previous` without entropy assignment.
     """
     first, best, top = c * state.n_faces, 0, state.tops[c]
     while state.scores[first + best] < top:
@@ -253,7 +280,10 @@ def place(state, c, change, previous):
 
 @kernel
 def average(state, rows, values, m, low, high):
-    """Keep mean_v V + mean_u U what it was before V changed, and let it forget; the new V joins it in `step`."""
+    """Update the averages: undo the effect of the change of V, then decay them.
+
+    `step` adds the new V afterwards.
+    """
     n, k, coefs = state.n_classes, state.n_faces, state.coefs
     if low < high:
         for f in range(low, high):
@@ -272,7 +302,7 @@ def average(state, rows, values, m, low, high):
 
 @kernel
 def settle_average(state, c):
-    """Write the average of class c into U alone."""
+    """Store the average of class c in U alone."""
     k, own, weights, averaged = state.n_faces, state.classes[c], state.weights, state.averaged
     for row in range(weights.shape[0]):
         for f in range(c * k, (c + 1) * k):
@@ -282,7 +312,7 @@ def settle_average(state, c):
 
 @kernel
 def open_classes(state, n):
-    """Start polytopes, all weights zero, until there are n."""
+    """Add polytopes with zero weights until there are n classes."""
     k = state.n_faces
     for c in range(state.n_classes, n):
         own = state.classes[c]
@@ -316,7 +346,7 @@ def run_event(address):
 
 
 def run_member(address, block_address, i, cached):
-    """Score the rows of a block as its i-th member, and learn those with a label."""
+    """Score the rows of a block as its i-th member, and learn the labelled rows."""
     state, block = cpm_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
     for k in range(block.n_rows):
@@ -333,9 +363,18 @@ def run_member(address, block_address, i, cached):
 
 @kernel
 def fit_rows(state, rows, values, starts, labels, weights, unadjusted, rng, n_steps):
-    """Steps on events drawn at random (Algorithm 1), each positive counted under its last own choice in `unadjusted`.
+    """Make `n_steps` steps on events drawn at random (Algorithm 1).
 
-    Event i has the pairs starts[i]:starts[i + 1] of `rows` and `values`, scaled and headed by the bias.
+    Parameters
+    ----------
+    rows, values, starts
+        Event i has the pairs starts[i]:starts[i + 1], scaled and starting with the bias.
+    labels, weights
+        Class and weight of each event.
+    unadjusted
+        Face each event was last counted under, or -1; updated in place.
+    rng
+        State of the generator.
     """
     n = starts.size - 1
     growth = state.count_growth
@@ -351,13 +390,16 @@ def fit_rows(state, rows, values, starts, labels, weights, unadjusted, rng, n_st
 
 @kernel
 def draw(rng, n):
-    """A number below n by the splitmix64 generator whose state is rng[0] (Steele, Lea, Flood 2014)."""
+    """Draw an integer below n with splitmix64 (Steele, Lea, Flood 2014).
+
+    The state of the generator is rng[0].
+    """
     rng[0] += np.uint64(0x9E3779B97F4A7C15)
     z = rng[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
-    # The high 32 bits times n, shifted back: uniform to n / 2**32.
+    # Multiplying the high 32 bits by n and shifting is uniform up to n / 2**32.
     return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
