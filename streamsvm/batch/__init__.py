@@ -1,4 +1,4 @@
-"""Solvers that fit a whole data set at once, by scikit-learn's protocol; the extra `batch` installs what they need."""
+"""Batch solvers with the scikit-learn interface; they need the extra `batch`."""
 
 from __future__ import annotations
 

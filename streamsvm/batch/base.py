@@ -1,4 +1,4 @@
-"""Base classes of the batch solvers: scikit-learn's protocol around one method that solves."""
+"""Base classes of the batch solvers, with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel, Scaler
 from streamsvm.parameters import check_between
 
-# Products of six values within these bounds are finite and not zero.
+# Supported magnitudes: products of six such values neither overflow nor underflow.
 SMALLEST, LARGEST = 1e-50, 1e50
 
 
@@ -37,7 +37,7 @@ class Iteration(NamedTuple):
     objective
         Best objective so far, summed over one-vs-rest problems.
     certificate
-        Bound on its distance from the optimum.
+        Bound on the distance of the objective from the optimum.
     seconds
         Seconds since `fit` was called.
     """
@@ -48,7 +48,7 @@ class Iteration(NamedTuple):
 
 
 class Progress:
-    """Record `history_` and call the callback."""
+    """Record of the iterations, which also calls the callback."""
 
     def __init__(self, estimator: Any, callback: Callable[[Any, Iteration], Any] | None) -> None:
         self.history: list[Iteration] = []
@@ -57,7 +57,7 @@ class Progress:
         self.is_stopped = False
 
     def __call__(self, objective: float, certificate: float) -> bool:
-        """Record an iteration; returns whether the callback asks to stop."""
+        """Record an iteration; returns whether the callback requests a stop."""
         step = Iteration(float(objective), float(certificate), time.perf_counter() - self._start)
         self.history.append(step)
         self.is_stopped = self._callback is not None and bool(self._callback(self._estimator, step))
@@ -86,7 +86,10 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
-        """Solve for rows X with labels classes_[codes]; `weights` include the class weights and sum to about 1."""
+        """Solve for rows X with labels classes_[codes].
+
+        `weights` include the class weights and sum to about 1.
+        """
 
     def _check_params(self) -> None:
         """Raise ValueError or TypeError for invalid parameters."""
@@ -102,7 +105,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            Rows, shape (n, d): an array, CSR, or a data frame; float32 and float64 are used without conversion.
+            Rows, shape (n, d): an array, a CSR matrix or a data frame. float32 and float64 are not converted.
         y
             n labels of at least two classes.
         sample_weight
@@ -121,14 +124,15 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._take_over(solution, progress)
 
     def _largest_product(self, n: int, d: int, is_sparse: bool) -> float:
-        """Estimate the multiplications of the largest BLAS operation.
+        """Estimate the multiplications of the largest BLAS call.
 
-        For linear models that is X^T X; for sparse rows a kernel computes it, and BLAS factorises it.
+        For linear models this call computes X^T X. For sparse rows a kernel computes X^T X, and BLAS only factorises
+        it.
         """
         return min(d, LARGEST_SYSTEM) ** 3 / 3.0 if is_sparse else float(n) * d * min(d, LARGEST_SYSTEM)
 
     def _take_over(self, solution: Solution, progress: Progress) -> Self:
-        """Set the fitted attributes, and warn where the solver did not converge."""
+        """Set the fitted attributes, and warn if the solver did not converge."""
         for name, value in solution.attributes.items():
             setattr(self, name, value)
         self.objective_ = solution.objective
@@ -140,7 +144,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
-        """Validate rows, labels and weights; returns rows, label codes and weights, and sets `classes_`."""
+        """Validate the input; returns rows, label codes and weights, and sets `classes_`."""
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )
@@ -152,7 +156,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return X, codes, self._by_class(codes, weights)
 
     def _check_magnitudes(self, X: Any) -> None:
-        """Raise ValueError for values that are too large, or all too small."""
+        """Raise ValueError if a value is too large, or if all values are too small."""
         values = X.data if scipy.sparse.issparse(X) else X
         largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         if largest > 0.0:
@@ -162,22 +166,23 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Encode labels, and set `classes_`."""
         previous = getattr(self, "classes_", None)
         self.classes_ = np.unique(y)
-        # np.unique with return_inverse sorts all labels, which takes longer.
+        # Faster than np.unique with return_inverse, which sorts all labels.
         codes: Ints = np.searchsorted(self.classes_, y)
         if previous is not None and not np.array_equal(previous, self.classes_):
             self._forget()
         return codes
 
     def _by_class(self, codes: Ints, weights: Floats) -> Floats:
-        """Normalise weights to a mean and multiply them by the class weights, in place."""
+        """Normalise the weights to sum to 1, and multiply them by the class weights, in place."""
         by_class = np.bincount(codes, weights, minlength=len(self.classes_)).astype(np.float64, copy=False)
         weights *= (self._class_factors(by_class) / by_class.sum())[codes]
         return weights
 
     def _class_factors(self, by_class: Floats) -> Floats:
-        """Return the factor of each class for `class_weight`, given the sums of the rows' weights.
+        """Return the weight of each class under `class_weight`.
 
-        A class without weight counts as absent, whether its rows or its own weight are zero.
+        `by_class` are the sums of the sample weights per class. A class counts as absent if this sum or its class
+        weight is 0.
         """
         factors = np.ones(len(by_class))
         if self.class_weight == "balanced":
@@ -197,33 +202,38 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(factors, np.float64)
 
     def _forget(self) -> None:
-        """Drop fitted attributes of an earlier fit with other classes."""
+        """Delete the fitted attributes of an earlier fit with other classes."""
         for name in [name for name in vars(self) if name.endswith("_") and name not in ("classes_", "n_features_in_")]:
             if name != "feature_names_in_":
                 delattr(self, name)
 
     @abstractmethod
     def decision_function(self, X: Any) -> Floats:
-        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes).
+        """Compute the decision function of rows.
 
         Parameters
         ----------
         X
-            Rows, an array or CSR of shape (n, d).
+            Rows, an array or CSR matrix of shape (n, d).
+
+        Returns
+        -------
+        ndarray, shape (n,) or (n, n_classes)
+            For two classes a single score per row, positive for the second class.
         """
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The labels of rows of shape (n, d).
+        """Predict the labels of rows.
 
         Parameters
         ----------
         X
-            Rows, an array or CSR of shape (n, d).
+            Rows, an array or CSR matrix of shape (n, d).
 
         Returns
         -------
         ndarray, shape (n,)
-            Of the type of the labels that were fitted.
+            Labels of the type of `classes_`.
         """
         scores = self.decision_function(X)
         codes = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
@@ -236,18 +246,18 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def generator(seed: Any) -> np.random.Generator:
-    """Make a generator from a `random_state`."""
+    """Create a random number generator from a `random_state`."""
     return np.random.default_rng(seed.randint(2**31) if isinstance(seed, np.random.RandomState) else seed)
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Raise ValueError unless a parameter is a positive number within the supported range."""
+    """Raise ValueError unless a parameter is positive and of a supported magnitude."""
     check_between(name, value, 0.0, math.inf)
     check_scale(f"`{name}`", value, "give another")
 
 
 def check_penalty(name: str, value: Any) -> None:
-    """Raise ValueError unless a parameter is 0 or a positive number within the supported range."""
+    """Raise ValueError unless a parameter is 0, or positive and of a supported magnitude."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
         raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
     if value:
@@ -255,7 +265,7 @@ def check_penalty(name: str, value: Any) -> None:
 
 
 def check_scale(name: str, value: Any, advice: str) -> None:
-    """Raise ValueError for a value outside the supported range, with advice."""
+    """Raise ValueError for an unsupported magnitude, with advice."""
     if not SMALLEST <= float(value) <= LARGEST:
         raise ValueError(f"{name} is {float(value):.3g}, not between {SMALLEST:g} and {LARGEST:g}: {advice}")
 
@@ -270,9 +280,10 @@ class Hyperplane(NamedTuple):
 
 
 class LinearClassifier(BatchClassifier):
-    """Base of the one-vs-rest linear solvers; two classes have one hyperplane, for the second class.
+    """Base of the one-vs-rest linear solvers.
 
-    A subclass also has the parameters `tol`, `max_iter`, `warm_start` and `init`.
+    Two classes have a single hyperplane, with the second class on its positive side. A subclass also has the parameters
+    `tol`, `max_iter`, `warm_start` and `init`.
     """
 
     tol: float
@@ -289,12 +300,17 @@ class LinearClassifier(BatchClassifier):
         return X, codes, weights
 
     def decision_function(self, X: Any) -> Floats:
-        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes).
+        """Compute the decision function of rows.
 
         Parameters
         ----------
         X
-            Rows, an array or CSR of shape (n, d).
+            Rows, an array or CSR matrix of shape (n, d).
+
+        Returns
+        -------
+        ndarray, shape (n,) or (n, n_classes)
+            For two classes a single score per row, positive for the second class.
         """
         X = self._validated(X)
         scores = np.asarray(X @ self.coef_.T, np.float64) + self.intercept_
@@ -314,11 +330,11 @@ class LinearClassifier(BatchClassifier):
         return LinearModel(self.classes_.tolist(), coef, intercept, scaler)
 
     def _positives(self) -> list[int]:
-        """Codes of the positive class of each one-vs-rest problem."""
+        """Return the code of the positive class of each one-vs-rest problem."""
         return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
 
     def _linear_solution(self, found: Sequence[Hyperplane], n_iter: int, progress: Progress, **more: Any) -> Solution:
-        """Collect the hyperplanes, and warn of those with a gap above `tol`."""
+        """Collect the hyperplanes, and warn if a relative gap exceeds `tol`."""
         attributes = {"coef_": np.array([one.w for one in found]), "intercept_": np.array([one.b for one in found])}
         worst, name, warning = max(one.gap / max(one.objective, 1e-300) for one in found), type(self).__name__, ""
         if worst > self.tol:
@@ -332,7 +348,7 @@ class LinearClassifier(BatchClassifier):
         return Solution(attributes | more, objective, gap, n_iter, warning)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
-        """Return coefficients and intercepts of the last fit or of `init` to start from; None for zeros."""
+        """Return initial coefficients and intercepts from the last fit or `init`; None for zeros."""
         if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape:
             return self.coef_.copy(), self.intercept_.copy()
         if self.init is None:
@@ -348,9 +364,9 @@ class LinearClassifier(BatchClassifier):
 
 
 def column_statistics(X: Any) -> tuple[Floats, Floats] | None:
-    """Compute means and standard deviations of columns, or None where they overflow.
+    """Compute means and standard deviations of the columns; None if they overflow.
 
-    Sparse columns have mean 0 and the root mean square of their stored values.
+    For sparse columns the mean is 0, and the deviation is the root mean square of the stored values.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if scipy.sparse.issparse(X):

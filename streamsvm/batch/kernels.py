@@ -1,4 +1,4 @@
-"""Products with the rows of sparse matrices, and the choice of rows for a Hessian."""
+"""Products with the rows of sparse matrices, and sampling of rows for a Hessian."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import numpy as np
 
 from streamsvm.core.jit import allocating, kernel
 
-# Unsigned indices spare numba's handling of negative ones.
+# Unsigned indices, because numba then omits the handling of negative ones.
 uint = np.uint64
 
 
 @allocating
 def scores_sparse(data, indices, indptr, weights, out):
-    """out[:, i] = weights.T @ row i, for weights of shape (d, k) and rows in CSR."""
+    """Compute out[m, i] = weights[:, m] . row i, for CSR rows.
+
+    Shapes: weights (d, k), out (k, n).
+    """
     n, k = len(indptr) - 1, weights.shape[1]
     if k == 1:
         w, z = weights[:, 0], out[0]
@@ -35,7 +38,10 @@ def scores_sparse(data, indices, indptr, weights, out):
 
 @allocating
 def adjoint_sparse(data, indices, indptr, r, out):
-    """out[j] += r @ column j, for r of shape (k, n), out of shape (d, k), and rows in CSR."""
+    """Add the rows with weights r to `out`: out[j, m] += r[m] . column j, for CSR rows.
+
+    Shapes: r (k, n), out (d, k).
+    """
     n, k = len(indptr) - 1, len(r)
     if k == 1:
         single, target = r[0], out[:, 0]
@@ -57,10 +63,10 @@ def adjoint_sparse(data, indices, indptr, r, out):
 
 @allocating
 def gram_sparse(data, indices, indptr, rows, weights, place, out):
-    """Add weights[i] * x x^T of the rows to the lower triangle of out.
+    """Add the sum of weights[i] * x x^T over some rows to the lower triangle of `out`.
 
-    Column j of the rows is row and column place[j] of `out`, ascending in j, or left out where that is negative; the
-    last row of `out` is that of a constant column.
+    `place[j]` is the row and column of `out` for column j of the data, ascending in j, or negative for an ignored
+    column. The last row of `out` belongs to a constant column.
     """
     last = uint(len(out) - 1)
     longest = 0
@@ -85,7 +91,7 @@ def gram_sparse(data, indices, indptr, rows, weights, place, out):
 
 @kernel
 def peaks_dense(X, out):
-    """out[j] = the largest magnitude in column j."""
+    """Update out[j] with the largest magnitude in column j."""
     for row in range(X.shape[0]):
         x = X[row]
         for j in range(X.shape[1]):
@@ -94,7 +100,7 @@ def peaks_dense(X, out):
 
 @kernel
 def peaks_sparse(data, indices, out):
-    """out[j] = the largest magnitude in column j."""
+    """Update out[j] with the largest magnitude in column j, for CSR arrays."""
     for p in range(len(data)):
         j = uint(indices[uint(p)])
         out[j] = max(out[j], abs(data[uint(p)]))
@@ -102,10 +108,11 @@ def peaks_sparse(data, indices, out):
 
 @kernel
 def choose(h, c, cutoff, share, start, rows, weights):
-    """Choose rows for the Hessian: those with h > cutoff * c, each with probability min(1, share * h).
+    """Sample rows for the Hessian; returns the number of chosen rows.
 
-    Sampling is systematic: a row is chosen whenever the running sum of the probabilities passes start + 0, 1, 2, ...
-    Weights are divided by the probability, so that sums keep their expectation. Returns the number of rows chosen.
+    Candidates are rows with h > cutoff * c, each with probability min(1, share * h). Sampling is systematic: a row is
+    chosen when the running sum of the probabilities, from `start` on, passes an integer. Weights are divided by the
+    probabilities, so that sums keep their expectation.
     """
     count = 0
     running = start

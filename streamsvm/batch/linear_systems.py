@@ -1,4 +1,4 @@
-"""Linear systems of Newton steps, by Cholesky factorisation or conjugate gradients, with limits for all solvers."""
+"""Linear systems of Newton steps: Cholesky factorisation and conjugate gradients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import scipy.linalg
 
 from streamsvm.batch.matrix import Floats
 
-# Largest system that is built where rows are in memory: 72 MB, and as much for its factors.
+# Largest system for rows in memory: 72 MB, and 72 MB for its factors.
 LARGEST_SYSTEM = 3000
-# Largest system where the memory of a fit is bounded: two points have one each, and a step on one makes two copies, in
-# all four of 18 MB.
+# Largest system for a fit in bounded memory, and the number of copies: one for each of two points, and two in a step.
+# Each takes 18 MB.
 LARGEST_BOUNDED_SYSTEM, BOUNDED_COPIES = 1500, 4
-# Initial damping of a system that rounding makes indefinite, relative to its mean diagonal, and its growth.
+# Initial damping, relative to the mean diagonal, of a system that is indefinite due to rounding, and its growth.
 DAMPING, DAMPING_GROWTH = 1e-14, 100.0
-# Tolerance of the trust-region boundary, maximum attempts at the shift, and the least shift.
+# Relative tolerance of the trust-region radius, maximum number of shifts, and the smallest shift.
 NEAR_BOUNDARY, SHIFTS, SHIFT_LEAST = 1.01, 20, 1e-10
 
 
@@ -28,7 +28,7 @@ class Accuracy(NamedTuple):
     Parameters
     ----------
     share
-        Final squared residual in the preconditioner's norm, relative to the first.
+        Final squared residual in the norm of the preconditioner, relative to the initial one.
     most
         Maximum number of products with the system.
     """
@@ -37,17 +37,20 @@ class Accuracy(NamedTuple):
     most: int
 
 
-# A line search needs a tenth of the gradient. A trust region needs a hundredth, because it compares predicted gains.
+# A line search needs a residual of 1/10 of the gradient, a trust region 1/100, because it compares predicted decreases.
 FOR_LINE_SEARCH, FOR_REGION = Accuracy(1e-2, 300), Accuracy(1e-4, 200)
 
 
 def solve_damped(system: Floats, right: Floats) -> Floats:
-    """Solve by Cholesky factorisation of the lower triangle, damped where rounding makes it indefinite."""
+    """Solve a system by Cholesky factorisation of its lower triangle.
+
+    A system that is indefinite due to rounding is damped.
+    """
     damping = 0.0
     scale = float(np.trace(system)) / len(system)
     while True:
         damped = system + damping * scale * np.eye(len(system)) if damping else system
-        # LAPACK is column-major: passing the transpose with the upper triangle avoids a copy.
+        # LAPACK is column-major, so passing the transpose avoids a copy.
         factors, failed = scipy.linalg.lapack.dpotrf(damped.T, lower=0, clean=0)
         if not failed:
             solution: Floats = scipy.linalg.lapack.dpotrs(factors, right, lower=0)[0]
@@ -56,10 +59,10 @@ def solve_damped(system: Floats, right: Floats) -> Floats:
 
 
 def solve_in_region(system: Floats, g: Floats, radius: float) -> tuple[Floats, float]:
-    """Minimise g . s + s . H s / 2 over |s| <= radius; returns s and the decrease. H is overwritten.
+    """Minimise g . s + s . H s / 2 over |s| <= radius; returns s and the decrease.
 
-    On the boundary (H + shift) s = -g; Newton's method on 1 / |s|, which is almost linear in the shift, finds the shift
-    [More and Sorensen, 1983].
+    H is overwritten. On the boundary (H + shift I) s = -g. Newton's method on 1 / |s|, which is almost linear in the
+    shift, finds the shift [More and Sorensen, 1983].
     """
     shift, diagonal = 0.0, np.einsum("ii->i", system).copy()
     for _ in range(SHIFTS):
@@ -78,7 +81,7 @@ def solve_in_region(system: Floats, g: Floats, radius: float) -> tuple[Floats, f
 
 
 class Solved(NamedTuple):
-    """A step s, its residual -g - H s, and the number of products with H."""
+    """Result of conjugate gradients: step s, residual -g - H s, and products with H."""
 
     step: Floats
     residual: Floats
@@ -93,9 +96,9 @@ def conjugate_gradients(
     diagonal: Floats | float = 1.0,
     radius: float = math.inf,
 ) -> Solved:
-    """Solve H s = -g, where `times` multiplies with H, with a diagonal preconditioner.
+    """Solve H s = -g by conjugate gradients with a diagonal preconditioner.
 
-    The first iterate outside the region is cut at its boundary [Steihaug, 1983].
+    `times` multiplies a vector by H. The first iterate beyond `radius` is truncated to it [Steihaug, 1983].
     """
     x = np.zeros(len(g))
     residual = -g

@@ -1,4 +1,4 @@
-"""Products with all rows, and with some of them, for arrays and CSR matrices."""
+"""Products with all or some rows of a matrix, for arrays and CSR matrices."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from streamsvm.batch import kernels
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Values converted to float64, or gathered, at a time, so that they stay in the cache.
+# Values that are converted to float64 or gathered at a time; they fit in the cache.
 BLOCK = 1 << 17
 
 
 class Matrix(ABC):
-    """n rows of d columns."""
+    """A matrix of n rows and d columns."""
 
     shape: tuple[int, int]
     X: Any
 
     @abstractmethod
     def scores(self, weights: Floats, out: Floats) -> Floats:
-        """Multiply weights, shape (k, d), with every row, into `out`, shape (k, n)."""
+        """Compute weights . row for every row; shapes (k, d) and, for `out`, (k, n)."""
 
     @abstractmethod
     def adjoint(self, r: Floats) -> Floats:
@@ -43,19 +43,22 @@ class Matrix(ABC):
 
     @abstractmethod
     def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Any:
-        """Copy some rows and columns, each row multiplied by its factor, as an array or CSR."""
+        """Copy some rows and columns, with each row multiplied by its factor."""
 
     @abstractmethod
     def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
-        """Sum weights * x x^T over some rows, for some columns and a constant one, in the lower triangle."""
+        """Compute the lower triangle of the sum of weights * x x^T over some rows.
+
+        x has the given columns and a constant one.
+        """
 
     @abstractmethod
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
-        """Estimate the multiplications of `gram`, in units of those of a product with a vector."""
+        """Estimate the cost of `gram`, in multiplications of a matrix-vector product."""
 
     @abstractmethod
     def peaks(self) -> Floats:
-        """Find the largest magnitude in each column."""
+        """Compute the largest magnitude in each column."""
 
 
 class DenseMatrix(Matrix):
@@ -66,7 +69,7 @@ class DenseMatrix(Matrix):
         self.shape = X.shape
 
     def _blocks(self) -> Iterator[tuple[slice, Floats]]:
-        """Yield the rows as float64, in blocks where they have another type."""
+        """Yield the rows as float64, in blocks if they have to be converted."""
         if self.X.dtype == np.float64:
             yield slice(0, self.shape[0]), self.X
             return
@@ -114,7 +117,7 @@ class DenseMatrix(Matrix):
         return out
 
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
-        # A multiplication inside a matrix product costs about a fifteenth of one in a product with a vector.
+        # A multiplication in a matrix-matrix product takes about 1/15 of the time of one in a matrix-vector product.
         return n_rows * float(n_columns) ** 2 / 15.0
 
     def peaks(self) -> Floats:
@@ -127,7 +130,7 @@ class DenseMatrix(Matrix):
 
 
 class SparseMatrix(Matrix):
-    """Rows in CSR."""
+    """Rows in a CSR matrix."""
 
     def __init__(self, X: Any) -> None:
         if not X.has_canonical_format:
@@ -179,5 +182,8 @@ class SparseMatrix(Matrix):
 
 
 def as_matrix(X: Any) -> Matrix:
-    """Wrap an array or CSR matrix, float32 or float64, without a copy where it is contiguous and canonical."""
+    """Wrap an array or CSR matrix of float32 or float64.
+
+    Only arrays that are not contiguous and matrices that are not canonical are copied.
+    """
     return SparseMatrix(X) if scipy.sparse.issparse(X) else DenseMatrix(X)

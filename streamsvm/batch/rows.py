@@ -1,6 +1,6 @@
-"""Rows for solvers that pass over them in blocks: the interface, and rows in memory.
+"""Rows that solvers read in blocks: the interface, and rows in memory.
 
-Rows in a file larger than memory are those of a `MetricForest`.
+A `MetricForest` implements the interface for a file larger than memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 
-# Values of a block of rows in memory, which stay in the cache from one use to the next.
+# Values in a block of rows in memory; a block fits in the cache.
 BLOCK = 1 << 18
 
 
 class Rows(ABC):
-    """n rows of d columns at *positions* 0 to n - 1. Labels and weights are arrays over positions.
+    """A set of n rows of d columns, numbered by *positions* 0 to n - 1.
+
+    Labels and weights are arrays over positions.
 
     Attributes
     ----------
@@ -40,34 +42,34 @@ class Rows(ABC):
 
     @abstractmethod
     def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
-        """Pass over all rows in blocks.
+        """Iterate over all rows in blocks.
 
         Parameters
         ----------
         plane
             A hyperplane (w, b), shape (d + 1,), or None.
         reach
-            Blocks whose rows all have |w . x + b| > reach may be skipped.
+            Blocks may be skipped if |w . x + b| > reach for all of their rows.
 
         Yields
         ------
         (slice, Matrix or float)
-            A range of positions, ascending, and the rows; for a skipped block a score of the right sign and a large
+            A range of positions, ascending, and the rows. For a skipped block, a score of the right sign and a large
             magnitude.
         """
 
     @abstractmethod
     def take(self, positions: Ints) -> Any:
-        """Copy rows into an array or CSR.
+        """Copy rows into an array or CSR matrix.
 
         Parameters
         ----------
         positions
-            Ascending, shape (n,).
+            Ascending positions, shape (n,).
         """
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        """Draw ascending positions of rows that are cheap to take.
+        """Draw ascending positions of rows that are fast to read.
 
         Parameters
         ----------
@@ -79,25 +81,25 @@ class Rows(ABC):
         return np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
 
     def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
-        """Enter a context that gives the bytes of rows a fit may hold.
+        """Enter a context that gives the bytes of rows that a fit may hold.
 
         Parameters
         ----------
         n_bytes
             Bytes of other data that the fit holds.
         share
-            Share of the memory that caches rows, 0 to 1.
+            Share of the remaining memory for a cache of rows, 0 to 1.
 
         Raises
         ------
         ValueError
-            Where no memory is left.
+            If no memory is left.
         """
         return nullcontext(math.inf)
 
 
 class MemoryRows(Rows):
-    """Rows in an array or in CSR."""
+    """Rows in an array or CSR matrix."""
 
     def __init__(self, X: Any) -> None:
         self.X = X
@@ -114,7 +116,7 @@ class MemoryRows(Rows):
 
 
 def _blocks(X: Any) -> Iterator[tuple[slice, Matrix]]:
-    """Yield views of a few rows each."""
+    """Yield views of blocks of rows."""
     n, d = X.shape
     if scipy.sparse.issparse(X):
         if not X.has_canonical_format:
@@ -144,7 +146,7 @@ def slice_of(X: Any, part: slice) -> Any:
 
 
 def stack(parts: list[Any], d: int) -> Any:
-    """Concatenate arrays and CSR matrices of d columns; the result is an array if all are."""
+    """Concatenate arrays and CSR matrices of d columns; the result is dense if all parts are."""
     if not parts:
         return np.empty((0, d))
     if any(scipy.sparse.issparse(part) for part in parts):

@@ -1,7 +1,7 @@
-"""Limit the threads of BLAS to one for small problems.
+"""Limit BLAS to one thread for small problems.
 
-BLAS threads wait for each other by spinning, which costs more than they gain where other work uses the processors, such
-as the stream beside a refit.
+BLAS threads wait for each other in a busy loop. On processors that run other work, such as a stream beside a refit,
+this costs more than the threads gain.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-# Multiplications of a product from which several threads pay.
+# Multiplications of a product from which several threads are faster.
 WORTH = 1e9
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Find the BLAS libraries once; that takes longer than a small fit."""
+    """Find the BLAS libraries; cached, because the search takes longer than a small fit."""
     return ThreadpoolController()
 
 
 class OneThread:
     """Context in which BLAS uses one thread.
 
-    The limit is global: the last of several concurrent contexts restores what the first one found.
+    The limit is global. The last of several concurrent contexts to exit restores the original limits.
     """
 
     _lock = threading.Lock()
@@ -36,7 +36,7 @@ class OneThread:
 
     @classmethod
     def begin_anew(cls) -> None:
-        """Reset after a fork, because the child has none of the parent's threads."""
+        """Reset in a forked child, which has none of the parent's threads."""
         cls._lock, cls._n_inside = threading.Lock(), 0
 
     def __enter__(self) -> None:
@@ -57,5 +57,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def threads_for(n_multiplications: float) -> AbstractContextManager[None]:
-    """Return a context for a largest product of this many multiplications."""
+    """Return a context for a problem whose largest product has `n_multiplications`."""
     return nullcontext() if n_multiplications >= WORTH else OneThread()

@@ -1,4 +1,4 @@
-"""What is asked of many rows at once: the rows, their labels, and where the answers go. All learners take it."""
+"""Batch of rows for an online learner: features, labels, weights and output arrays."""
 
 from __future__ import annotations
 
@@ -12,35 +12,33 @@ from streamsvm.core.state import State
 BATCH = Schema(
     "request",
     {
-        "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
-        "predicting": Number("whether rows are predicted, as somebody who takes heed of it would", i64),
-        "unordered": Number("whether rows are only predicted, as a batch in no order", i64),
-        "answering": Number("whether codes, and what else is asked for, are wanted", i64),
-        "following": Number("whether what follows events is told of these", i64),
-        "cached": Number("whether the first row is scaled already, and members have its scores", i64),
-        "values": Array(
-            ("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", external=True
-        ),
-        "columns": Array(("entries",), "their columns", i64, external=True),
-        "indptr": Array(("ends",), "where rows begin and end", i64, external=True),
-        "labels": Array(("asked",), "a class for each row, -1 where unknown: it is not learned", i64, external=True),
-        "weights": Array(("asked",), "how much its step weighs: none is made where that is 0", external=True),
-        "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, external=True),
-        "scores": Array(("scored",), "its probability, unless empty", external=True),
-        "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", external=True),
+        "shared": Number("whether all rows list the columns of the first row, as in `rows.load`", i64),
+        "predicting": Number("whether predictions are recorded, as `predict_one` records them", i64),
+        "unordered": Number("whether rows are only predicted, and their order has no meaning", i64),
+        "answering": Number("whether to write codes, scores and probabilities", i64),
+        "following": Number("whether to call the callback for each row", i64),
+        "cached": Number("whether the first row is already scaled and scored by the members", i64),
+        "values": Array(("entries",), "values of all rows; row i is values[indptr[i]:indptr[i + 1]]", external=True),
+        "columns": Array(("entries",), "column of each value", i64, external=True),
+        "indptr": Array(("ends",), "boundaries of the rows, as in CSR", i64, external=True),
+        "labels": Array(("asked",), "class of each row; -1 for rows that are not learned", i64, external=True),
+        "weights": Array(("asked",), "weight of each row; rows of weight 0 are not learned", external=True),
+        "codes": Array(("asked",), "predicted class of each row, -1 if no class is known", i64, external=True),
+        "scores": Array(("scored",), "probability of the predicted class; empty if not requested", external=True),
+        "proba": Array(("scored", "asked_classes"), "probabilities of the first `asked_classes`", external=True),
         "apart": Array(
             ("apart",),
-            "1 + the number of the memory rows share which are an event, predicted and learned later; 0 for others",
+            "1 + index in `memories` of a row with a delayed label, predicted or learned here; 0 for others",
             i64,
             external=True,
         ),
-        "memories": Array(("waiting", "memory"), "what was known when an event was predicted", i64, external=True),
+        "memories": Array(("waiting", "memory"), "state stored when an event is predicted", i64, external=True),
     },
 )
 
 
 def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
-    """A request for a single event, whose values and columns come to stand in these arrays."""
+    """Create a batch of a single event that reads from the given arrays."""
     batch = State(BATCH)
     batch.bind(
         values=values,
@@ -59,25 +57,25 @@ def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
 
 @inlined
 def is_learned(batch, i):
-    """Whether row i is to be learned."""
+    """Return whether row i has a label and a positive weight."""
     return batch.labels[i] >= 0 and batch.weights[i] > 0.0
 
 
 @inlined
 def late_at(batch, i):
-    """The memory of row i, where it is either predicted or learned, and others may be both at once; -1 for none."""
+    """Return the index in `memories` of row i if its label is delayed, else -1."""
     return batch.apart[i] - 1 if batch.apart.size > 0 else -1
 
 
 @inlined
 def needs_proba(batch):
-    """Whether anybody looks at the probabilities."""
+    """Return whether probabilities are an output or an argument of the callback."""
     return batch.scores.size > 0 or batch.following > 0
 
 
 @inlined
 def answer(batch, i, best, proba, n):
-    """The probability of the best of n classes for row i, and of as many classes, as far as they are asked for."""
+    """Write the requested probabilities of row i, given its predicted class among n."""
     if batch.scores.size == 0:
         return
     batch.scores[i] = proba[best]

@@ -1,24 +1,22 @@
-"""Calibration: the inverse temperatures of probabilities, and what these are worth where labels are noisy.
+"""Calibration of probabilities: inverse temperatures, and a correction for label noise.
 
-An inverse temperature follows the gradient of the log loss in its logarithm, which is the log probability of the label
-plus the entropy: up where labels are likelier than the probabilities have it, else down.
+An inverse temperature follows the gradient of the log loss with respect to its logarithm. That gradient is the log
+probability of the label plus the entropy: it is positive if labels are more probable than predicted.
 
-Where labels are noisy, or cannot be told, a share of them is as if drawn at random. A temperature alone makes all
-probabilities sharper or softer. Where four labels in ten are drawn at random, though, even the surest prediction is
-right no more often than noise lets it be, while unsure ones are as unsure as before: with p the probabilities of n
-classes,
+A temperature alone cannot correct label noise, because it makes all probabilities sharper or softer. If 40 % of the
+labels are random, even the surest prediction is correct at most as often as the noise allows. Unsure predictions need
+no such limit. The corrected probabilities of n classes with probabilities p are
 
     q(c) = (1 - noise) p(c)^sharpness / sum p^sharpness + noise / n.
 
-Sharpness and the odds of noise follow the natural gradient of the log loss: their steps are those of least squares with
-the information that about the last MEMORY labels had of both, since the one makes up for the other over a long way on
-which the plain gradient hardly moves. q is heard only while its log loss of late is less than that of p. The order of
-classes is that of p.
+The sharpness and the odds of noise follow the natural gradient of the log loss, with the Fisher information of the last
+MEMORY labels. The two parameters compensate for each other, so the plain gradient converges slowly. The correction is
+active only while its recent log loss is lower than that of p. The order of the classes does not change.
 
 Notes
 -----
-S. Amari, "Natural gradient works efficiently in learning", 1998. Labels that are drawn at random with some probability,
-as a link: A. Copas, "Binary regression models for contaminated data", J. R. Stat. Soc. B 50, 1988.
+S. Amari, "Natural gradient works efficiently in learning", 1998. The noise model is that of A. Copas, "Binary
+regression models for contaminated data", J. R. Stat. Soc. B 50, 1988.
 """
 
 from __future__ import annotations
@@ -34,44 +32,44 @@ from streamsvm.core.schema import Array, Number, Schema
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
 
-# Single learners take one label in so many: of the first ones, and of those after them.
+# Single learners calibrate on one event in FIRST_SAMPLE up to event FIRST_EVENTS, then on one in SAMPLE.
 FIRST_SAMPLE, FIRST_EVENTS, SAMPLE = 4, 2_000, 8
-# Over how many of the labels taken it goes: where these are samples, what has changed shows later.
+# Labels over which the information decays; fewer of a sample, because each stands for several events.
 MEMORY, SAMPLED_MEMORY = 1_000.0, 250.0
-# Information on both begins as if there had been so much information.
+# Initial information on each parameter, which also regularises the later estimates.
 FIRST_INFORMATION = 3.0
-# The longest step of either logarithm.
+# Maximum step of the logarithm of a parameter.
 MOST_STEP = 0.1
 LEAST_SHARPNESS, MOST_SHARPNESS = 0.1, 10.0
 FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.001, 50.0
-# By so much log loss it must be better to be heard; it begins as if it had been worse.
+# Gain in log loss from which the correction is active; the gain starts at -CAUTION.
 MARGIN, CAUTION = 0.001, 0.005
-# That goes over so many of the labels taken; of single learners fewer: what is better for them through a drift need not
-# be so after it.
+# Labels over which the gain is averaged; fewer for single learners, where a drift changes what is better.
 HEARING, SAMPLED_HEARING = 1_000.0, 75.0
-# No probability is taken for less, nor a label for less likely.
+# Lower bounds of probabilities, and of the probability of the label in the gain.
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
 _INFORMATION = 1e9
 LEAST_LOG, LEAST_LIKELY_LOG = math.log(LEAST_PROBABILITY), math.log(LEAST_LIKELY)
 _GAIN = most_loss(LEAST_LIKELY)
 
-# The step of an inverse temperature, its range, and how far one label may move it, in steps.
+# Learning rate of an inverse temperature, its range, and the maximum gradient of one label.
 TEMPERATURE_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
 
 
 def inverse_temperature(
     text: str, least: float = LEAST_INVERSE_TEMPERATURE, most: float = MOST_INVERSE_TEMPERATURE
 ) -> Number:
-    """The schema entry of an inverse temperature that is learned."""
+    """Create the schema field of a learned inverse temperature."""
     return Number(text, start=1.0, saved=True, bounds=(least, most))
 
 
 @inlined
 def surprise(values, proba, n, label):
-    """How far the value of a label is above the mean of n classes by their probabilities, as far as it may count.
+    """Return values[label] minus the mean of n values, clipped to +-MOST_SURPRISE.
 
-    Of log probabilities it is the gradient of the label's in the logarithm of the inverse temperature.
+    The mean is weighted by `proba`. For log probabilities the result is the gradient of the label's log probability
+    with respect to the logarithm of the inverse temperature.
     """
     found = values[label]
     for c in range(n):
@@ -81,13 +79,16 @@ def surprise(values, proba, n, label):
 
 @inlined
 def stepped(value, step, least, most):
-    """A number whose logarithm goes a short step, within bounds."""
+    """Return value * exp(step), clipped to the bounds."""
     return min(max(moved(value, step), least), most)
 
 
 @inlined
 def calibrated(beta, logs, proba, n, label):
-    """An inverse temperature after the label of an event with such probabilities, by their logarithms at 1."""
+    """Return the inverse temperature after a label.
+
+    `proba` are the probabilities at `beta`, and `logs` the log probabilities at an inverse temperature of 1.
+    """
     step = TEMPERATURE_RATE * surprise(logs, proba, n, label)
     return stepped(beta, step, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE)
 
@@ -96,69 +97,70 @@ CALIBRATION = Schema(
     "calibration",
     {
         "sharpness": Number(
-            "the exponent of the probabilities", start=1.0, saved=True, bounds=(LEAST_SHARPNESS, MOST_SHARPNESS)
+            "exponent of the probabilities", start=1.0, saved=True, bounds=(LEAST_SHARPNESS, MOST_SHARPNESS)
         ),
-        "odds": Number(
-            "of a label that is as if drawn at random", start=FIRST_ODDS, saved=True, bounds=(LEAST_ODDS, MOST_ODDS)
-        ),
+        "odds": Number("odds that a label is random", start=FIRST_ODDS, saved=True, bounds=(LEAST_ODDS, MOST_ODDS)),
         "of_sharpness": Number(
-            "the information of late on its logarithm",
+            "recent Fisher information on log(sharpness)",
             start=FIRST_INFORMATION,
             saved=True,
             bounds=(FIRST_INFORMATION / 2.0, _INFORMATION),
         ),
         "of_odds": Number(
-            "that on theirs",
+            "recent Fisher information on log(odds)",
             start=FIRST_INFORMATION,
             saved=True,
             bounds=(FIRST_INFORMATION / 2.0, _INFORMATION),
         ),
-        "of_both": Number("that they share", saved=True, bounds=(-_INFORMATION, _INFORMATION)),
+        "of_both": Number("recent Fisher information shared by both", saved=True, bounds=(-_INFORMATION, _INFORMATION)),
         "gain": Number(
-            "the decayed log loss without this, less that with it", start=-CAUTION, saved=True, bounds=(-_GAIN, _GAIN)
+            "decayed reduction of the log loss by the correction", start=-CAUTION, saved=True, bounds=(-_GAIN, _GAIN)
         ),
-        "memory": Number("about how many labels the information rests on"),
-        "hearing": Number("about how many the gain rests on"),
-        "others": Number("for how many classes the last one stands, equally likely", start=1.0),
-        "logs": Array(("classes",), "the logarithms of the probabilities as they were, of one class each"),
-        "sharp": Array(("classes",), "the probabilities where labels are not drawn at random"),
-        "mixed": Array(("classes",), "those of all labels"),
+        "memory": Number("number of labels over which the information decays"),
+        "hearing": Number("number of labels over which the gain decays"),
+        "others": Number("number of equally likely classes that the last entry represents", start=1.0),
+        "logs": Array(("classes",), "log probabilities before the correction, of a single class each"),
+        "sharp": Array(("classes",), "corrected probabilities of labels without noise"),
+        "mixed": Array(("classes",), "corrected probabilities of noisy labels"),
     },
 )
 
 
 def new_calibration(n_classes: int, memory: float, hearing: float) -> State:
-    """One for so many classes, that has not learned yet: over how many labels it learns, and is heard."""
+    """Create an untrained calibration for `n_classes` classes.
+
+    `memory` and `hearing` are the numbers of labels over which the information and the gain decay.
+    """
     state = State(CALIBRATION, {"classes": n_classes})
     state.memory, state.hearing = memory, hearing
     return state
 
 
 def of_sampled(n_classes: int) -> State:
-    """One of which some labels are taken only."""
+    """Create the calibration of a single learner, trained on a sample of events."""
     return new_calibration(n_classes, SAMPLED_MEMORY, SAMPLED_HEARING)
 
 
 @inlined
 def is_sampled(seen):
-    """Whether a single learner takes the label of the next event, after so many."""
+    """Return whether a single learner calibrates on the event after `seen` events."""
     n = np.int64(seen)
     return n % (FIRST_SAMPLE if n < FIRST_EVENTS else SAMPLE) == 0
 
 
 @inlined
 def is_used(state):
-    """Whether it makes probabilities better, of late."""
+    """Return whether the correction has recently reduced the log loss."""
     return state.gain > MARGIN
 
 
 def noise_of(state: State) -> float:
-    """The share of labels that are as if drawn at random, 0 where that is not heard."""
+    """Return the estimated share of random labels, 0 if the correction is inactive."""
     return float(state.odds / (1.0 + state.odds)) if state.gain > MARGIN else 0.0
 
 
 def begin_with(state: State, noise: float, sharpness: float = 1.0) -> None:
-    """Have a share of labels be noise from the beginning, if it is any, and probabilities so much sharper then."""
+    """Activate the correction with a given sharpness, if the share of random labels is positive."""
     if noise > 0.0:
         state.sharpness = min(max(sharpness, LEAST_SHARPNESS), MOST_SHARPNESS)
         state.odds = min(max(noise / (1.0 - noise), LEAST_ODDS), MOST_ODDS)
@@ -167,13 +169,13 @@ def begin_with(state: State, noise: float, sharpness: float = 1.0) -> None:
 
 @inlined
 def share_of(state, c, n):
-    """The share of class c among all where none is likelier."""
+    """Return the probability of entry c if all classes are equally likely."""
     return (state.others if c == n - 1 else 1.0) / (n - 1 + state.others)
 
 
 @kernel
 def mix(state, n, proba):
-    """What the probabilities of n classes are worth."""
+    """Compute the corrected probabilities of n classes in `state.mixed`."""
     logs, others = state.logs, state.others
     for c in range(n):
         logs[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
@@ -182,7 +184,7 @@ def mix(state, n, proba):
 
 @inlined
 def mix_logs(state, n):
-    """What the probabilities with the current logarithms are worth."""
+    """Compute the corrected probabilities from the log probabilities in `state.logs`."""
     logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
     for c in range(n):
         sharp[c] = state.sharpness * logs[c]
@@ -197,7 +199,10 @@ def mix_logs(state, n):
 
 @inlined
 def allow_for_noise(state, n, others, proba):
-    """Put what they are worth in the place of the probabilities of n classes, where that is heard."""
+    """Replace the probabilities of n classes by the corrected ones, if active.
+
+    The last entry represents `others` classes.
+    """
     state.others = others
     if is_used(state):
         mix(state, n, proba)
@@ -207,7 +212,7 @@ def allow_for_noise(state, n, others, proba):
 
 @inlined
 def find_softmax(state, scores, n, beta, proba):
-    """The same of the softmax of beta times n scores, which needs no logarithms: their exponents are known."""
+    """Compute the calibrated softmax of `beta * scores`, without logarithms."""
     sharpness, noise = 1.0, 0.0
     if is_used(state) and n > 1:
         sharpness, noise = state.sharpness, state.odds / (1.0 + state.odds)
@@ -219,7 +224,7 @@ def find_softmax(state, scores, n, beta, proba):
 
 @kernel
 def learn_noise(state, n, label, proba):
-    """Take the label of an event, right after noise was allowed for in its probabilities."""
+    """Update the correction with a label, directly after `allow_for_noise`."""
     if not is_used(state):
         mix(state, n, proba)
     learn_mixed(state, n, label)
@@ -227,7 +232,7 @@ def learn_noise(state, n, label, proba):
 
 @kernel
 def learn_softmax(state, scores, n, beta, label):
-    """Take the label of an event whose probabilities are the softmax of beta times n scores."""
+    """Update the correction with a label, for the probabilities softmax(beta * scores)."""
     logs, top = state.logs, scores[best_class(scores, 0, n)]
     of_total = log_of(fast_softmax_terms(scores, 0, n, beta, logs, 0))
     for c in range(n):
@@ -238,7 +243,7 @@ def learn_softmax(state, scores, n, beta, label):
 
 @kernel
 def learn_mixed(state, n, label):
-    """Take the label of an event whose calibrated probabilities are known."""
+    """Update the correction with a label, after `mix` or `mix_logs`."""
     logs, sharp, mixed, noise = state.logs, state.sharp, state.mixed, state.odds / (1.0 + state.odds)
     count = state.others if label == n - 1 else 1.0
     gain = log_of(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], LEAST_LIKELY_LOG)
@@ -265,7 +270,7 @@ def learn_mixed(state, n, label):
 
 @inlined
 def step_both(state, by_sharpness, by_odds):
-    """A step of both by the natural gradient."""
+    """Take a natural gradient step of both parameters."""
     p, q, r = state.of_sharpness, state.of_odds, state.of_both
     det = p * q - r * r
     first, second = (q * by_sharpness - r * by_odds) / det, (p * by_odds - r * by_sharpness) / det

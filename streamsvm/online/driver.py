@@ -25,12 +25,12 @@ from streamsvm.features.statistics import observe_current_row
 from streamsvm.features.transform import load
 from streamsvm.online.batch import BATCH, answer, is_learned, needs_proba
 
-# `put` returns this if it copies no values.
+# Return value of `put` if it copies no values.
 NOT_TAKEN = -(1 << 62)
 
 
 def drive(address, values_address, columns_address, n, shared):
-    """Scale an event, predict and learn it, and update the statistics of its columns if it is learned."""
+    """Scale an event, predict it, learn it if it has a label, and update the statistics."""
     rows = rows_at(address)
     values, columns = values_at(values_address, n), columns_at(columns_address, n)
     m = load(rows, values, columns)
@@ -46,8 +46,8 @@ def drive(address, values_address, columns_address, n, shared):
 def put(rows, packed):
     """Copy the packed values of a single event into the learner's memory.
 
-    Without packed values the event is there already: a thread that holds the lock has written values for the first
-    `row_length` columns, or for the listed ones.
+    If there are no packed values, a thread that holds the lock has already written them. They are values of the first
+    `row_length` columns, or of the listed ones.
 
     Returns
     -------
@@ -70,7 +70,18 @@ def put(rows, packed):
 
 @jit_holding_gil
 def event(rows, packed, label, weight):
-    """Predict a single event if `label` is PREDICT, or PROBA for its probabilities too; otherwise learn it.
+    """Predict a single event, or learn it if `label` is a class.
+
+    Parameters
+    ----------
+    rows
+        Memory of rows, with the addresses of the learner.
+    packed
+        Packed values, or none if they have already been written.
+    label
+        A class to learn, PREDICT for a prediction, or PROBA or FOLLOW for a prediction with probabilities.
+    weight
+        Weight of the event.
 
     Returns
     -------
@@ -96,14 +107,17 @@ def event(rows, packed, label, weight):
 
 @jit_holding_gil
 def event_proba(rows, packed):
-    """Predict a single event: the probabilities of all classes, or none if it cannot be used."""
+    """Return the probabilities of all classes for an event, or none if it cannot be used."""
     known = event(rows, packed, PROBA, 1.0) >= 0
     return shares_of(rows.proba, rows.n_shares if known else 0)
 
 
 @kernel
 def run_rows(rows, batch):
-    """Predict and learn rows one after another; returns how many, fewer than all if the next cannot be used."""
+    """Predict and learn rows in order, up to the first that cannot be used.
+
+    Returns the number of rows.
+    """
     values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
     rows.answering, rows.following = batch.answering, batch.following
     rows.telling = int(needs_proba(batch))

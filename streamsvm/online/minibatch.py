@@ -1,7 +1,7 @@
-"""Blocks of rows that several members of a blend see: what each looks like, and what scores come of it.
+"""Minibatch of scaled rows that the members of an ensemble share, with their scores.
 
-A family of learners that may be a member exports `run_member(state, block, i, at_hand)`, of two addresses, a number and
-a flag, to be compiled apart: it scores the rows of the block, and learns those with a label.
+The kernels of a member export `run_member(state, block, i, cached)`, compiled separately; `state` and `block` are
+addresses. It scores the rows of the block unless they are cached, and learns the rows with a label.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from streamsvm.features.scaler import current_row
 MINIBATCH = Schema(
     "block",
     {
-        "first": Number("the first of the rows, among all that are asked for", i64),
-        "n_rows": Number("how many there are; negative where the first cannot be used", i64),
+        "first": Number("position of the first row in the batch", i64),
+        "n_rows": Number("number of rows; -1 - i if value i of the first row cannot be used", i64),
         "rows": records(
             ("block",),
             "the rows",
-            start=Number("where its pairs begin", i64),
-            n_pairs=Number("how many are standardised", i64),
-            in_order=Number("whether these are of the first weight rows one after the other", i64),
-            n_ranked=Number("how many are ranked", i64),
-            seen=Number("the events learned before it"),
-            key=Number("what tells it from other rows, see `autocorrelation`"),
-            label=Number("its class, -1 where it is not learned", i64),
-            weight=Number("how much its step weighs"),
-            late=Number("whether its label comes late: it was predicted before others were learned", i64),
+            start=Number("position of its first pair", i64),
+            n_pairs=Number("number of standardised pairs", i64),
+            in_order=Number("whether the standardised pairs are of weight rows 0, 1, 2, ...", i64),
+            n_ranked=Number("number of ranked pairs", i64),
+            seen=Number("number of events learned before"),
+            key=Number("hash of the row, see `notes.row_key`"),
+            label=Number("class, or -1 if the row is not learned", i64),
+            weight=Number("sample weight"),
+            late=Number("whether other events were learned between its prediction and its label", i64),
         ),
-        "weight_rows": Array(("ways", "pairs"), "the weight rows of all pairs: standardised, ranked", i64),
-        "scaled": Array(("ways", "pairs"), "their scaled values"),
-        "scores": Array(("block", "experts*classes"), "the scores of all experts for each row"),
+        "weight_rows": Array(("ways", "pairs"), "weight rows of standardised and ranked pairs", i64),
+        "scaled": Array(("ways", "pairs"), "scaled value of each pair"),
+        "scores": Array(("block", "experts*classes"), "scores of all experts for each row"),
         "members": records(
             ("members",),
             "the members",
-            state=address("its state"),
-            run=address("its `run_member`"),
-            way=Number("0 where it sees standardised values, 1 where it sees ranks", i64),
-            first=Number("its first expert", i64),
-            n_heads=Number("how many experts are its heads", i64),
+            state=address("state of the member"),
+            run=address("address of `run_member`"),
+            way=Number("0 for standardised values, 1 for ranks", i64),
+            first=Number("number of its first head among all heads", i64),
+            n_heads=Number("number of heads", i64),
         ),
     },
 )
@@ -47,7 +47,7 @@ MINIBATCH = Schema(
 
 @inlined
 def keep_pairs(block, way, at, rows, m):
-    """Keep the current event, m pairs, among those of the block."""
+    """Copy the m pairs of the current row into the block, from position `at` on."""
     event_rows, values = current_row(rows)
     kept_rows, kept = block.weight_rows, block.scaled
     for i in range(m):
@@ -59,7 +59,10 @@ def keep_pairs(block, way, at, rows, m):
 
 @inlined
 def load_cached_row(block, k, way, rows):
-    """Make the k-th row of the block a member's current event: as many pairs, which it returns, as it can hold."""
+    """Make row k of the block the current row of a member; returns its number of pairs.
+
+    Pairs of columns beyond the member's memory are dropped.
+    """
     row = block.rows[k]
     kept_rows, kept = block.weight_rows, block.scaled
     taken, taken_rows = rows.scaled, rows.own_rows
@@ -80,7 +83,7 @@ def load_cached_row(block, k, way, rows):
 
 @inlined
 def keep_scores(block, k, i, scores):
-    """Keep the scores of member i for the k-th row of the block, those of one head after those of another."""
+    """Copy the scores of member i for row k into the block, one head after another."""
     member = block.members[i]
     kept = block.scores
     at = member.first * (scores.size // member.n_heads)

@@ -1,4 +1,4 @@
-"""Running scaling of the online learners: room for it, and the way to and from a model's scaler."""
+"""Running scaling of the online learners: its memory, and conversion to and from `Scaler`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from streamsvm.features.space import FeatureSpace
 from streamsvm.models import Scaler
 
 SCALINGS = ("none", "standard", "decayed", "rank")
-# Ranks keep two windows of values a column, so only the first so many columns have them.
+# Maximum number of ranked columns, because ranks keep two windows of values per column.
 RANKED_MOST = 512
-# What a model was fitted on scales it as if so many events had been learned.
+# Statistics of a fitted model count as this many events.
 MAPPED = 1_000.0
 
 
@@ -31,9 +31,20 @@ def new_rows(
     by_others: bool = False,
     room: int = kernels.ROOM,
 ) -> State:
-    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work.
+    """Create the memory of rows of `n_columns` columns.
 
-    Where they go by the statistics of others there is no room for their own.
+    Parameters
+    ----------
+    n_columns
+        Number of columns.
+    kind
+        One of SCALINGS; None if the rows arrive scaled.
+    window, spacing
+        Size of the window of "rank" or "decayed" scaling, and the stride at which values enter a window of ranks.
+    by_others
+        Whether the statistics are those of another memory; then none are allocated.
+    room
+        Number of events after which the memory must grow.
     """
     ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
     rows = State(
@@ -64,12 +75,15 @@ def new_rows(
 
 
 def n_recent(rows: State, by: State, j: int) -> int:
-    """How many recent values column j is ranked among, with statistics in `by`."""
+    """Return the number of values among which column j is ranked, with statistics in `by`."""
     return int(min(by.present[j] - by.began[j], rows.window))
 
 
 def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[float]:
-    """Scaled values in the units of the stream, by statistics in `by`; of ranks, the values that have these."""
+    """Convert scaled values to the units of the stream; ranks become quantiles.
+
+    `by` is the memory that has the statistics of the columns.
+    """
     scale, shift = by.scale[columns], by.shift[columns]
     found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
     if rows.scaling == kernels.RANK:
@@ -86,7 +100,7 @@ def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[floa
 
 
 def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
-    """The scaling of a learner as plain arrays."""
+    """Return the scaling of a learner as a `Scaler`."""
     n = len(space)
     scaled = rows.scaling != kernels.NONE
     windows = None
@@ -109,10 +123,11 @@ def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
 
 
 def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | None) -> Scaler:
-    """The scaling to adopt a model of given scaling with: its own, or running statistics for rows as they are.
+    """Return the scaling with which a learner adopts a model.
 
-    These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events. A learner that
-    does not scale keeps such a model in the `units` given, which say the same of every row.
+    A model with a scaling keeps it. A model for unscaled values gets the learner's running statistics. If these do not
+    cover its columns, it gets the statistics of its training data, which count as MAPPED events. A learner without
+    scaling stores the model in the given `units`, which leave predictions unchanged.
     """
     if given.is_identity and rows.scaling == kernels.NONE and units is not None:
         d = len(units)
@@ -138,7 +153,10 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
 
 
 def even_units(given: Scaler) -> Floats | None:
-    """Units in which columns have equal parts in rows of mean square norm 1; None where nothing is known of columns."""
+    """Return units in which columns have equal weight and rows mean squared norm 1.
+
+    None if the model has no statistics of its columns.
+    """
     if given.mean is None or given.spread is None:
         return None
     d = len(given.names)
@@ -148,12 +166,12 @@ def even_units(given: Scaler) -> Floats | None:
 
 
 def without_units(scaler: Scaler) -> Scaler:
-    """One that leaves numbers as they are."""
+    """Return the scaler with unit scale and no shift."""
     return replace(Scaler.identity(scaler.names), is_indicator=scaler.is_indicator)
 
 
 def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:
-    """Refuse columns and statistics that do not fit."""
+    """Raise ValueError if the columns or the kind of scaling do not fit the learner."""
     _check_way(scaler, rows)
     if len(scaler.names) > max_features:
         raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {max_features}")
@@ -166,12 +184,12 @@ def _check_way(scaler: Scaler, rows: State) -> None:
 
 
 def adopt_statistics(scaler: Scaler, rows: State) -> None:
-    """Take over the statistics of columns, into a state with nothing learned."""
+    """Copy the statistics of a scaler into the memory of an untrained learner."""
     seen = float(scaler.count.max(initial=0.0))
     for j in np.flatnonzero(~scaler.is_indicator & (scaler.count > 0.0)):
         variance = 1.0 / scaler.scale[j] ** 2 if scaler.scale[j] > 0.0 else 0.0
         rows.count[j] = rows.present[j] = scaler.count[j]
-        # A column with a shift is centred: it has been there all along since it came.
+        # A column with a shift is centred, so it has had a value in every event since its first.
         rows.born[j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
         rows.squares[j] = scaler.count[j] * variance
         rows.shift[j], rows.scale[j] = scaler.shift[j], scaler.scale[j]

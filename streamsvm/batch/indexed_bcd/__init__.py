@@ -1,4 +1,4 @@
-"""Linear support vector machines with truncated losses, on rows wherever they are."""
+"""Linear SVM with truncated losses, for rows in memory or on disk."""
 
 from __future__ import annotations
 

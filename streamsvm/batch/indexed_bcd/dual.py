@@ -1,4 +1,4 @@
-"""Rounds of coordinate descent on the dual, over blocks of rows."""
+"""Dual coordinate descent over blocks of rows."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ from streamsvm.batch.rows import Rows, squares_of
 
 # Sweeps of the first round, their growth from round to round, and their maximum.
 SWEEPS, SWEEPS_GROW, SWEEPS_MOST = 5.0, 1.2, 100.0
-# Attempts of a round that would raise the objective.
+# Maximum attempts of a round to lower the objective.
 ATTEMPTS = 20
 
 
 @dataclass
 class DualDescent:
-    """Convex-concave rounds of dual coordinate descent over blocks of rows, with more sweeps in each round.
+    """Convex-concave rounds of dual coordinate descent over blocks of rows.
 
     Parameters
     ----------
+    rows
+        The rows.
     tol
-        The duality gap to reach, relative to the objective.
+        Duality gap to reach, relative to the objective.
     max_rounds
         Maximum number of rounds.
+    rng
+        Random number generator.
     block
         Rows of a block.
+    sweeps
+        Sweeps of the next round; the number grows with each round.
     """
 
     rows: Rows
@@ -41,7 +47,10 @@ class DualDescent:
     sweeps: float = SWEEPS
 
     def truncated(self, task: Task, w: Floats, report: OnRound) -> Point:
-        """Descend from w. No alpha gives w, so the first round takes the inliers of w and starts at zero."""
+        """Descend from w.
+
+        No alpha is known for w, so the first round takes the inliers of w and starts at alpha = 0.
+        """
         alpha = np.zeros(self.rows.shape[0])
         at = look(self.rows, task, w, alpha=alpha)
         for _ in range(self.max_rounds):
@@ -59,7 +68,10 @@ class DualDescent:
         return at
 
     def _round(self, task: Task, at: Point, alpha: Floats) -> tuple[Floats, Point]:
-        """Sweep over the inliers with alpha > 0 or y z < 1 + SHRINK, again while the truncated objective would rise."""
+        """Sweep over the inliers with alpha > 0 or y z < 1 + SHRINK.
+
+        Sweeps repeat while the truncated objective would rise.
+        """
         inside = task.inliers(at.z) & (task.c > 0.0)
         fixed = fixed_loss(task, inside)
         trial, v, new = np.where(inside, alpha, 0.0), at.v.copy(), at
@@ -75,7 +87,10 @@ class DualDescent:
         return trial, new
 
     def sweep(self, task: Task, active: Ints, alpha: Floats, w: Floats) -> None:
-        """Minimise the dual over a block of rows by sweeps in random order; alpha and w are updated."""
+        """Minimise the dual over a block of rows by sweeps in random order.
+
+        alpha and w are updated.
+        """
         X = self.rows.take(active)
         y, c, part = task.y[active], task.c[active].astype(np.float64), alpha[active]
         upper = np.full(len(active), np.inf) if task.squared else c

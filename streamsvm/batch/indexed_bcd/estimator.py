@@ -23,50 +23,49 @@ from streamsvm.batch.rows import MemoryRows, Rows
 from streamsvm.models import LinearModel
 from streamsvm.parameters import check_between, check_choice, check_number
 
-# Bytes a fit holds per row, and the share of the remaining memory that caches rows for dual rounds.
+# Bytes that a fit holds per row, and the share of the remaining memory for a cache of rows.
 PER_ROW = {"newton": 40, "dual": 72}
 KEPT = {"newton": 0.0, "dual": 0.3}
 # Maximum rows of a block of dual rounds.
 BLOCK = 1_000_000
-# Rows, and bytes, of the pilot.
+# Maximum rows and bytes of the pilot sample.
 PILOT, PILOT_BYTES = 40_000, 64 << 20
-# A search is used where it visits at most this share of the rows, or the larger one where a scan has too many rows
-# near the hyperplane for a working set.
+# Maximum share of rows that a search may visit; the larger one if too many rows near the hyperplane rule out a working
+# set.
 BORDER, BORDER_MANY = 0.5, 0.75
 
 
 class IndexedBCD(LinearClassifier):
     """Linear SVM with a truncated loss, which bounds the influence of outliers and wrong labels.
 
-    It minimises, one class against the rest (of two classes, the second against the first),
+    It minimises
 
-        |w|^2 / 2 + b^2 / 2 + C sum over rows of min(L(y (w . x + b)), 1 + s),
+        |w|^2 / 2 + b^2 / 2 + C sum over rows of min(L(y (w . x + b)), 1 + s)
 
-    where L is the hinge max(0, 1 - z) or its square [1]_. With s = inf this is LIBLINEAR's objective. Otherwise
-    convex-concave rounds minimise it: a round solves the convex problem of the rows with L <= 1 + s, and never raises
-    the truncated objective.
+    for each class against the rest; for two classes, for the second against the first. L is the hinge max(0, 1 - z) or
+    its square [1]_. With s = inf this is LIBLINEAR's objective. Otherwise convex-concave rounds minimise it. A round
+    solves the convex problem of the rows with L <= 1 + s, and never raises the truncated objective.
 
     Parameters
     ----------
     C
         Weight of the losses.
     s
-        A row counts at most 1 + s; inf for the convex loss.
+        The loss of a row is at most 1 + s; inf for the convex loss.
     loss
         "hinge" or "squared_hinge".
     solver
-        "newton" takes one Newton step a round in the primal, with a smoothed hinge; "dual" sweeps by coordinate descent
-        over the rows that matter, with more sweeps in each round.
+        "newton" takes one Newton step per round in the primal, with a smoothed hinge. "dual" sweeps by coordinate
+        descent over the rows near the margin, with more sweeps in each round.
     index
         "forest" first searches a `MetricForest` for rows near the hyperplane; "scan" passes over all rows. "auto"
-        searches where rows are on disk and the leaves with rows in range hold, by a sample, at most half of all rows,
-        or three quarters where more rows are near the hyperplane than fit in memory. In memory a scan is mostly
-        faster. All end with passes over all rows that certify the solution.
+        searches if the rows are on disk and the search visits at most half of them, estimated by a sample. The limit
+        is three quarters if the rows near the hyperplane do not fit in memory. In memory a scan is usually faster.
+        Passes over all rows certify the solution with any setting.
     n_pilot
-        Random rows of the pilot that the fit starts from, as far as they fit in memory. None for 40,000, or fewer to
-        stay within 64 MB.
+        Maximum number of random rows that the initial solution is fitted on. None for 40,000 rows, or 64 MB of them.
     tol
-        Largest distance of w from the optimum of the convex problem of its inliers, relative to the objective.
+        Maximum distance of w from the optimum of the convex problem of its inliers, relative to the objective.
     max_iter
         Maximum number of rounds on all rows.
     fit_intercept
@@ -74,13 +73,13 @@ class IndexedBCD(LinearClassifier):
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     warm_start
-        Whether to start from the last `fit` instead of a pilot.
+        Whether to start from the last `fit` instead of a sample of rows.
     init
         A `LinearModel` of the same classes and columns to start from; its scaler is ignored.
     callback
         Called after each round on all rows with the estimator and an `Iteration`; a true value ends the fit.
     random_state
-        Seed of the pilot, of sweeps and of samples for the Hessian.
+        Seed of the samples and of the order of sweeps.
 
     Attributes
     ----------
@@ -91,12 +90,12 @@ class IndexedBCD(LinearClassifier):
     objective_
         The truncated objective, summed over one-vs-rest problems.
     certificate_
-        The duality gap: a bound on the distance of w from the optimum of the convex problem of its inliers. With s =
-        inf these are all rows; otherwise no further round can gain more.
+        The duality gap: a bound on the distance of w from the optimum of the convex problem of its inliers. With
+        s = inf the inliers are all rows. Otherwise the gap bounds the gain of a further round.
     n_iter_
         Number of rounds on all rows.
     history_
-        An `Iteration` for each.
+        An `Iteration` for each round.
     n_support_
         Number of support vectors, for each row of `coef_`.
     n_outliers_
@@ -118,10 +117,10 @@ class IndexedBCD(LinearClassifier):
     Notes
     -----
     The published method solves each round in the dual (`solver="dual"`) or by trust-region steps. One smoothed Newton
-    step a round with a line search on the truncated objective is many times faster in memory. The published start is a
-    convex solution for the same loss on a sample. Here it is that of the squared hinge, at the length that suits the
-    truncated loss best, followed by rounds on the sample: with 30 % of Covertype's labels flipped at random and s =
-    0.25, rounds then end at 23.1 % test error instead of 31 %.
+    step per round, with a line search on the truncated objective, is many times faster in memory. The published method
+    starts from a convex solution for the same loss on a sample. This one starts from the solution for the squared
+    hinge, scaled to minimise the truncated loss, and takes rounds on the sample. With 30 % of Covertype's labels
+    flipped at random and s = 0.25, the test error is 23.1 % instead of 31 %.
 
     References
     ----------
@@ -183,9 +182,9 @@ class IndexedBCD(LinearClassifier):
         Parameters
         ----------
         X
-            Rows, shape (n, d): an array, CSR, or a data frame; or a `MetricForest`.
+            Rows, shape (n, d): an array, a CSR matrix or a data frame; or a `MetricForest`.
         y
-            n labels of at least two classes, in the order of the source; None for the labels of the forest.
+            n labels of at least two classes, in the order of the source. None for the labels of the forest.
         sample_weight
             n weights, 0 or more, in the order of the source; a row of weight 2 counts as two rows. None for 1 each.
 
@@ -197,7 +196,7 @@ class IndexedBCD(LinearClassifier):
         return super().fit(X, y, sample_weight)
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
-        """Validate; weights are those of a sum here, not of a mean."""
+        """Validate the input; the weights are factors of a sum of losses, not of a mean."""
         if isinstance(X, MetricForest):
             return self._prepare_forest(X, y, sample_weight)
         X, codes, weights = super()._prepare(X, y, sample_weight)
@@ -205,7 +204,7 @@ class IndexedBCD(LinearClassifier):
         return X, codes, self._times_C(weights, total)
 
     def _prepare_forest(self, forest: MetricForest, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
-        """Encode labels and weights, given in the order of the source, by position."""
+        """Encode labels and weights by position, from the order of the source."""
         self._statistics = None
         n, d = forest.shape
         if y is None:
@@ -229,7 +228,7 @@ class IndexedBCD(LinearClassifier):
         return forest, codes, weights.astype(forest.precision, copy=False)
 
     def _times_C(self, weights: Floats, total: float) -> Floats:
-        """Turn weights of a mean into factors of the losses."""
+        """Convert weights of a mean to factors of the losses."""
         largest = float(weights.max()) * total * self.C
         check_scale("`C` times the largest weight of a row", largest, "rescale `C`, `sample_weight` or `class_weight`")
         return weights * (self.C * total)
@@ -246,11 +245,14 @@ class IndexedBCD(LinearClassifier):
             return self._solve_all(rows, codes, weights, progress, memory)
 
     def _solve_all(self, rows: Rows, codes: Ints, weights: Floats, progress: Progress, memory: float) -> Solution:
-        """Solve all one-vs-rest problems, holding at most `memory` bytes of rows beside `rows`."""
+        """Solve all one-vs-rest problems.
+
+        A fit holds at most `memory` bytes of rows in addition to `rows`.
+        """
         positives = self._positives()
         shape = len(positives), rows.shape[1]
         start = self._start(shape)
-        # Problems not yet solved are at zero, where each loss is 1.
+        # Problems that are not solved yet are at w = 0, where each loss is 1.
         points = [Point(np.zeros(shape[1] + 1), np.empty(0), float(weights.sum()), float(weights.sum()))] * shape[0]
         n_iter = 0
         for k, positive in enumerate(positives):
@@ -297,7 +299,7 @@ class IndexedBCD(LinearClassifier):
         return DualDescent(rows, self.tol, self.max_iter, rng, block).truncated(task, w, report)
 
     def _is_index_worth(self, newton: Newton, task: Task, w: Floats, n: int) -> bool:
-        """Whether to search near the hyperplane before passing over all rows."""
+        """Return whether to search near the hyperplane before passing over all rows."""
         rows = newton.rows
         assert isinstance(rows, MetricForest)
         if self.index != "auto":

@@ -1,4 +1,4 @@
-"""Truncated losses at given scores, and sweeps of dual coordinate descent."""
+"""Kernels of truncated losses, and sweeps of dual coordinate descent."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from streamsvm.core.jit import inlined, kernel
 
-# Unsigned indices spare numba's handling of negative ones.
+# Unsigned indices, because numba then omits the handling of negative ones.
 u64 = np.uint64
 
 
 class Losses(NamedTuple):
     """Truncated losses of rows.
 
-    With score z and u = 1 - y z a row's loss is L = max(0, u), or its square, and at most `ceiling`. The hinge is
-    smoothed to u^2 / (2 eps) on [0, eps] and u - eps / 2 beyond, so that rows outside the margin contribute nothing to
-    gradient and Hessian. Rows with L > ceiling are outliers, with a constant loss.
+    With score z and u = 1 - y z, the loss of a row is min(L, ceiling), where L is the hinge max(0, u) or its square.
+    The hinge is smoothed to u^2 / (2 eps) on [0, eps] and u - eps / 2 beyond. Rows outside the margin therefore
+    contribute nothing to gradient and Hessian. Rows with L > ceiling are outliers, with a constant loss.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class Losses(NamedTuple):
     squared
         Whether L is the squared hinge.
     eps
-        Smoothing of the hinge.
+        Smoothing of the hinge, in units of the margin.
     ceiling
-        1 + s.
+        The largest loss of a row, 1 + s.
     """
 
     y: Any
@@ -39,14 +39,17 @@ class Losses(NamedTuple):
 
 
 class DualBlock(NamedTuple):
-    """The dual problem min |w|^2 / 2 + sum(ridge alpha^2) / 2 - sum(alpha), 0 <= alpha <= upper, over a block of rows.
+    """The dual problem of a block of rows.
+
+    It minimises |w|^2 / 2 + sum(ridge alpha^2) / 2 - sum(alpha) subject to 0 <= alpha <= upper, with w = sum(alpha y
+    x).
 
     Parameters
     ----------
     y, upper, ridge
-        Labels, bounds and ridge of the rows.
+        Labels, upper bounds and ridge of the rows.
     squares
-        |x|^2, with the constant column.
+        |x|^2, including the constant column.
     alpha
         The dual variables, which sweeps update.
     """
@@ -69,13 +72,18 @@ def loss_of(u, squared, eps):
 
 @kernel
 def respond(z, losses, r, h):
-    """Fill r with y * alpha and h with the weights of the rows in the Hessian.
+    """Fill r with y * alpha, and h with the weights of the rows in the Hessian.
 
     Returns
     -------
-    loss, fixed, mass, square, slack, n_support, n_out
-        The sum of truncated losses, and the outliers' part of it; the sum of alpha, and of alpha^2 / (4 c) for the
-        squared loss; the hinge less alpha * u, due to smoothing; the numbers of rows with alpha > 0 and of outliers.
+    loss, fixed
+        The sum of the truncated losses, and its part from outliers.
+    mass, square
+        The sum of alpha, and for the squared hinge the sum of alpha^2 / (4 c).
+    slack
+        The sum of hinge - alpha * u, the part of the duality gap due to smoothing.
+    n_support, n_out
+        The numbers of rows with alpha > 0 and of outliers.
     """
     y, c, squared, eps, ceiling = losses
     loss = fixed = mass = square = slack = 0.0
@@ -111,7 +119,10 @@ def respond(z, losses, r, h):
 
 @kernel
 def respond_with(alpha, z, losses, r):
-    """Fill r with y * alpha for given alpha, and with 0 for outliers; returns what `respond` returns."""
+    """Fill r with y * alpha for given alpha, and with 0 for outliers.
+
+    Returns the values of `respond`.
+    """
     y, c, squared, _, ceiling = losses
     loss = fixed = mass = square = 0.0
     n_support = n_out = 0
@@ -150,10 +161,10 @@ def along(z, other, losses, t):
 
 @kernel
 def sweep_sparse(X, block, order, constant, w):
-    """Sweep once over the rows of a `DualBlock` in the given order; w = sum(alpha y x) is updated.
+    """Sweep once over the rows of a `DualBlock` in the given order.
 
-    X holds the CSR arrays. The last element of w belongs to a constant column, 0 or 1. Returns the largest projected
-    gradient.
+    X holds the CSR arrays. w = sum(alpha y x) is updated; its last element belongs to the column `constant`, 0 or 1.
+    Returns the largest projected gradient.
     """
     data, indices, indptr = X
     y, upper, ridge, squares, alpha = block
@@ -177,7 +188,7 @@ def sweep_sparse(X, block, order, constant, w):
 
 @kernel
 def sweep_dense(X, block, order, constant, w):
-    """Sweep as `sweep_sparse` over rows in an array."""
+    """Sweep once over the rows of a `DualBlock`; X is an array, otherwise as `sweep_sparse`."""
     y, upper, ridge, squares, alpha = block
     worst = 0.0
     d = X.shape[1]
@@ -201,9 +212,9 @@ def sweep_dense(X, block, order, constant, w):
 
 @inlined
 def step(gradient, alpha, upper, curvature):
-    """Return the new alpha and its projected gradient."""
+    """Return the new alpha and the magnitude of its projected gradient."""
     if (alpha <= 0.0 and gradient >= 0.0) or (alpha >= upper and gradient <= 0.0):
         return alpha, 0.0
-    if curvature <= 0.0:  # a row of zeros: its loss is a constant
+    if curvature <= 0.0:  # a row of zeros, whose loss is constant
         return upper, 0.0
     return min(max(alpha - gradient / curvature, 0.0), upper), abs(gradient)

@@ -1,4 +1,4 @@
-"""Rounds of Newton steps in the primal."""
+"""Convex-concave rounds of Newton steps in the primal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from streamsvm.batch.matrix import Floats
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import Rows
 
-# Smallest and largest factor by which smoothing decreases, and its final value.
+# Smallest and largest factor by which eps decreases, and its final value.
 EPS_FACTOR, EPS_MOST, EPS_LAST = 0.25, 0.7, 1e-9
 # Smallest initial smoothing on a working set.
 EPS_WARM = 0.1
 # Maximum rows per column for the Hessian.
 ROWS_PER_COLUMN = 1000
-# Maximum bytes of rows for a Hessian that is not built.
+# Maximum bytes of weighted rows that represent a Hessian.
 SYSTEM_BYTES = 64 << 20
-# Share of the memory for a working set; one is in use while the next is collected.
+# Share of the memory for a working set; the next one is collected while one is in use.
 NEXT = 0.33
-# Attempts of a step within a trust region.
+# Maximum attempts of a trust-region step.
 ATTEMPTS = 20
 # Smallest damping of a Newton step.
 DAMP_LEAST = 0.05
@@ -38,20 +38,24 @@ class Newton:
 
     Parameters
     ----------
+    rows
+        The rows.
     eps
         Smoothing of the hinge, which decreases as needed.
     tol
-        The duality gap to reach, relative to the objective.
+        Duality gap to reach, relative to the objective.
     max_rounds
         Maximum number of steps.
+    rng
+        Random number generator.
     weight
         Sum of the weights in the last Hessian, 0 if unknown.
     fixed
-        Loss of rows that are not among `rows`, for `tol` to be relative to.
+        Loss of rows that are not among `rows`; `tol` is relative to the sum with it.
     memory
-        Bytes of rows to hold beside `rows`.
+        Bytes of rows to hold in addition to `rows`.
     radius
-        Trust region of the squared loss.
+        Radius of the trust region, for the squared hinge.
     """
 
     rows: Rows
@@ -65,11 +69,11 @@ class Newton:
     radius: float = math.inf
 
     def look(self, task: Task, w: Floats, collect: WorkingSet | None = None) -> Point:
-        """Evaluate w; the Hessian rests on a sample of the rows where many have weight."""
+        """Evaluate w; the Hessian uses a sample if many rows have weight."""
         n, d = self.rows.shape
         most = ROWS_PER_COLUMN * (d + 1)
         if d > LARGEST_BOUNDED_SYSTEM:
-            # Scaled rows are in double precision, and two points hold theirs.
+            # Weighted rows are in double precision, and two points hold a list of them.
             most = min(most, int(min(SYSTEM_BYTES, 0.1 * self.memory) / (2.0 * self.rows.row_bytes)) + 1)
         share = most / self.weight if self.weight > 0.0 and n > most else math.inf
         point = look(self.rows, task, w, self.eps, curvature=Curvature(d, share, self.rng), collect=collect)
@@ -77,18 +81,18 @@ class Newton:
         return point
 
     def _sharpen(self, at: Point, squared: bool) -> None:
-        """Decrease smoothing where it causes half of the gap."""
+        """Decrease smoothing if it causes half of the gap or more."""
         if not squared and at.eps == self.eps and at.gap <= 2.0 * at.slack:
-            # Decrease no further than needed, because a sharp hinge takes more steps.
+            # Decrease no further than needed, because less smoothing takes more steps.
             factor = 0.3 * self.tol * (at.objective + self.fixed) / at.slack
             self.eps = max(self.eps * min(max(factor, EPS_FACTOR), EPS_MOST), EPS_LAST)
 
     def truncated(self, task: Task, w: Floats, report: OnRound, at: Point | None = None) -> Point:
-        """Convex-concave rounds of one step each.
+        """Minimise the truncated objective by convex-concave rounds of one step each.
 
-        A step that would raise the truncated objective is damped; where that fails, the convex problem of the round is
+        A step that would raise the truncated objective is damped. If damping fails, the convex problem of the round is
         solved further. Rounds end when w is within `tol` of the optimum of the convex problem of its inliers. `at` is
-        w, already evaluated.
+        the evaluation of w, if known.
         """
         at = self.look(task, w) if at is None else at
         for _ in range(self.max_rounds):
@@ -105,7 +109,7 @@ class Newton:
         return at
 
     def _step(self, task: Task, at: Point, eps: float, damp_least: float) -> Point:
-        """Take a step that lowers the objective smoothed by eps, if there is one; else return where it failed."""
+        """Take a step that lowers the objective smoothed by eps; returns the last point tried."""
         if task.squared:
             return self._step_in_region(task, at)
         step, _ = newton_step(at, task)
@@ -117,7 +121,10 @@ class Newton:
         return new
 
     def _step_in_region(self, task: Task, at: Point) -> Point:
-        """Take a step within the trust region, whose radius follows the accuracy of the quadratic model."""
+        """Take a step within the trust region.
+
+        The radius follows the accuracy of the quadratic model.
+        """
         for _ in range(ATTEMPTS):
             step, predicted = newton_step(at, task, self.radius)
             length = float(np.linalg.norm(step))
@@ -132,10 +139,11 @@ class Newton:
         return new
 
     def by_working_sets(self, task: Task, w: Floats, report: OnRound) -> Point:
-        """Rounds for costly passes: each pass collects the rows within `task.reach` + SHRINK of the hyperplane.
+        """Minimise the truncated objective in few passes over the rows.
 
-        The next round solves on this working set, as if other rows kept their losses, and the next pass verifies it.
-        Where the rows do not fit, or that gains nothing, rounds pass over all rows.
+        Each pass collects the rows within `task.reach` + SHRINK of the hyperplane. The next round solves on this
+        working set, with constant losses of the other rows, and the next pass verifies the result. If the rows do not
+        fit or the round gains nothing, rounds pass over all rows.
         """
         index = self.rows
         assert isinstance(index, MetricForest)
@@ -172,14 +180,17 @@ class Newton:
         end = inner.truncated(part, at.w, lambda _: False)
         self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
         new = self.look(task, end.w, collect)
-        # The dual point of the working set is feasible for all rows, with 0 for the others.
+        # With alpha = 0 for the other rows, the dual point of the working set is feasible for all rows.
         inside = part.inliers(new.z[kept])
         others = new.inside - part.loss(new.z[kept[inside]], inside)
         new.gap = min(new.gap, end.gap + max(0.0, others))
         return new
 
     def _solved_further(self, task: Task, at: Point) -> Point:
-        """Find a point below `at` by steps on the convex problem of its inliers; else return `at` with a better gap."""
+        """Find a point below `at` by steps on the convex problem of its inliers.
+
+        If there is none, return `at` with a better gap.
+        """
         inside = task.inliers(at.z)
         fixed = fixed_loss(task, inside)
         enough = at.objective - fixed
@@ -193,9 +204,9 @@ class Newton:
     def convex(
         self, task: Task, w: Floats, report: OnRound | None = None, enough: float = -math.inf, fixed: float = 0.0
     ) -> Point:
-        """Minimise a convex problem until the objective is below `enough` or within `tol` of the optimum.
+        """Minimise a convex problem until the objective is below `enough` or within `tol`.
 
-        `fixed` is another part of the objective that `tol` is relative to.
+        `fixed` is a constant part of the objective; `tol` is relative to the sum with it.
         """
         at = best = self.look(task, w)
         bound = -math.inf
@@ -214,7 +225,7 @@ class Newton:
                 break
             self._sharpen(at, task.squared)
             new = self._step(task, at, self.eps, 0.0)
-            # A step for a smoother loss may fail; the next one has the new smoothing.
+            # A step with more smoothing may fail; the next one uses the new eps.
             is_lower = new.objective < at.objective if task.squared else not np.array_equal(new.w, at.w)
             n_failed = 0 if is_lower or at.eps != self.eps else n_failed + 1
             at = new
@@ -234,7 +245,7 @@ def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats
 
 
 def _step_by_rows(scaled: list[Any], g: Floats, constant: float, radius: float) -> tuple[Floats, float]:
-    """Take a step where H is the sum of the outer products of scaled rows."""
+    """Compute the step where H is the sum of the outer products of weighted rows."""
 
     def times(p: Floats) -> Floats:
         out = p.copy()

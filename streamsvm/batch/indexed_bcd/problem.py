@@ -1,4 +1,4 @@
-"""A binary problem, and a pass over the rows that evaluates a hyperplane in it."""
+"""A binary problem, and the pass over the rows that evaluates a hyperplane."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.rows import Rows
 
-# Numbers of rows processed at a time, which stay in the cache.
+# Rows processed at a time; their scores fit in the cache.
 CHUNK = 1 << 16
-# Rows outside the margin by more than this are left out of a round.
+# A round ignores rows that are outside the margin by more than this.
 SHRINK = 1.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """One binary problem: |w|^2 / 2 + b^2 / 2 + sum of c_i min(L(1 - y_i (w . x_i + b)), ceiling).
+    """A binary problem.
+
+    It minimises |w|^2 / 2 + b^2 / 2 + sum of c_i min(L(1 - y_i (w . x_i + b)), ceiling).
 
     Parameters
     ----------
@@ -33,9 +35,9 @@ class Task:
     squared
         Whether L is the squared hinge.
     ceiling
-        1 + s; inf for the convex loss.
+        The largest loss of a row, 1 + s; inf for the convex loss.
     constant
-        1 for a bias, 0 for none.
+        1 to fit a bias, else 0.
     """
 
     y: NDArray[np.int8]
@@ -46,7 +48,7 @@ class Task:
 
     @property
     def reach(self) -> float:
-        """The magnitude of scores beyond which the truncated loss is constant."""
+        """Magnitude of scores beyond which the truncated loss is constant."""
         return max(1.0, (math.sqrt(self.ceiling) if self.squared else self.ceiling) - 1.0)
 
     def at(self, positions: Ints, c: Floats) -> Task:
@@ -54,7 +56,7 @@ class Task:
         return Task(self.y[positions], c, self.squared, self.ceiling, self.constant)
 
     def inliers(self, z: Floats) -> NDArray[np.bool_]:
-        """Which rows are not outliers at scores z."""
+        """Return which rows are not outliers at scores z."""
         if self.ceiling == math.inf:
             return np.ones(len(z), np.bool_)
         most = math.sqrt(self.ceiling) if self.squared else self.ceiling
@@ -64,7 +66,7 @@ class Task:
         return inside
 
     def losses(self, rows: Any, eps: float = 0.0) -> kernels.Losses:
-        """Losses of some rows, for kernels."""
+        """Return the losses of some rows, for kernels."""
         c = self.c[rows].astype(np.float64, copy=False)
         return kernels.Losses(self.y[rows], c, self.squared, float(eps), float(self.ceiling))
 
@@ -76,7 +78,10 @@ class Task:
         t: float = 0.0,
         eps: float = 0.0,
     ) -> float:
-        """Sum the truncated losses of some rows, smoothed by eps, at scores z or at z + t (other - z)."""
+        """Sum the truncated losses of some rows at scores z, or at z + t (other - z).
+
+        The hinge is smoothed by `eps`.
+        """
         losses = self.losses(rows, eps)
         other = z if other is None else other
         total = 0.0
@@ -96,7 +101,7 @@ class Task:
 
 
 def chunks(n: int) -> Iterator[slice]:
-    """Yield ranges of rows."""
+    """Yield consecutive ranges of n rows."""
     return (slice(start, min(n, start + CHUNK)) for start in range(0, n, CHUNK))
 
 
@@ -104,7 +109,7 @@ class Collector(Protocol):
     """A consumer of the rows of a pass."""
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
-        """Receive a block of rows from a position on, and their scores."""
+        """Receive a block of rows, its first position, and the scores."""
 
 
 @dataclass
@@ -114,19 +119,19 @@ class Point:
     Parameters
     ----------
     w
-        Shape (d + 1,), the bias last.
+        Coefficients, with the bias last, shape (d + 1,).
     z
         Scores over positions.
     objective
-        With truncated losses.
+        Objective with truncated losses.
     gap
         Bound on the distance of w from the optimum of the convex problem of its inliers.
     slack
         The part of the gap due to smoothing.
     v
-        Sum of alpha y x, with the constant column.
+        Sum of alpha y x, including the constant column.
     hessian
-        Hessian of the losses, lower triangle; or the scaled rows it is made of.
+        Hessian of the losses, lower triangle; for many columns a list of weighted rows instead.
     weight
         Sum of the rows' weights in the Hessian.
     eps
@@ -156,7 +161,10 @@ OnRound = Callable[[Point], bool]
 
 
 class Curvature:
-    """The Hessian of the losses from a sample of the rows: a matrix, or for many columns the scaled rows."""
+    """The Hessian of the losses from a sample of the rows.
+
+    It is a matrix, or for many columns a list of weighted rows.
+    """
 
     def __init__(self, d: int, share: float, rng: np.random.Generator) -> None:
         self.share, self.rng, self.columns = share, rng, np.arange(d)
@@ -184,7 +192,10 @@ def look(
     curvature: Curvature | None = None,
     collect: Collector | None = None,
 ) -> Point:
-    """Evaluate w by a pass over the rows; the dual point is that of the smoothed loss, or `alpha` at inliers."""
+    """Evaluate w by a pass over the rows.
+
+    The dual point follows from the smoothed loss, or is `alpha` at inliers.
+    """
     n, d = rows.shape
     point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1), eps=eps)
     sums = np.zeros(5)
@@ -218,7 +229,10 @@ def look(
 
 
 def scores(matrix: Matrix | float, w: Floats, z: Floats, kept: Floats) -> None:
-    """Fill z with w . x + b, rounded as `kept`; a float stands for the scores of a skipped block."""
+    """Fill z with w . x + b, rounded to the precision of `kept`.
+
+    A float in place of a matrix is the score of all rows of a skipped block.
+    """
     if isinstance(matrix, float):
         z[:] = matrix
     else:
@@ -240,14 +254,17 @@ def assess(point: Point, loss: float, fixed: float, mass: float, square: float) 
 
 
 def fixed_loss(task: Task, inside: NDArray[np.bool_]) -> float:
-    """Sum the loss of outliers."""
+    """Return the total loss of the outliers."""
     if task.ceiling == math.inf:
         return 0.0
     return task.ceiling * float(np.sum(task.c, where=~inside, dtype=np.float64))
 
 
 def damp(task: Task, at: Point, new: Point, eps: float = 0.0) -> float:
-    """Backtrack: the power of 1/2 that lowers the objective most; 0 for none."""
+    """Backtrack from `new` towards `at`; returns the power of 1/2 with the lowest objective.
+
+    0 if no step lowers the objective.
+    """
     best, value = 0.0, task.along(at, at, 0.0, eps)
     t = 0.5
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""The start of a fit on all rows: a solution for a sample, and rounds on the rows that an index finds."""
+"""Initial solutions: from a sample of the rows, and from the rows found by an index."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import MemoryRows, Rows, stack
 
-# Share of the memory for a sample alone, and for each of the two sets that a search holds twice.
+# Share of the memory for a single sample, and for each of the two sets of rows that a search copies.
 ALONE, TWICE = 0.6, 0.2
-# Tolerances and maximum rounds of the pilot with the convex loss, and of the rounds on its sample; initial smoothing.
+# Tolerance and maximum rounds on the sample, for the convex and for the truncated loss; initial smoothing.
 TOL_PILOT, TOL_ROUNDS, ROUNDS_PILOT, ROUNDS_SAMPLE, EPS_FIRST = 0.03, 0.01, 30, 100, 2.0
 # Initial smoothing on all rows with the truncated loss.
 EPS_ALL = 1.0
-# Candidate multiples of the convex solution to start truncated losses from.
+# Multiples of the convex solution, one of which is the initial solution for the truncated loss.
 LENGTHS = 2.0 ** np.arange(10)
-# Rounds after each query of an index.
+# Maximum rounds after each query of an index, except the last.
 ROUNDS_ON_INDEX = 10
-# A query wants at least this many rows, and ends when the share in range falls below QUERY / n.
+# Minimum number of rows that a query searches for. The search ends when the share of rows in range is below QUERY / n.
 QUERY = 1000
 # Minimum number of leaves that a query visits at once.
 LEAVES_AT_ONCE = 16
 
 
 def share_needed(index: MetricForest, task: Task, w: Floats, positions: Ints, X: Any) -> float:
-    """Estimate by a sample which share of the rows a search visits to find 95 % of the rows in range."""
+    """Estimate the share of rows that a search visits to find 95 % of the rows in range.
+
+    X holds the sampled rows at `positions`.
+    """
     in_range = np.abs(scores_of(X, w)) <= task.reach
     away = np.abs(index.leaf_scores(w))
     if not in_range.any():
@@ -41,7 +44,7 @@ def share_needed(index: MetricForest, task: Task, w: Floats, positions: Ints, X:
 
 
 def scores_of(X: Any, w: Floats) -> Floats:
-    """Compute w . x + b."""
+    """Compute w . x + b of rows, with b the last element of w."""
     scores: Floats = np.asarray(X @ w[:-1], np.float64) + w[-1]
     return scores
 
@@ -49,8 +52,8 @@ def scores_of(X: Any, w: Floats) -> Floats:
 class Search:
     """A working set that grows leaf by leaf with the rows near the hyperplane.
 
-    Rows within `task.reach` + SHRINK join the working set; the loss of other rows of visited leaves is added to
-    `newton.fixed`. A sample represents the rows of leaves not yet visited.
+    Rows within `task.reach` + SHRINK join the working set. `newton.fixed` includes the loss of the other rows of
+    visited leaves. A sample represents the rows of leaves that are not visited.
     """
 
     def __init__(self, newton: Newton, task: Task, index: MetricForest, n_pilot: int) -> None:
@@ -66,16 +69,21 @@ class Search:
         self.n_kept = 0
 
     def query(self, w: Floats) -> bool:
-        """Visit the nearest leaves until as many rows in range are found as are kept, at least QUERY.
+        """Visit the nearest leaves until enough rows in range are found.
 
-        Returns whether this is the last query: fewer than QUERY / n of the visited rows were in range, the memory is
-        full, or all leaves are visited.
+        A query searches for as many rows as the working set has, but at least QUERY.
+
+        Returns
+        -------
+        bool
+            Whether this is the last query: the share of rows in range is below QUERY / n, the memory is full, or all
+            leaves are visited.
         """
         index = self.index
         away = np.where(self.is_visited, np.inf, np.abs(index.leaf_scores(w)))
         order = np.argsort(away)[: np.count_nonzero(~self.is_visited)]
         wanted, n_found, is_last = max(QUERY, self.n_kept), 0, False
-        # Several leaves at once are read in the order of the file.
+        # Leaves of a chunk are read in the order of the file.
         chunk = max(LEAVES_AT_ONCE, index.n_leaves // 64)
         for first in range(0, len(order), chunk):
             n_in_range, n_seen = self._visit(order[first : first + chunk], w)
@@ -90,7 +98,7 @@ class Search:
         return self.n_kept * self.index.row_bytes > self.most
 
     def _visit(self, leaves: Ints, w: Floats) -> tuple[int, int]:
-        """Collect the near rows of some leaves; returns the numbers of rows in range and of visited rows."""
+        """Collect the near rows of some leaves; returns how many rows are in range and visited."""
         task, index = self.task, self.index
         n_in_range = n_seen = 0
         for part, X in index.leaves(leaves):
@@ -109,7 +117,10 @@ class Search:
         return n_in_range, n_seen
 
     def working_set(self) -> tuple[MemoryRows, Task]:
-        """Return the collected rows, and the sample of unvisited leaves with the weight of all rows there."""
+        """Return the collected rows and the sampled rows of leaves that are not visited.
+
+        The sampled rows have the total weight of all rows of these leaves.
+        """
         task, sample = self.task, self.sample
         left = ~self.is_visited[self.leaf_of_sample]
         c = np.where(left, task.c[sample].astype(np.float64), 0.0)
@@ -121,7 +132,10 @@ class Search:
 
 
 def on_index(newton: Newton, task: Task, index: MetricForest, w: Floats, n_pilot: int) -> Floats:
-    """Solve on the working set of a `Search` after each query; `newton` is prepared for all rows."""
+    """Solve on the working set of a `Search` after each query.
+
+    `newton` is set up for all rows; its state is updated for the passes that follow.
+    """
     search, is_last = Search(newton, task, index, n_pilot), False
     while not is_last:
         is_last = search.query(w)
@@ -134,16 +148,16 @@ def on_index(newton: Newton, task: Task, index: MetricForest, w: Floats, n_pilot
 
 
 def fitting(rows: Rows, n: int, memory: float) -> int:
-    """Return how many of n rows fit."""
+    """Return how many of n rows fit in `memory` bytes."""
     return max(1, int(min(n, memory / max(1.0, rows.row_bytes))))
 
 
 def pilot(newton: Newton, task: Task, n: int) -> Floats:
-    """Solve for n rows, with a convex loss first; `newton` is prepared for all rows.
+    """Solve for a sample of n rows, with a convex loss first.
 
-    Truncated losses start from the squared hinge. With many wrong labels the hinge's solution has so wide a margin that
-    hardly any row is an outlier, and rounds would stay there. The squared hinge finds the direction, and the best of
-    LENGTHS its length.
+    Truncated losses start from the squared hinge. With many wrong labels the solution for the hinge has a wide margin
+    and hardly any outliers, so rounds would not improve it. The squared hinge finds the direction of w, and the best of
+    LENGTHS its length. `newton` is set up for all rows.
     """
     positions = newton.rows.sample(fitting(newton.rows, n, ALONE * newton.memory), newton.rng)
     c = task.c[positions].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The rows near a hyperplane."""
+"""Working set of the rows near a hyperplane."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import MemoryRows, Rows, bytes_of, stack
 
-# A working set of more than this share of all rows saves nothing.
+# Share of all rows from which a working set saves no time.
 MANY = 0.25
 
 
 class WorkingSet:
-    """Collect the rows within `limit` of a hyperplane during a pass.
+    """Collector of the rows within `limit` of a hyperplane during a pass.
 
-    Up to `memory` bytes of rows are held; more go to disk, and too many are given up.
+    It holds up to `memory` bytes of rows and writes more to disk. A set of too many rows is discarded.
     """
 
     def __init__(self, index: MetricForest, limit: float, memory: float) -> None:
@@ -29,7 +29,7 @@ class WorkingSet:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether there are rows, but not too many."""
+        """Whether the set has rows, but not too many."""
         return 0 < self.n_rows <= largest_working_set(self.index, self.memory)
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
@@ -55,7 +55,7 @@ class WorkingSet:
         self.n_bytes = 0
 
     def rows(self) -> tuple[Ints, Rows]:
-        """Return the positions and the rows."""
+        """Return the positions and the rows, and clear the set."""
         kept = np.concatenate(self.positions)
         self.positions.clear()
         if self.on_disk is not None:
@@ -66,7 +66,7 @@ class WorkingSet:
         return kept, rows
 
     def close(self) -> None:
-        """Drop all rows, also on disk."""
+        """Discard all rows, in memory and on disk."""
         self.parts.clear()
         self.positions.clear()
         if self.on_disk is not None:
@@ -75,7 +75,7 @@ class WorkingSet:
 
 
 def largest_working_set(rows: Rows, memory: float) -> float:
-    """Return the largest useful size of a working set."""
+    """Return the maximum number of rows of a working set."""
     return max(MANY * rows.shape[0], memory / max(1.0, rows.row_bytes))
 
 

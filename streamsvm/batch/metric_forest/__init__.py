@@ -1,4 +1,4 @@
-"""Rows on disk or in memory, those that lie near one another side by side, and a search for those near a hyperplane."""
+"""Index of rows, in memory or on disk, with a search for rows near a hyperplane."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ INDEX_FILE = "index.svm"
 
 
 class Contents(NamedTuple):
-    """Arrays and header of an index."""
+    """Header and arrays of an index."""
 
     classes: list[Any]
     n_columns: int
@@ -41,7 +41,7 @@ class Contents(NamedTuple):
 
 
 def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, Any]) -> None:
-    """Write `index.svm`, with more in its header."""
+    """Write `index.svm`; `extra` are additional entries of the header."""
     header = {
         "class": "MetricForest",
         "n_columns": index.n_columns,
@@ -53,12 +53,12 @@ def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, A
 
 
 def read_index(folder: Path) -> Contents:
-    """Read and check `index.svm`.
+    """Read and validate `index.svm`.
 
     Raises
     ------
     ArchiveError
-        For a damaged or foreign file, or one of a newer version.
+        If the file is damaged, is no index, or is of a newer version.
     """
     header, arrays = read_archive(folder / INDEX_FILE)
     if header.get("class") != "MetricForest":
@@ -71,7 +71,7 @@ def read_index(folder: Path) -> Contents:
 
 @contextmanager
 def refusing_damage(folder: Path) -> Iterator[None]:
-    """Turn errors that damaged content raises into ArchiveError."""
+    """Convert errors that corrupt content raises to ArchiveError."""
     try:
         yield
     except DAMAGED as error:
@@ -79,14 +79,14 @@ def refusing_damage(folder: Path) -> Iterator[None]:
 
 
 def check_size(folder: Path, size: int) -> None:
-    """Raise ArchiveError where the file of rows has another length than written."""
+    """Raise ArchiveError if the size of the file of rows differs from the written one."""
     found = (folder / ROWS_FILE).stat().st_size
     if found != size:
         raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
 
 
 def _check_whole(index: Contents, n_leaves: int) -> None:
-    """Raise ValueError for an array of another kind, shape or range."""
+    """Raise ValueError if an array has a wrong type, shape or range."""
     _check_ranges(index, n_leaves)
     _check_blocks(index.arrays, index.n_columns, n_leaves)
 
@@ -94,7 +94,7 @@ def _check_whole(index: Contents, n_leaves: int) -> None:
 def _check_ranges(index: Contents, n_leaves: int) -> None:
     arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
     n, n_blocks = len(arrays["ids"]), len(arrays["block_rows"])
-    # Shape, smallest value, and a bound above all values.
+    # Shape, minimum, and an exclusive maximum.
     expected: dict[str, tuple[tuple[int, ...], float, float]] = {
         "block_offset": ((n_blocks,), 0, n_bytes + 1),
         "block_rows": ((n_blocks,), 1, n + 1),

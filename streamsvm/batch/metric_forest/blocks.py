@@ -22,11 +22,11 @@ from streamsvm.models import ArchiveError
 
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
 ROWS_FILE = "rows.bin"
-# A block on disk has at least this many bytes, because small reads are slow.
+# Minimum bytes of a block on disk, because small reads are slow.
 LEAF_BYTES = 256 << 10
-# Neighbouring blocks are read together up to this many bytes.
+# Maximum bytes of adjacent blocks to read at once.
 READ_BYTES = 4 << 20
-# Neighbouring blocks in memory are passed over together up to this many bytes, which stay in the cache.
+# Maximum bytes of adjacent blocks in memory to yield at once, so that they fit in the cache.
 BLOCK_BYTES = 1 << 20
 
 
@@ -38,7 +38,10 @@ class Blocks(ABC):
 
     @abstractmethod
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
-        """Yield the rows of blocks first to last - 1, several at a time, each with its first and last block + 1."""
+        """Yield the rows of blocks first to last - 1, several blocks at a time.
+
+        Each item has the first block, the last block + 1, and the rows.
+        """
 
     @abstractmethod
     def take(self, positions: Ints) -> Any:
@@ -49,7 +52,7 @@ class Blocks(ABC):
         return next(self.read(i, i + 1))[2]
 
     def keep(self, memory: int) -> int:
-        """Set how many bytes of blocks to cache; returns the previous limit."""
+        """Set the maximum bytes of cached blocks; returns the previous maximum."""
         return memory
 
 
@@ -73,7 +76,9 @@ class MemoryBlocks(Blocks):
 
 
 class FileBlocks(Blocks):
-    """Blocks of a file, read at their offsets and checked; single blocks are cached, least recently used out.
+    """Blocks of a file, verified by checksums when they are read.
+
+    An LRU cache holds single blocks.
 
     Parameters
     ----------
@@ -82,7 +87,7 @@ class FileBlocks(Blocks):
     index_type
         Type of the column numbers of sparse rows.
     page_cache
-        Whether the operating system should cache the file too.
+        Whether the operating system should cache the file.
     """
 
     def __init__(
@@ -103,7 +108,7 @@ class FileBlocks(Blocks):
         self._file = path.open("rb", buffering=0)
 
     def _bytes(self, first: int, last: int) -> memoryview:
-        """Read and check blocks first to last - 1."""
+        """Read and verify blocks first to last - 1."""
         begin, end = int(self.offsets[first]), int(self.offsets[last - 1] + self.sizes[last - 1])
         parts = []
         at = begin
@@ -143,7 +148,7 @@ class FileBlocks(Blocks):
             return np.frombuffer(data, values).reshape(n, self.d)
         starts = np.frombuffer(data, "<i8", n + 1)
         indices = np.frombuffer(data, self.index_type, filled, 8 * (n + 1))
-        # The checksum is no protection: whoever wrote the block may have written it too.
+        # The checksum does not protect against a crafted file, so check the indices.
         if starts[0] != 0 or starts[-1] != filled or (np.diff(starts) < 0).any() or indices.max(initial=0) >= self.d:
             raise ArchiveError(f"{self.path}: a block names rows or columns that are not there: build the index anew")
         X = scipy.sparse.csr_matrix(
@@ -219,9 +224,9 @@ class Spill(Rows):
     Parameters
     ----------
     folder
-        Where the file is, until `close`.
+        Folder of the temporary file, which `close` removes.
     like
-        The blocks that the rows are from.
+        Blocks with the settings to use.
     """
 
     def __init__(self, folder: Path, like: FileBlocks) -> None:
@@ -239,7 +244,7 @@ class Spill(Rows):
 
     @property
     def blocks(self) -> FileBlocks:
-        """The written rows; none can be added afterwards."""
+        """The written rows; no rows can be added afterwards."""
         if self._blocks is None:
             self._file.close()
             like = self._like
@@ -277,7 +282,7 @@ class Spill(Rows):
 
 
 class BlockFile:
-    """Write blocks of rows to a file, with a table of their places.
+    """Writer of blocks of rows, with a table of their offsets.
 
     Parameters
     ----------
@@ -299,7 +304,7 @@ class BlockFile:
         return {f"block_{key}": np.array(values, np.int64) for key, values in self._table.items()}
 
     def write(self, X: Any, size: int) -> None:
-        """Write rows in blocks of `size`."""
+        """Write rows in blocks of `size` rows."""
         for first in range(0, X.shape[0], size):
             self._write(X[first : first + size])
 
@@ -324,7 +329,7 @@ class BlockFile:
         self._file.write(data)
 
     def sync(self) -> None:
-        """Force the file to disk."""
+        """Flush the file to disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -334,7 +339,7 @@ class BlockFile:
 
 
 def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether another type holds the values exactly."""
+    """Return whether another type represents the values exactly."""
     if values.dtype == dtype:
         return True
     if dtype.kind in "iu":

@@ -1,7 +1,7 @@
-"""Building an index: rows are dealt to trees, and each leaf is summarised.
+"""Building an index: rows are split at random among trees, and leaves are summarised.
 
-On disk the folder is built under a temporary name and renamed when it is complete. Rows wait in a file of blocks, so
-building takes twice the space.
+On disk the folder is built under a temporary name, and renamed when it is complete. Incoming rows are first written to
+a temporary file of blocks, so building takes twice the space of the index.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from streamsvm.batch.metric_forest.blocks import (
 from streamsvm.batch.metric_forest.tree import grow
 from streamsvm.batch.rows import bytes_of, squares_of, stack
 
-# A leaf on disk has at least this many times the bytes of its centroid, which stays in memory.
+# Minimum size of a leaf on disk, relative to its centroid, which stays in memory.
 CENTROIDS = 32
-# Waiting rows are written in packets of this many bytes, at least PACKETS of them a shuffle.
+# Bytes of a packet of rows in the temporary file, and minimum number of packets per shuffle.
 PACKET_BYTES, PACKETS = 64 << 10, 64
-# The share of the memory for a tree, and for a shuffle, is 1 / PARTS.
+# A tree, or a shuffle, takes at most 1 / PARTS of the memory.
 PARTS = 8
 
 
@@ -70,12 +70,12 @@ class Grove:
         away = squares_of(rows) - 2.0 * inner + float(centroid.astype(np.float64) @ centroid)
         self.leaf_rows.append(rows.shape[0])
         self.centroids.append(centroid)
-        # Differences of squares round in single precision; the radius must still be a bound.
+        # The radius must remain a bound in spite of rounding in single precision.
         largest = float(squares_of(rows).max(initial=0.0))
         self.radii.append(math.sqrt(max(0.0, float(away.max())) + 1e-5 * largest))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of the index, by their names in the archive."""
+        """Return the arrays of the index, by their names in the archive."""
         return {
             "codes": np.concatenate(self.codes),
             "ids": np.concatenate(self.ids),
@@ -85,10 +85,10 @@ class Grove:
 
 
 class Dealer:
-    """Deal incoming rows at random to parts of equal size.
+    """Random split of incoming rows into parts of equal size.
 
-    Rows wait in a file: whenever a share of the memory is full they are shuffled and written in packets. At the end
-    each part receives its share of the packets of every shuffle.
+    When incoming rows fill a share of the memory, they are shuffled and written to a temporary file in packets. At the
+    end each part receives its share of the packets of every shuffle.
     """
 
     def __init__(self, folder: Path, memory: int, rng: np.random.Generator) -> None:
@@ -104,12 +104,12 @@ class Dealer:
         self._waiting_bytes = 0
 
     def add(self, X: Any, y: Any) -> None:
-        """Take rows, an array or CSR of shape (n, d), and their n labels.
+        """Add rows, an array or CSR matrix of shape (n, d), and their n labels.
 
         Raises
         ------
         ValueError
-            For rows of another kind or width than before, or another number of labels.
+            For rows of another kind or width than before, or a different number of labels.
         """
         X = _checked(X)
         sparse = scipy.sparse.issparse(X)
@@ -148,7 +148,7 @@ class Dealer:
         self._waiting_bytes = 0
 
     def gather(self) -> FileBlocks:
-        """End the input; returns the waiting rows."""
+        """End the input; returns the rows in the temporary file."""
         self._shuffle()
         self.file.sync()
         return FileBlocks(self.file.path, self.file.table, self.d, self.file.index_type, page_cache=False)
@@ -167,13 +167,16 @@ class Dealer:
                 yield blocks.take(rows), codes[rows], ids[rows]
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the temporary file."""
         self.file.close()
         self.file.path.unlink()
 
 
 class Plan(NamedTuple):
-    """How an index on disk is built: bytes of memory, rows of the sample, children of a node, and the seed."""
+    """Settings of an index on disk.
+
+    They are the bytes of memory, rows of the sample, children of a node, and the seed.
+    """
 
     memory: int = 256 << 20
     n_sample: int = 40_000
@@ -203,7 +206,10 @@ def build_in_memory(
 def build_on_disk(
     path: Path, batches: Iterable[tuple[Any, Any]], plan: Plan, header: Callable[[], dict[str, Any]]
 ) -> None:
-    """Build an index in a new folder, or leave nothing; `header` is called for more of its header at the end."""
+    """Build an index in a new folder, or leave nothing behind.
+
+    `header` is called at the end for additional entries of the header.
+    """
     if path.exists():
         raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
@@ -222,7 +228,10 @@ def build_on_disk(
 
 
 def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Contents, int]:
-    """Write a tree for each part, leaf by leaf, then a sample of all rows; returns the index and the leaf count."""
+    """Write the leaves of each tree, then a sample of all rows.
+
+    Returns the index and the number of leaves.
+    """
     n, d = dealer.n, dealer.d
     if not n:
         raise ValueError("there are no rows to build an index of")
@@ -248,7 +257,7 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tu
 
 
 def _checked(X: Any) -> Any:
-    """Return rows as an array or canonical CSR of a supported type."""
+    """Return rows as an array or canonical CSR matrix of a supported type."""
     sparse = scipy.sparse.issparse(X)
     X = X.tocsr() if sparse else np.asarray(X)
     if X.ndim != 2:

@@ -22,9 +22,9 @@ from streamsvm.batch.rows import Rows
 
 # Minimum rows of a leaf in memory.
 LEAF_ROWS = 64
-# Maximum share of the memory for one read of neighbouring blocks, and the number of copies of it.
+# Maximum share of the memory for one read of adjacent blocks, and the number of its copies in memory.
 READ_SHARE, READ_COPIES = 0.05, 3
-# The magnitude of the score of a skipped block.
+# Magnitude of the score of a skipped block.
 FAR = 1e30
 
 
@@ -34,9 +34,9 @@ class Nearest(NamedTuple):
     Parameters
     ----------
     positions
-        Positions of the rows, the nearest first.
+        Positions of the rows, in ascending order of distance.
     distances
-        |w . x + b| of each.
+        |w . x + b| of each row.
     n_rows, n_leaves
         Numbers of rows and leaves visited.
     """
@@ -50,17 +50,17 @@ class Nearest(NamedTuple):
 class MetricForest(Rows):
     """An index of rows, in memory or on disk, that finds the rows near a hyperplane.
 
-    Rows are dealt at random to parts that fit in memory. A metric tree splits each part into leaves, which are stored
-    side by side, so that the rows near a hyperplane are in few blocks. `IndexedBCD.fit` takes a forest in place of
-    rows, and one forest serves many fits. `build` makes a forest in memory; `from_source` or `from_batches` build one
-    on disk, which `open` opens.
+    Rows are split at random into parts that fit in memory. A metric tree divides each part into leaves. Each leaf is
+    stored in one block, so the rows near a hyperplane are in few blocks. `IndexedBCD.fit` accepts a forest in place of
+    rows, and many fits can share a forest. `build` creates a forest in memory. `from_source` and `from_batches` create
+    one on disk, and `open` opens it.
 
-    *Positions* number the rows in the order of the leaves; `ids` gives the number of each row in its source.
+    *Positions* number the rows in the order of the leaves; `ids` are the numbers of the rows in the source.
 
     Parameters
     ----------
     blocks, index
-        The rows, and the arrays that describe them, as `build` and `open` provide them.
+        The rows, and the arrays that describe them; `build` and `open` create both.
 
     Attributes
     ----------
@@ -84,8 +84,8 @@ class MetricForest(Rows):
 
     Notes
     -----
-    The published search [1]_ descends the trees by the distance to boundaries between pivots. Here leaves with the
-    smallest |w . centroid + b| come first, which finds more of the nearest rows in as many visited rows.
+    The published search [1]_ descends the trees by the distance to boundaries between pivots. This one visits leaves in
+    ascending order of |w . centroid + b|, which finds more of the nearest rows per visited row.
 
     References
     ----------
@@ -121,7 +121,7 @@ class MetricForest(Rows):
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The labels of the rows, by position, shape (n,)."""
+        """Labels of the rows, by position, shape (n,)."""
         labels: NDArray[Any] = np.asarray(self.classes)[self.codes]
         return labels
 
@@ -153,11 +153,14 @@ class MetricForest(Rows):
             yield slice(int(self.starts[begin]), int(self.starts[end])), floats(X)
 
     def _least(self, scores: Floats, plane: Floats) -> Floats:
-        """Lower bounds of |w . x + b| in each leaf; centroids have single precision."""
+        """Compute lower bounds of |w . x + b| in each leaf.
+
+        Centroids have single precision, so the bounds allow for rounding.
+        """
         return np.asarray(np.abs(scores) * (1.0 - 1e-5) - np.linalg.norm(plane[:-1]) * self.radii)
 
     def take(self, positions: Ints) -> Any:
-        # Rows of the sample are stored together.
+        # Rows of the sample are stored together, so reading them there is faster.
         if len(self.sample_positions):
             indices = np.minimum(np.searchsorted(self.sample_positions, positions), len(self.sample_positions) - 1)
             if np.array_equal(self.sample_positions[indices], positions):
@@ -185,14 +188,14 @@ class MetricForest(Rows):
         return np.sort(rng.choice(self.sample_positions, min(n, len(self.sample_positions)), replace=False))
 
     def spill(self) -> Spill:
-        """Make an empty set of rows on disk, for rows that do not fit in memory."""
-        assert isinstance(self.blocks, FileBlocks)  # rows in memory fit
+        """Create an empty set of rows on disk, for rows that do not fit in memory."""
+        assert isinstance(self.blocks, FileBlocks)  # never called for rows in memory
         return Spill(self.blocks.path.parent.parent, self.blocks)
 
     # Leaves ------------------------------------------------------------------------------------------------------
 
     def leaf_of(self, positions: Ints) -> Ints:
-        """Return the leaves of rows.
+        """Return the leaf of each row.
 
         Parameters
         ----------
@@ -235,11 +238,11 @@ class MetricForest(Rows):
         Parameters
         ----------
         w, b
-            The hyperplane: d numbers, and one.
+            The hyperplane: an array of shape (d,), and a number.
         n
-            Number of rows.
+            Number of rows to find.
         budget
-            Number of rows to visit; None for the exact answer.
+            Number of rows to visit; None for an exact search.
         """
         plane = np.append(np.asarray(w, np.float64), float(b))
         scores = self.leaf_scores(plane)
@@ -277,15 +280,15 @@ class MetricForest(Rows):
         Parameters
         ----------
         X
-            Rows, an array or CSR; they are copied.
+            Rows, an array or CSR matrix; they are copied.
         y
-            Labels, only for `labels`.
+            Labels, used only for `labels`.
         leaf_rows
-            Minimum rows of a leaf; the maximum is below four times as many.
+            Minimum rows of a leaf; the maximum is less than four times this number.
         tree_rows
-            Rows of a tree, drawn at random.
+            Maximum rows of a tree, drawn at random.
         width
-            Children of a node; 1 leaves the rows in random order.
+            Maximum children of a node; 1 leaves the rows in random order.
         random_state
             Seed.
         """
@@ -308,22 +311,24 @@ class MetricForest(Rows):
         Parameters
         ----------
         path
-            The folder to make; it must not exist.
+            The folder to create; it must not exist.
         batches
-            Pairs of rows (arrays or CSR) and labels. Values are stored exactly, in the smallest type for a block.
+            Pairs of rows (arrays or CSR matrices) and labels. Values are stored exactly, in the smallest type that fits
+            a block.
         memory
-            Approximate maximum of bytes to hold. A tree is built on an eighth of it.
+            Approximate maximum number of bytes in memory. A tree is built on an eighth of it.
         n_sample
-            Rows to sample for pilots, at most an eighth of `memory`.
+            Rows to sample for initial solutions; the sample takes at most an eighth of `memory`.
         width
-            Children of a node; 1 leaves the rows in random order.
+            Maximum children of a node; 1 leaves the rows in random order.
         random_state
             Seed.
 
         Raises
         ------
         FileExistsError, ValueError, OSError
-            Where `path` exists; for missing, mixed or invalid rows; for a full disk. Nothing is left at `path`.
+            If `path` exists; if rows are missing, of mixed kinds or invalid; if the disk is full. Nothing is left at
+            `path`.
         """
         build_on_disk(Path(path), batches, Plan(memory, n_sample, width, random_state), dict)
 
@@ -337,28 +342,29 @@ class MetricForest(Rows):
         progress: Callable[[int, float | None], Any] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Build an index on disk from CSV, libsvm, Parquet or any other format of `connectors`, in one pass.
+        """Build an index on disk from any source of `connectors`, in one pass.
 
-        Columns keep the order of the source, or their numbers in libsvm. Malformed rows, and rows without a label or
-        with a missing or infinite value are left out; the header of the index counts them and describes the first.
+        Sources are CSV, libsvm, Parquet and others. Columns keep the order of the source, or their numbers in libsvm.
+        Malformed rows, rows without a label, and rows with a missing or infinite value are rejected. The header of the
+        index counts them and describes the first ones.
 
         Parameters
         ----------
         path
-            The folder to make; it must not exist.
+            The folder to create; it must not exist.
         source
             A path or URL.
         memory
             As in `from_batches`.
         progress
-            Called with the number of rows read and the share of the source read, None where unknown.
+            Called with the number of rows read, and the share of the source read or None if it is unknown.
         options
             Options of the source, such as `label`.
 
         Raises
         ------
         ValueError
-            For columns with other values than numbers.
+            For columns with values that are not numbers.
         """
         stream = connectors.open_source(source, **{"batch_size": 8192, **(options or {})})
         rows = SourceRows(stream, source, progress)
@@ -374,16 +380,16 @@ class MetricForest(Rows):
         Parameters
         ----------
         path
-            Its folder.
+            Folder of the index.
         memory
-            Maximum bytes that the index and a fit on it hold.
+            Maximum number of bytes that the index and a fit on it hold.
         page_cache
-            Whether the operating system should cache the file too.
+            Whether the operating system should cache the file.
 
         Raises
         ------
         ArchiveError, FileNotFoundError
-            For a damaged or foreign folder or one of a newer version; where there is none.
+            If the folder is damaged, is no index, or is of a newer version; if it does not exist.
         """
         path = Path(path)
         index = read_index(path)

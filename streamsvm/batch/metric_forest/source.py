@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 
-# Rejected rows that the header describes.
+# Maximum number of rejected rows that the header describes.
 REJECTED_KEPT = 20
 
 
 class SourceRows:
-    """Iterate over the complete rows of a source in batches, and count the others.
+    """Iterator over the complete rows of a source in batches, which counts the others.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class SourceRows:
     name
         Path or URL, for messages.
     progress
-        Called with the number of rows read and the share of the source read, None where unknown.
+        Called with the number of rows read, and the share of the source read or None if it is unknown.
     """
 
     def __init__(self, stream: Any, name: str, progress: Callable[[int, float | None], Any] | None) -> None:
@@ -34,7 +34,7 @@ class SourceRows:
         self._first_rejected: list[dict[str, Any]] = []
 
     def header(self) -> dict[str, Any]:
-        """Describe the rejected rows."""
+        """Return the number of rejected rows, and a description of the first ones."""
         return {"rejected": self._n_rejected, "first_rejected": self._first_rejected}
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -69,7 +69,7 @@ class SourceRows:
 
 
 def _rows_of(features: Any, source: str) -> tuple[Any, NDArray[np.bool_]]:
-    """Return the rows of a batch, and which of them have a missing or infinite value."""
+    """Return the rows of a batch, and whether each has a missing or infinite value."""
     if isinstance(features, list):
         raise ValueError(f"{source}: rows of nested or changing fields cannot be indexed: write them as CSV or Parquet")
     if isinstance(features, SparseRows):

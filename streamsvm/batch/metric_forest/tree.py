@@ -1,4 +1,4 @@
-"""A metric tree, which groups rows by their angle to pivots."""
+"""Metric tree, which groups rows by their angle to pivots."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from streamsvm.batch.rows import squares_of
 
 
 def grow(X: Any, leaf: int, width: int, rng: np.random.Generator) -> list[Ints]:
-    """Split rows by the nearest of `width` pivots, recursively; returns the rows of each leaf, at least `leaf` of them.
+    """Split rows recursively by the nearest of `width` pivots.
 
-    The distance is the angle between x and the line through the pivot, which is the angle in the quadratic embedding
-    (x . p)^2 of Yen et al. Pivots are random rows; a pivot nearest to too few rows leaves them to the others. Because x
-    and -x are near in this metric, a part is also split by the sign of x . p where both sides are large enough: the
-    mean of a leaf then tells where its rows are. A width of 1 makes leaves of consecutive rows.
+    The distance is the angle between x and the line through the pivot, which is the angle in the quadratic embedding (x
+    . p)^2 of Yen et al. Pivots are random rows. A pivot that is nearest to too few rows is dropped. In this metric x
+    and -x are near. Therefore a part is also split by the sign of x . p if both sides are large enough, so that the
+    mean of a leaf represents its rows. A width of 1 creates leaves of consecutive rows.
+
+    Returns
+    -------
+    list of ndarray
+        The indices of the rows of each leaf, at least `leaf` of them.
     """
     n = X.shape[0]
     if width == 1:
@@ -36,7 +41,10 @@ def grow(X: Any, leaf: int, width: int, rng: np.random.Generator) -> list[Ints]:
 
 
 def _split(X: Any, norms: Floats, rows: Ints, leaf: int, width: int, rng: np.random.Generator) -> list[Ints]:
-    """Split rows by the nearest of random pivots; an empty list where no split leaves enough rows a part."""
+    """Split rows by the nearest of random pivots.
+
+    The list is empty if no split leaves at least `leaf` rows in each part.
+    """
     chosen = np.sort(rng.choice(rows, min(width, len(rows)), replace=False))
     P = X[chosen]
     inner = (floats(X[rows]) @ floats(P).T if not scipy.sparse.issparse(X) else (X[rows] @ P.T).toarray()) + 1.0
@@ -55,6 +63,6 @@ def _split(X: Any, norms: Floats, rows: Ints, leaf: int, width: int, rng: np.ran
         kept = np.delete(kept, counts.argmin())
     if len(rows) < 4 * leaf:
         return []
-    # The rows are alike: cut at the median angle to one pivot.
+    # The rows are similar, so split them at the median angle to one pivot.
     ranked = rows[np.argsort(similar[:, kept[0]] / norms[rows] ** 2, kind="stable")]
     return np.array_split(ranked, 2)

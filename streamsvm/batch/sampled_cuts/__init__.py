@@ -1,4 +1,4 @@
-"""Kernel support vector machines by cutting planes that rest on samples of the rows."""
+"""Kernel SVM by cutting planes computed from samples of the rows."""
 
 from __future__ import annotations
 

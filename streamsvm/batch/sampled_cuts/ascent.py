@@ -1,8 +1,8 @@
 """Ascent on the dual of the whole problem, with all kernel values in memory.
 
 Each row has a weight for each label. A step moves weight from one label to another at two rows: the row with the
-largest gain of its own, and the row with the largest gain given the first (second-order working set selection, Fan,
-Chen and Lin, 2005, for machines without offset, Steinwart, Hush and Scovel, 2011).
+largest gain alone, and the row with the largest gain given the first. This is second-order working set selection (Fan,
+Chen and Lin, 2005; without offset, Steinwart, Hush and Scovel, 2011).
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ import numpy as np
 
 from streamsvm.core.jit import allocating, jit_fastmath, jit_fma, kernel
 
-# Unsigned indices spare numba's handling of negative ones.
+# Unsigned indices, because numba then omits the handling of negative ones.
 uint = np.uint64
 # Steps between two computations of the duality gap.
 LOOK = 8
-# Least curvature beside another row, as a share of the row's own: less is rounding.
+# Minimum curvature of a row given another row, as a share of its curvature alone; less is rounding error.
 LEAST = np.float32(1e-6)
 TINY, LARGE = np.float32(1e-30), np.float32(1e30)
 ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(2.0)
-# Rows with this share of the best gain take a step of their own, at most MORE rows a class.
+# Rows with at least this share of the largest gain also take a step, at most MORE rows per class.
 NEAR, MORE = np.float32(0.05), 4
-# `largest` searches this many interleaved parts at once, because compilers do not vectorise an argmax.
+# Number of interleaved parts in `largest`, because compilers do not vectorise an argmax.
 LANES = 128
 
 
 class Dual(NamedTuple):
-    """The dual problem and where it stands.
+    """The dual problem and its current point.
 
     Parameters
     ----------
     gram, share
-        The kernel values of all pairs of rows, and their factor.
+        Kernel values of all pairs of rows, and their factor.
     most
-        The sum of the weights of each row.
-    weights, losses
-        Of each label and row, shape (n_classes, n). A loss is the label's cost plus its score; losses of a row are
-        known up to a constant.
+        Sum of the weights of each row.
+    weights
+        Weight of each label and row, shape (n_classes, n).
+    losses
+        Cost plus score of each label and row, shape (n_classes, n), up to a constant per row.
     """
 
     gram: Any
@@ -49,18 +50,18 @@ class Dual(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a step needs to know about each row.
+    """Quantities of each row that determine a step.
 
     Parameters
     ----------
     high, up, back
-        The largest loss, its label, and that label's weight.
+        The largest loss, its label, and the weight of this label.
     low, down, room
-        The smallest loss among labels with weight, its label, and that label's weight.
+        The smallest loss among labels with weight, its label, and the weight of this label.
     squares, shared
-        The curvature along the row's step, and that of its product with the first row's step.
+        The curvature along the row's step, and the mixed curvature with the first row's step.
     gains, beside
-        What a step gains alone, and beside the first row's.
+        The gain of a step alone, and given the first row's step.
     lanes
         Scratch of `largest`.
     """
@@ -79,7 +80,7 @@ class Rows(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row's gain along its step, slope * t - square * t^2 / 2, for t between `least` and `most`."""
+    """The gain slope * t - square * t^2 / 2 of a row's step t, for t from `least` to `most`."""
 
     slope: Any
     square: Any
@@ -89,7 +90,10 @@ class Line(NamedTuple):
 
 @allocating
 def ascend(dual, n_steps, tol):
-    """Take at most `n_steps` steps, or until the duality gap is at most `tol`; returns the number of steps."""
+    """Take up to `n_steps` steps, until the duality gap is at most `tol`.
+
+    Returns the number of steps.
+    """
     gram, share, most, weights, losses = dual
     n = weights.shape[1]
     padded = n + -n % LANES
@@ -123,7 +127,10 @@ def ascend(dual, n_steps, tol):
 
 @kernel
 def step_pair(dual, rows, i):
-    """Take a step at row i and at the best row beside it; returns that row, or any other where none gains."""
+    """Take a step at row i and the best row given row i.
+
+    Returns that row; if no row gains, an arbitrary one.
+    """
     gram, share = dual.gram, dual.share
     together(gram[i], share, i, rows.up, rows.down, rows.shared)
     slope, square, room = rows.high[i] - rows.low[i], rows.squares[i], rows.room[i]
@@ -144,7 +151,7 @@ def step_pair(dual, rows, i):
 
 @kernel
 def step_others(dual, rows, i, j):
-    """Take a step at each of some other rows whose gain is near that of row i."""
+    """Take a step at some other rows whose gain is near that of row i."""
     n = rows.high.size
     least, k, left = NEAR * rows.gains[i], i, MORE * len(dual.losses)
     for _ in range(n - 1):
@@ -158,7 +165,7 @@ def step_others(dual, rows, i, j):
 
 @jit_fastmath
 def highest(losses, weights, high, up, back):
-    """Find the label with the largest loss of each row, that loss, and the label's weight."""
+    """Find the largest loss of each row, its label, and the label's weight."""
     high[:] = -LARGE
     up[:] = 0
     for c in range(len(losses)):
@@ -174,7 +181,10 @@ def highest(losses, weights, high, up, back):
 
 @jit_fastmath
 def lowest(losses, weights, rows):
-    """Find the label with the smallest loss among those with weight; the highest label where there is no other."""
+    """Find the smallest loss among labels with weight, its label, and the label's weight.
+
+    A row without another such label gets the label of `highest`.
+    """
     high, up, low, down, room = rows.high, rows.up, rows.low, rows.down, rows.room
     for i in range(low.size):
         low[uint(i)], down[uint(i)], room[uint(i)] = high[uint(i)], up[uint(i)], ZERO
@@ -189,7 +199,7 @@ def lowest(losses, weights, rows):
 
 @kernel
 def gap_of(losses, weights, high, most):
-    """Compute the duality gap: the largest losses less the weighted ones."""
+    """Compute the duality gap: the largest losses minus the weighted losses."""
     gap = 0.0
     for i in range(high.size):
         gap += np.float64(most[uint(i)]) * high[uint(i)]
@@ -202,7 +212,10 @@ def gap_of(losses, weights, high, most):
 
 @jit_fastmath
 def together(values, share, i, up, down, shared):
-    """Compute the curvature that each row's step shares with the step of row i; `values` is row i of the kernel."""
+    """Compute the mixed curvature of each row's step with the step of row i.
+
+    `values` is row i of the kernel matrix.
+    """
     a, b = up[i], down[i]
     for k in range(shared.size):
         to, off = up[uint(k)], down[uint(k)]
@@ -213,7 +226,7 @@ def together(values, share, i, up, down, shared):
 
 @jit_fastmath
 def gain_alone(high, low, room, squares, gains):
-    """Compute what the best step of each row gains."""
+    """Compute the gain of the best step of each row."""
     for i in range(high.size):
         slope, square = high[uint(i)] - low[uint(i)], squares[uint(i)]
         step = slope / square
@@ -223,9 +236,9 @@ def gain_alone(high, low, room, squares, gains):
 
 @jit_fastmath
 def gain_beside(rows, alone, inverse):
-    """Compute what the best step of each row gains after the first row's step `alone`.
+    """Compute the gain of the best step of each row after the first row's step `alone`.
 
-    `inverse` is the reciprocal curvature of the first row where its step can follow, and 0 where it is at its bound.
+    `inverse` is the reciprocal curvature of the first row if its step can adapt, and 0 if it is at its bound.
     """
     high, low, room, back, squares, shared = rows.high, rows.low, rows.room, rows.back, rows.squares, rows.shared
     for i in range(high.size):
@@ -241,7 +254,7 @@ def gain_beside(rows, alone, inverse):
 
 @jit_fastmath
 def largest(values, lanes):
-    """Find the index of the largest of a multiple of LANES values."""
+    """Return the index of the largest value; the number of values is a multiple of LANES."""
     for k in range(LANES):
         lanes[uint(k)] = values[uint(k)]
     for first in range(LANES, values.size, LANES):
@@ -260,7 +273,10 @@ def largest(values, lanes):
 
 @kernel
 def best_steps(a, b, shared):
-    """Find the two steps, each within its bounds, that gain most together; a and b are `Line`s."""
+    """Find the steps of two rows, within their bounds, with the largest joint gain.
+
+    a and b are of type `Line`.
+    """
     determinant = np.float64(a.square) * b.square - np.float64(shared) * shared
     if determinant > LEAST * a.square * b.square:
         s = (np.float64(a.slope) * b.square - np.float64(b.slope) * shared) / determinant
@@ -298,7 +314,7 @@ def step_alone(dual, square, i):
 
 @kernel
 def move(dual, i, up, down, step):
-    """Move weight of row i from label `down` to label `up`, and the losses of all rows with it."""
+    """Move weight of row i from label `down` to label `up`, and update all losses."""
     weights, losses, values = dual.weights, dual.losses, dual.gram[i]
     step = np.float32(step)
     weights[down, i] = max(weights[down, i] - step, ZERO)

@@ -1,4 +1,4 @@
-"""The cuts of the quadratic program, and rows whose scores by each cut are kept."""
+"""The cuts of the quadratic program, and rows with cached scores by each cut."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts import kernels
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 
-# Cuts inactive for this many rounds are dropped.
+# Number of inactive rounds after which a cut is dropped.
 IDLE = 30
-# Ridge on the products of the cuts, relative to the largest diagonal element: rounding in single precision makes the
-# matrix indefinite without it.
+# Ridge on the products of the cuts, relative to the largest diagonal element. Without it the matrix may be indefinite,
+# due to rounding in single precision.
 RIDGE = 1e-7
 # Rounds between two factorisations from scratch.
 REFRESH = 50
 
 
 class Cuts:
-    """The cuts of the program, their products and weights alpha, and the sum of alpha over the rounds.
+    """The cuts of the program: their products, weights alpha, and averages of alpha.
 
-    A cut bounds the mean loss of w from below by `offset` - w . D, where D = sum of coefs * features over its vectors.
-    Round t counts t times in sums over the rounds, because early rounds are far from the optimum (Lacoste-Julien,
-    Schmidt and Bach, 2012).
+    A cut is the lower bound `offset` - w . D of the mean loss of w, where D is the sum of coefs * features over its
+    vectors. Round t has weight t in averages over the rounds, because early rounds are far from the optimum
+    (Lacoste-Julien, Schmidt and Bach, 2012).
     """
 
     def __init__(self, C: float, kernel: GaussianKernel, n_outputs: int, n_columns: int, tol: float) -> None:
@@ -76,7 +76,7 @@ class Cuts:
                 setattr(self, name, np.pad(getattr(self, name), (0, more)))
 
     def solve(self) -> None:
-        """Solve the program for alpha and add it to the average."""
+        """Solve the program for alpha, and add alpha to the average."""
         n, ridge = self.n, RIDGE * max(self.largest, 1e-20)
         self.n_rounds += 1
         program = kernels.Program(self.products, self.offsets, self.alpha, self.active, self.factor, self.work)
@@ -101,15 +101,15 @@ class Cuts:
 
     @property
     def dual(self) -> float:
-        """The dual value of the program, a lower bound of the objective on these cuts."""
+        """The dual objective of the program, C times a lower bound of the objective."""
         return float(self.offsets[: self.n] @ self.alpha[: self.n]) - 0.5 * self.square
 
     def stale(self) -> NDArray[np.bool_]:
-        """Which cuts have long been inactive."""
+        """Return which cuts have been inactive for IDLE rounds."""
         return self.idle[: self.n] >= IDLE
 
     def drop(self, is_stale: NDArray[np.bool_]) -> None:
-        """Remove cuts from the program; their part in the average is kept."""
+        """Remove cuts from the program; the average keeps them."""
         v = self.n_vectors
         goes = is_stale[self.owners[:v]]
         owners = self.owners[:v][goes]
@@ -133,7 +133,7 @@ class Cuts:
         return np.asarray(coefs * weights[:, None], np.float32)
 
     def expansion(self, average: bool) -> tuple[Ints, Singles]:
-        """Return row indices, each once, and coefficients of the average or of the last w."""
+        """Return row indices, each once, and coefficients of the average or the last w."""
         v = self.n_vectors
         weights = self.sums / self.total if average else self.alpha
         parts = [(self.indices[:v], self._weighted(self.coefs[:v], weights[self.owners[:v]]))]
@@ -146,14 +146,17 @@ class Cuts:
         return indices[keep], coefs[keep].astype(np.float32)
 
     def along(self, scores: Floats) -> float:
-        """The product of w with a function given by its scores at all rows, shape (n_outputs, n)."""
+        """Return the product of w with a function.
+
+        `scores` are the scores of the function at all rows, shape (n_outputs, n).
+        """
         v = self.n_vectors
         products = np.einsum("jc,cj->j", self.coefs[:v], scores[:, self.indices[:v]], dtype=np.float64)
         return float(products @ self.alpha[self.owners[:v]])
 
 
 class ScoredRows:
-    """Rows whose scores by each cut are kept: held-out rows, or all rows."""
+    """Rows with cached scores by each cut: held-out rows, or all rows."""
 
     def __init__(self, rows: Singles, codes: Ints, weights: Floats, n_outputs: int) -> None:
         self.rows, self.codes, self.weights = rows, codes, weights
@@ -162,11 +165,11 @@ class ScoredRows:
         self._n = 0
 
     def of_each(self) -> Singles:
-        """The scores of each cut, shape (n_cuts, n_outputs, n_rows)."""
+        """Return the scores by each cut, shape (n_cuts, n_outputs, n_rows)."""
         return self._scores[: self._n]
 
     def add(self, cuts: Cuts, rows: Singles, coefs: Singles) -> None:
-        """Add the scores by a new cut."""
+        """Compute and cache the scores by a new cut."""
         if self._n == len(self._scores):
             self._scores = np.pad(self._scores, ((0, max(16, self._n // 2)), (0, 0), (0, 0)))
         out = self._scores[self._n : self._n + 1]
@@ -175,7 +178,7 @@ class ScoredRows:
         self._n += 1
 
     def drop(self, is_stale: NDArray[np.bool_], sums: Floats) -> None:
-        """Drop cuts, with their sums of weights in the average."""
+        """Drop the scores by some cuts; `sums` are the weights of the cuts in the average."""
         self._past += self._weigh(np.where(is_stale, sums, 0.0))
         stays = np.flatnonzero(~is_stale)
         self._scores[: len(stays)] = self._scores[stays]
@@ -188,9 +191,9 @@ class ScoredRows:
         return total
 
     def now(self, cuts: Cuts) -> Floats:
-        """The scores of w."""
+        """Return the scores of the current w, shape (n_outputs, n_rows)."""
         return self._weigh(cuts.alpha[: cuts.n])
 
     def average(self, cuts: Cuts) -> Floats:
-        """The scores of the average w."""
+        """Return the scores of the average w, shape (n_outputs, n_rows)."""
         return (self._past + self._weigh(cuts.sums[: cuts.n])) / cuts.total

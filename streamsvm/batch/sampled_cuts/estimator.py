@@ -27,61 +27,61 @@ from streamsvm.batch.threads import threads_for
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.parameters import check_choice, check_number
 
-# Rows that estimate `gamma` and the centre.
+# Maximum rows that estimate `gamma` and the centre.
 SCALED_BY = 10_000
 # Rows scored at a time.
 PASS = 4096
-# Default rows of a cut.
+# Default number of rows of a cut.
 SAMPLE = 500
-# Up to this many rows the whole problem is solved.
+# Maximum number of rows for which the whole problem is solved.
 WHOLE = 4000
 
 
 class SampledCuts(BatchClassifier):
-    """Gaussian kernel SVM by cutting planes of sampled rows, in time that does not grow with the data.
+    """Gaussian kernel SVM by cutting planes, in time independent of the number of rows.
 
     It minimises, over functions f in the kernel's space and without a bias,
 
         |f|^2 / (2 C) + mean over rows of the loss,
 
     where C is n times the C of SVC. For two classes f is one function with loss max(0, 1 - y f(x)). For more classes
-    there is one function f_c a class, and the loss is the largest cost[y, c] + f_c(x) - f_y(x) over labels c.
+    there is one function f_c per class, and the loss is the largest cost[y, c] + f_c(x) - f_y(x) over labels c.
 
-    The mean loss is bounded from below by cuts, planes that rest on the most violated labels of `sample_size` rows. A
-    round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The result is the
-    average of f over the rounds, where round t has weight t [2]_.
+    Cuts, which are planes, bound the mean loss from below. A cut is computed from the most violated labels of
+    `sample_size` rows. A round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The
+    result is the average of f over the rounds, where round t has weight t [2]_.
 
     Parameters
     ----------
     C
-        Weight of the loss; larger values follow the rows more closely. None for `sample_size` * `max_iter`, or for n
-        where all rows are looked through. Where the whole problem is solved, None for n, or for a multiple between
-        0.01 and 100 that held-out rows clearly prefer.
+        Weight of the loss; larger values fit the rows more closely. None for `sample_size` * `max_iter`, or for n if
+        each round evaluates all rows. If the whole problem is solved, None for n, or for a multiple of n between 0.01
+        and 100 with a clearly lower cost on held-out rows.
     gamma
         Kernel exp(-gamma |x - v|^2); "scale" for 1 / (n_features * variance of X), from at most 10,000 rows.
     cost
         cost[i, j] of predicting classes_[j] for classes_[i], zero on the diagonal; None for 1 each.
     sampling
-        `"constant"` draws the rows of each cut from all rows; time and memory do not depend on n. `"linear"` looks
-        through all rows in each round, draws the cut from those with a loss, and has an exact end. With no more rows
-        than `sample_size` all are looked through.
+        `"constant"` draws the rows of each cut from all rows; time and memory do not depend on n. `"linear"` evaluates
+        all rows in each round, draws the cut from the rows with a positive loss, and has an exact stopping rule. With
+        at most `sample_size` rows, each round evaluates all of them.
     sample_size
-        Rows of a cut. Hundreds of small cuts do better than few large ones where classes overlap little, or are many.
-        None for 500; but with sampling="constant" and at most 4,000 rows, `fit` solves the whole problem without cuts,
-        by ascent on its dual [3]_ with all kernel values in memory (64 MB).
+        Rows of a cut. If classes overlap little or there are many, hundreds of small cuts are better than few large
+        ones. None for 500. With None, sampling="constant" and at most 4,000 rows, `fit` solves the whole problem
+        without cuts, by ascent on its dual [3]_ with all kernel values in memory (64 MB).
     tol
-        Where all rows are looked through, the end comes when the mean loss exceeds that of the cuts by at most this
-        value, or the objective of the average exceeds their bound by it. Otherwise it comes when the average's loss at
-        held-out rows is at most this value, or has not fallen by more for a quarter of the rounds.
+        If each round evaluates all rows, rounds stop when the mean loss exceeds the bound of the cuts by at most `tol`,
+        or when the objective of the average does. Otherwise rounds stop when the loss of the average on held-out rows
+        is at most `tol`, or has fallen by at most `tol` over a quarter of the rounds.
     max_iter
         Maximum number of rounds.
     average
-        Whether the result is the average over the rounds. False for the last f, as published, which is 1 to 3 points
-        less accurate with sampling="constant".
+        Whether the result is the average over the rounds. False for the last f, as published, which is 1 to 3
+        percentage points less accurate with sampling="constant".
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     warm_start
-        Whether `fit` on the same rows continues with the cuts of the last one. On other rows it starts afresh.
+        Whether `fit` on the same rows continues with the cuts of the last fit.
     callback
         Called after each round with the estimator and an `Iteration`; a true value ends the fit.
     random_state
@@ -92,18 +92,18 @@ class SampledCuts(BatchClassifier):
     classes_
         The labels.
     support_, vectors_, dual_coef_
-        Indices of the support vectors, these rows scaled by the kernel, and their coefficients, shape (1, n_vectors)
-        for two classes, else (n_classes, n_vectors).
+        Indices of the support vectors, the support vectors centred and scaled by the kernel, and their coefficients,
+        shape (1, n_vectors) for two classes, else (n_classes, n_vectors).
     objective_, objective_error_
-        The objective, and its standard error where it is an estimate from 2,000 new rows and 2,000 vectors; else 0.
+        The objective, and its standard error if it is estimated from 2,000 new rows and 2,000 vectors, else 0.
     certificate_
-        Bound on the distance of `objective_` from the optimum. It is proven where each cut holds all rows with a loss;
-        sampled cuts of sampling="linear" count as exact; with sampling="constant" it is inf.
+        Bound on the distance of `objective_` from the optimum. It is exact if each cut uses all rows with a positive
+        loss. With sampling="linear" it ignores the sampling error of the cuts. With sampling="constant" it is inf.
     n_iter_
         Number of rounds.
     history_
-        An `Iteration` for each. With sampling="constant" the objective has the loss at 2,000 held-out rows and the
-        weighted mean of |f|^2 over the rounds, which is at least the |f|^2 of the average.
+        An `Iteration` for each round. With sampling="constant" the objective is an estimate: the loss on 2,000 held-out
+        rows, with the weighted mean of |f|^2 over the rounds, which is an upper bound of |f|^2 of the average.
     model_
         The fitted model as a `KernelExpansion`.
 
@@ -122,10 +122,10 @@ class SampledCuts(BatchClassifier):
 
     Notes
     -----
-    Three parts differ from Yu and Joachims [1]_: the average; the end by held-out rows, because a run of sampled cuts
-    without violation is luck; and kernel values in single precision. Cuts inactive for 30 rounds are dropped. Memory
-    holds the vectors of the cuts, at most `sample_size` a cut, and 2^18 kernel values; with sampling="linear" also all
-    rows in single precision, and a number per row, class and cut.
+    Three parts differ from Yu and Joachims [1]_: the average; the stopping rule on held-out rows, because a series of
+    sampled cuts without violation may be random; and kernel values in single precision. Cuts inactive for 30 rounds
+    are dropped. Memory holds the vectors of the cuts, at most `sample_size` per cut, and 2^18 kernel values. With
+    sampling="linear" it also holds all rows in single precision, and a number per row, class and cut.
 
     References
     ----------
@@ -136,7 +136,7 @@ class SampledCuts(BatchClassifier):
        Working set selection using second order information, JMLR 2005.
     """
 
-    # scikit-learn's protocol wants an argument for each parameter.
+    # scikit-learn needs an argument for each parameter, so there are more than 7.
     def __init__(
         self,
         C: float | None = None,
@@ -178,7 +178,7 @@ class SampledCuts(BatchClassifier):
         check_choice("sampling", self.sampling, ("constant", "linear"))
 
     def _check_magnitudes(self, X: Any) -> None:
-        """Warn instead of raising: the kernel clips such values."""
+        """Warn instead of raising, because the kernel clips such values."""
         try:
             super()._check_magnitudes(X)
         except ValueError as error:
@@ -196,13 +196,13 @@ class SampledCuts(BatchClassifier):
         return self._run(population, _fingerprint(X, codes, weights) if self.warm_start else "", progress, is_whole)
 
     def fit_drawn(self, rows: RowSequence, classes: Sequence[Any] | NDArray[Any]) -> Self:
-        """Fit rows that are read by index when needed, and are never all in memory.
+        """Fit rows that are read by index when needed, without all rows in memory.
 
         Parameters
         ----------
         rows
-            `len(rows)` is the number of rows; `rows[indices]`, for an array of integers, gives an array of these rows,
-            shape (m, d), and their m labels. Equal indices must give equal rows.
+            `len(rows)` is the number of rows. `rows[indices]`, for an integer array of length m, returns an array of
+            rows, shape (m, d), and m labels. Equal indices must return equal rows.
         classes
             All labels.
 
@@ -227,7 +227,10 @@ class SampledCuts(BatchClassifier):
         return self._take_over(solution, progress)
 
     def _largest_product(self, n: int, d: int, is_sparse: bool) -> float:
-        """Multiplications of a sample's kernel values; few rows spend their time between products."""
+        """Estimate the multiplications of a sample's kernel values; 0 for few rows.
+
+        Few rows spend their time between the products.
+        """
         return float(self.sample_size or SAMPLE) * WHOLE * d if n > WHOLE else 0.0
 
     def _run(self, population: Population, fingerprint: str, progress: Progress, is_whole: bool = False) -> Solution:
@@ -264,7 +267,7 @@ class SampledCuts(BatchClassifier):
         )
 
     def _kernel(self, population: Population, rng: np.random.Generator) -> GaussianKernel:
-        """Make the kernel, with centre and default `gamma` from all rows or a sample."""
+        """Create the kernel, with centre and default `gamma` from all rows or a sample."""
         indices = np.arange(population.n) if population.n <= SCALED_BY else population.draw(rng, SCALED_BY)
         X, _ = population.take(indices)
         X = X.astype(np.float64)
@@ -279,12 +282,17 @@ class SampledCuts(BatchClassifier):
     # The fitted model --------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Floats:
-        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes).
+        """Compute the decision function of rows.
 
         Parameters
         ----------
         X
-            Rows, an array or CSR of shape (n, d).
+            Rows, an array or CSR matrix of shape (n, d).
+
+        Returns
+        -------
+        ndarray, shape (n,) or (n, n_classes)
+            For two classes a single score per row, positive for the second class.
         """
         X = self._validated(X)
         out = np.empty((len(self.dual_coef_), X.shape[0]))
@@ -311,18 +319,18 @@ class SampledCuts(BatchClassifier):
         )
 
     def reduced(self, budget: int, X: Any, y: Any, method: str = "project") -> Self:
-        """Copy the model with at most `budget` vectors, and report the cost in `reduction_`.
+        """Copy the model with at most `budget` vectors, and report the effect in `reduction_`.
 
         Parameters
         ----------
         budget
             Maximum number of vectors.
         X, y
-            Rows that measure the loss; for the method "fit" also the rows whose scores are matched. A few thousand are
-            enough.
+            Rows that measure the loss; with method "fit" also the rows whose scores are matched. A few thousand rows
+            suffice.
         method
-            `"project"`: onto landmarks among the vectors, nearest in the kernel's space. `"fit"`: onto such landmarks,
-            nearest in the scores at X; better for small budgets.
+            `"project"` projects onto landmarks among the vectors, nearest in the kernel's space. `"fit"` minimises the
+            distance of the scores on X instead, which is better for small budgets.
         """
         check_number("budget", budget, 1, whole=True)
         check_choice("method", method, METHODS)
@@ -348,7 +356,7 @@ class SampledCuts(BatchClassifier):
         return other
 
     def _measured(self, vectors: Singles, coefs: Singles, rows: Singles, codes: Ints) -> tuple[float, float]:
-        """Objective and accuracy of an expansion at prepared rows."""
+        """Return objective and accuracy of an expansion on prepared rows."""
         scores = self.kernel_.decide(vectors, coefs, rows)
         loss = float(most_violated(scores, codes, cost_matrix(self.cost, len(self.classes_))).losses.mean())
         square, _ = square_norm(self.kernel_, vectors, coefs, np.random.default_rng(0))
@@ -357,7 +365,7 @@ class SampledCuts(BatchClassifier):
 
 
 def _fingerprint(X: Any, codes: Ints, weights: Floats) -> str:
-    """Identify the rows."""
+    """Return a hash of rows, labels and weights."""
     digest = hashlib.blake2b(digest_size=16)
     parts = [X.data, X.indices, X.indptr] if scipy.sparse.issparse(X) else [X]
     for part in (*parts, codes, weights):

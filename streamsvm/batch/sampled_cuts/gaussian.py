@@ -1,4 +1,4 @@
-"""The Gaussian kernel between blocks of rows, in single precision and bounded memory."""
+"""The Gaussian kernel in single precision and bounded memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from streamsvm.batch.sampled_cuts import kernels
 
 Singles = NDArray[np.float32]
 
-# Kernel values held at a time.
+# Maximum number of kernel values in memory.
 BLOCK = 1 << 18
-# The largest squared distance that single precision should hold.
+# Maximum squared distance in single precision.
 LARGEST = 1e30
-# Rows are scored in multiples of this number, so that a row's score does not depend on how many rows there are.
+# Rows are scored in multiples of this number, so that a row's score does not depend on the number of rows.
 MULTIPLE = 64
-# Groups of vectors that are summed in single precision.
+# Number of groups of vectors; scores are summed in single precision within a group.
 GROUPS = 64
-# Up to this many columns, distances are summed column by column; beyond it they come from matrix products.
+# Maximum number of columns for which distances are summed column by column instead of by matrix products.
 FEW_COLUMNS = 12
 
 
 class GaussianKernel:
-    """exp(-gamma |x - v|^2) between rows that `prepare` has centred and scaled.
+    """The kernel exp(-gamma |x - v|^2) between rows that `prepare` has transformed.
 
-    Centring keeps the digits of distances in single precision.
+    Rows are centred, because this reduces the rounding error of distances in single precision.
     """
 
     def __init__(self, gamma: float, centre: NDArray[np.float64]) -> None:
@@ -37,7 +37,7 @@ class GaussianKernel:
 
     @property
     def key(self) -> tuple[float, bytes]:
-        """Identify the kernel."""
+        """Gamma and centre, which identify the kernel."""
         return self.gamma, self.centre.tobytes()
 
     def prepare(self, X: Any) -> Singles:
@@ -59,7 +59,10 @@ class GaussianKernel:
     def add_scores(
         self, vectors: Singles, rows: Singles, coefs: Singles, owners: NDArray[np.int64], out: Singles
     ) -> None:
-        """Add coefs[j, c] * k(vectors[j], rows[i]) to out[owners[j], c, i]; owners are in order."""
+        """Add coefs[j, c] * k(vectors[j], rows[i]) to out[owners[j], c, i].
+
+        `owners` are in ascending order.
+        """
         if rows.shape[1] <= FEW_COLUMNS:
             kernels.add_near(vectors, np.ascontiguousarray(rows.T), coefs, owners, out)
             return
@@ -77,9 +80,10 @@ class GaussianKernel:
                 kernels.add_exponentials(exponents, coefs[chunk], owners[chunk], scores)
 
     def decide(self, vectors: Singles, coefs: Singles, rows: Singles) -> NDArray[np.float64]:
-        """Compute sum_j coefs[j, c] k(vectors[j], x) for all rows x, shape (n_outputs, len(rows)).
+        """Compute the scores sum_j coefs[j, c] k(vectors[j], x) of rows x.
 
-        Groups of vectors are summed in single precision, the groups in double precision.
+        The result has shape (n_outputs, len(rows)). Groups of vectors are summed in single precision, and the groups in
+        double precision.
         """
         owners = np.arange(len(vectors)) // max(1, -(-len(vectors) // GROUPS))
         total = np.zeros((coefs.shape[1], len(rows)))

@@ -1,6 +1,6 @@
-"""Sums of Gaussian kernel values by cut, and the quadratic program over the cuts.
+"""Sums of Gaussian kernel values per cut, and the quadratic program over the cuts.
 
-Scores have the layout (cuts, outputs, rows): inner loops run along the rows and vectorise without a reduction, and the
+Scores have shape (cuts, outputs, rows). Inner loops run along the rows, so they vectorise without a reduction, and the
 vectors of a cut are summed in a fixed order.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.core.jit import allocating, inlined, jit_fma, kernel
 from streamsvm.core.math import exp32
 
-# Unsigned indices spare numba's handling of negative ones.
+# Unsigned indices, because numba then omits the handling of negative ones.
 uint = np.uint64
 # Rows scored at a time.
 STRIP = 256
@@ -25,7 +25,7 @@ STRIP = 256
 
 @jit_fma
 def add(values, coefs, j, owner, out, first):
-    """Add the kernel values of vector j with the rows from `first` on to the scores of its cut."""
+    """Add the kernel values of vector j and the rows from `first` on to the scores of its cut."""
     m = values.size
     for c in range(coefs.shape[1]):
         a = coefs[j, uint(c)]
@@ -37,7 +37,10 @@ def add(values, coefs, j, owner, out, first):
 
 @kernel
 def add_exponentials(exponents, coefs, owners, out):
-    """Add coefs[j, c] * exp(exponents[j]) to out[owners[j], c]; exponents, shape (vectors, rows), are overwritten."""
+    """Add coefs[j, c] * exp(exponents[j]) to out[owners[j], c].
+
+    `exponents`, shape (vectors, rows), are overwritten.
+    """
     for k in range(len(exponents)):
         row = exponents[uint(k)]
         for i in range(row.size):
@@ -47,7 +50,7 @@ def add_exponentials(exponents, coefs, owners, out):
 
 @jit_fma
 def subtract_squares(values, vector, columns, j, first):
-    """Subtract squared differences in columns j to j + 3 of the rows from `first` on."""
+    """Subtract squared differences in columns j to j + 3, for the rows from `first` on."""
     v0, v1, v2, v3 = vector[uint(j)], vector[uint(j + 1)], vector[uint(j + 2)], vector[uint(j + 3)]
     c0, c1, c2, c3 = columns[uint(j)], columns[uint(j + 1)], columns[uint(j + 2)], columns[uint(j + 3)]
     for i in range(values.size):
@@ -58,7 +61,7 @@ def subtract_squares(values, vector, columns, j, first):
 
 @jit_fma
 def subtract_square(values, vector, columns, j, first):
-    """Subtract squared differences in column j of the rows from `first` on."""
+    """Subtract squared differences in column j, for the rows from `first` on."""
     v, c = vector[uint(j)], columns[uint(j)]
     for i in range(values.size):
         difference = c[uint(first + i)] - v
@@ -67,9 +70,9 @@ def subtract_square(values, vector, columns, j, first):
 
 @allocating
 def add_near(vectors, columns, coefs, owners, out):
-    """Add coefs[j, c] * exp(-|v_j - x|^2) to out[owners[j], c] for few columns, shape (d, rows).
+    """Add coefs[j, c] * exp(-|v_j - x|^2) to out[owners[j], c] for rows with few columns.
 
-    A strip of rows stays in the first-level cache while all vectors pass over it.
+    `columns` has shape (d, rows). A strip of rows stays in the L1 cache while the loop runs over all vectors.
     """
     d, m = columns.shape
     for first in range(0, m, STRIP):
@@ -94,14 +97,16 @@ def add_near(vectors, columns, coefs, owners, out):
 
 
 class Program(NamedTuple):
-    """max h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most, with room for more cuts than there are.
+    """The quadratic program max h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most.
+
+    The arrays may have room for more cuts than are in use.
 
     Parameters
     ----------
     products, offsets
         G and h.
     alpha
-        A feasible point; `solve_dual` makes it the solution.
+        A feasible point, which `solve_dual` replaces by the solution.
     active, factor
         The cuts with alpha > 0, and the Cholesky factor of their part of G.
     work
@@ -118,7 +123,7 @@ class Program(NamedTuple):
 
 @inlined
 def dot(a, b, n):
-    """Sum n products in four independent sums."""
+    """Return the dot product of n elements, as four independent sums."""
     s0 = s1 = s2 = s3 = 0.0
     k = 0
     while k + 4 <= n:
@@ -135,7 +140,7 @@ def dot(a, b, n):
 
 @inlined
 def factor_row(L, G, active, p, ridge):
-    """Extend the Cholesky factor by the active cut at place p."""
+    """Compute row p of the Cholesky factor, for the active cut at place p."""
     row, products = L[p], G[active[p]]
     for i in range(p):
         row[i] = (products[active[i]] - dot(row, L[i], i)) / L[i, i]
@@ -182,22 +187,28 @@ def solve(L, p, x):
 
 @kernel
 def solve_dual(program, n, p, most, ridge, tol):
-    """Solve the quadratic program by a primal active-set method from the current alpha.
+    """Solve the quadratic program by a primal active-set method.
+
+    It starts from the current alpha.
 
     Parameters
     ----------
     program
         A `Program`; alpha, active and factor are updated.
     n, p
-        The number of cuts and of active cuts.
-    most, ridge, tol
-        The bound on the sum, the ridge, and the largest violation of a cut at the end.
+        Number of cuts, and number of active cuts.
+    most
+        Upper bound on sum(alpha).
+    ridge
+        Ridge on the diagonal of G.
+    tol
+        Maximum violation of a cut at the solution.
 
     Returns
     -------
     slack, p, n_steps
-        The multiplier of the sum, which is the largest loss among the cuts; the number of active cuts; and the number
-        of steps, -1 where the limit was reached.
+        The multiplier of the bound on the sum, which is the largest loss among the cuts; the number of active cuts; the
+        number of steps, -1 if the maximum was reached.
     """
     G, h, alpha, active, L, work = program
     free, ones, gradient = work[0], work[1], work[2]
@@ -233,7 +244,10 @@ def solve_dual(program, n, p, most, ridge, tol):
 
 @inlined
 def solve_active(program, p, most):
-    """Solve for the active cuts without bounds on alpha, in work[0] - slack * work[1]; returns slack."""
+    """Solve for the active cuts without bounds on alpha; returns slack.
+
+    The solution is work[0] - slack * work[1].
+    """
     free, ones = program.work[0], program.work[1]
     for i in range(p):
         free[i], ones[i] = program.offsets[program.active[i]], 1.0
@@ -248,7 +262,10 @@ def solve_active(program, p, most):
 
 @inlined
 def move_feasibly(alpha, active, free, ones, p, slack):
-    """Move alpha towards the solution until the first cut reaches zero; returns that cut's place, or -1."""
+    """Move alpha towards the solution until the first cut reaches zero.
+
+    Returns the place of that cut, or -1.
+    """
     step, blocking = 1.0, -1
     for i in range(p):
         free[i] -= slack * ones[i]

@@ -1,4 +1,4 @@
-"""The most violated labels, and the objective of a function."""
+"""Most violated labels, loss and norm of a function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.batch.base import check_scale
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 
-# Rows, and vectors, of an estimate.
+# Rows of an estimated loss, and vectors of an estimated norm.
 MEASURED = 2000
 
 
@@ -24,16 +24,16 @@ class Violations(NamedTuple):
 
 
 def most_violated(scores: Floats, codes: Ints, cost: Floats) -> Violations:
-    """Find the label with the largest loss of each row, with the margin rescaled.
+    """Find the label with the largest margin-rescaled loss of each row.
 
     Parameters
     ----------
     scores
-        Shape (n_classes, m), or (1, m) where two classes share one signed score.
+        Shape (n_classes, m), or (1, m) if two classes share one signed score.
     codes
-        The true classes.
+        The true classes, shape (m,).
     cost
-        cost[y, other], zero on the diagonal.
+        cost[y, other], shape (n_classes, n_classes), zero on the diagonal.
     """
     if len(scores) == 1:
         scores = np.vstack([-0.5 * scores, 0.5 * scores])
@@ -47,7 +47,10 @@ def most_violated(scores: Floats, codes: Ints, cost: Floats) -> Violations:
 
 
 def differences(codes: Ints, labels: Ints, weights: Floats, n_outputs: int) -> Singles:
-    """Weight the difference between the features of the true and of another label, shape (m, n_outputs)."""
+    """Return the coefficients of feature(true label) - feature(other label).
+
+    They are multiplied by the weights and have shape (m, n_outputs).
+    """
     out = np.zeros((len(codes), n_outputs), np.float32)
     if n_outputs == 1:
         out[:, 0] = weights * (codes - labels)
@@ -61,7 +64,7 @@ def differences(codes: Ints, labels: Ints, weights: Floats, n_outputs: int) -> S
 def square_norm(
     kernel: GaussianKernel, vectors: Singles, coefs: Singles, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Compute |f|^2 and its standard error, from a sample of the vectors where there are many."""
+    """Compute |f|^2 and its standard error, from a sample if there are many vectors."""
     if len(vectors) <= MEASURED:
         scores = kernel.decide(vectors, coefs, vectors)
         return max(0.0, float(np.einsum("ic,ci->", coefs, scores))), 0.0

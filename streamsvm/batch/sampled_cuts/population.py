@@ -1,4 +1,4 @@
-"""Rows of an array, or of a sequence that gives rows by index."""
+"""Rows and labels by index, and weighted samples of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from streamsvm.batch.matrix import Floats, Ints
 
 
 class RowSequence(Protocol):
-    """Rows that need not be in memory: a length, and rows and labels at an array of indices."""
+    """Rows that need not be in memory.
+
+    It has a length, and returns rows and labels for an array of indices.
+    """
 
     def __len__(self) -> int: ...
 
@@ -39,16 +42,16 @@ class Population:
         return 1.0 if self._cumulated is None else float(self._cumulated[-1])
 
     def share(self, codes: Ints) -> Floats:
-        """The weight of each drawn row."""
+        """Return the weights of drawn rows with these classes, in a mean over the sample."""
         return self.factors[codes] * (self.mass / len(codes))
 
     def each(self, codes: Ints) -> Floats:
-        """The weight of each row, where all are taken."""
+        """Return the weight of each row, in a mean over all rows with these classes."""
         return self.factors[codes] / self.n if self.weights is None else self.weights
 
 
 class Drawn:
-    """Checked rows of a user's sequence, with codes for labels."""
+    """Rows of a user's sequence, validated, with codes for labels."""
 
     def __init__(self, rows: RowSequence, classes: NDArray[Any]) -> None:
         self.rows, self.classes = rows, classes

@@ -1,4 +1,4 @@
-"""Reduction of a kernel expansion to a budget of vectors."""
+"""Reduction of a kernel expansion to a maximum number of vectors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import scipy.linalg
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 
 METHODS = ("project", "fit")
-# Ridge on the kernel matrix of the landmarks, relative to its mean diagonal: the resolution of single precision.
+# Ridge on the kernel matrix of the landmarks, relative to its mean diagonal: the rounding of single precision.
 RIDGE = 1e-5
 
 
 class Reduction(NamedTuple):
-    """Cost of a reduction, measured at the given rows.
+    """Effect of a reduction, measured on the given rows.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Reduction(NamedTuple):
     objective_before, objective_after
         |f|^2 / (2 C) + mean loss.
     accuracy_before, accuracy_after
-        Share of correct labels.
+        Accuracy, 0 to 1.
     """
 
     n_before: int
@@ -43,9 +43,10 @@ def reduce(
     rng: np.random.Generator,
     rows: Singles | None = None,
 ) -> tuple[Singles, Singles]:
-    """Approximate an expansion by `budget` landmarks among its vectors, drawn in proportion to their coefficients.
+    """Approximate an expansion by `budget` landmarks among its vectors.
 
-    The result is nearest in the kernel's space; with `rows`, nearest in the scores there.
+    Landmarks are drawn with probabilities proportional to the magnitudes of their coefficients. The result is the
+    nearest function in the kernel's space; with `rows`, the function with the nearest scores on these rows.
     """
     n = len(vectors)
     if n <= budget:

@@ -1,4 +1,4 @@
-"""The two algorithms of the paper: each round adds a cut and solves the program over the cuts."""
+"""The two algorithms of the paper; each round adds a cut and solves the program."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 from streamsvm.batch.sampled_cuts.losses import MEASURED, Violations, differences, most_violated, square_norm
 from streamsvm.batch.sampled_cuts.population import Population
 
-# Held-out rows that estimate the loss of the average.
+# Number of held-out rows that estimate the loss of the average.
 HELD_OUT = 2000
-# The average is compared with the one a quarter of the rounds earlier, but at least this many rounds earlier.
+# Minimum number of rounds over which the loss of the average is compared.
 PATIENCE = 20
-# Inactive cuts are dropped in groups of at least this many.
+# Minimum number of inactive cuts to drop at once.
 DROPPED = 8
 
 
@@ -62,7 +62,7 @@ class Rounds(ABC):
         try:
             return self._run(rng, progress)
         finally:
-            del self.population  # a warm start must not keep the rows
+            del self.population  # a warm start must not keep the rows in memory
 
     @abstractmethod
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result: ...
@@ -76,7 +76,7 @@ class Rounds(ABC):
         return most_violated(scores, codes, self.settings.cost)
 
     def _tidy(self) -> None:
-        """Drop cuts that have long been inactive."""
+        """Drop inactive cuts."""
         stale = self.cuts.stale()
         if np.count_nonzero(stale) >= DROPPED:
             self.scored.drop(stale, self.cuts.sums[: self.cuts.n])
@@ -88,7 +88,10 @@ class Rounds(ABC):
 
 
 class ConstantTime(Rounds):
-    """Constant time: each cut rests on newly drawn rows, and held-out rows estimate the loss of the average."""
+    """The constant-time algorithm, whose cuts use newly drawn rows.
+
+    Held-out rows estimate the loss of the average.
+    """
 
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings = self.settings
@@ -140,15 +143,16 @@ class ConstantTime(Rounds):
         return float(scored.weights @ found.losses)
 
     def _is_flat(self) -> bool:
-        """Whether the loss of the average has not fallen by `tol` over the last quarter of the rounds.
+        """Return whether the loss of the average has fallen by at most `tol` recently.
 
-        Rounds count from the first with a positive loss of the cuts: before that the loss at other rows may rise.
+        The comparison goes back by a quarter of the rounds, but at least PATIENCE rounds. Only rounds with a positive
+        loss of the cuts count, because the held-out loss may rise before.
         """
         s = len(self.losses)
         return s >= 2 * PATIENCE and self.losses[s - 1 - max(PATIENCE, s // 4)] - self.losses[-1] <= self.settings.tol
 
     def measure(self, indices: Ints, coefs: Singles, rng: np.random.Generator) -> tuple[float, float]:
-        """Estimate the objective of an expansion at newly drawn rows, with its standard error."""
+        """Estimate the objective of an expansion on new rows; returns it and its standard error."""
         vectors, _ = self._rows(indices)
         rows, codes = self._rows(self.population.draw(rng, MEASURED))
         found = self._violations(self.kernel.decide(vectors, coefs, rows), codes)
@@ -159,7 +163,10 @@ class ConstantTime(Rounds):
 
 
 class AllRows(Rounds):
-    """Linear time: each round looks through all rows, and the cut rests on a sample of those with a loss."""
+    """The linear-time algorithm, which evaluates all rows in each round.
+
+    A cut uses a sample of the rows with a positive loss.
+    """
 
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, n_iter = self.settings, 0
@@ -199,7 +206,10 @@ class AllRows(Rounds):
         self.square_of_sum += 2.0 * t * cuts.along(before) + t * t * cuts.square
 
     def _assess(self) -> bool:
-        """Compute the objectives of w and of the average at all rows; whether one is within `tol` of the optimum."""
+        """Compute the objectives of w and of the average on all rows.
+
+        Returns whether one of them is within `tol` of the optimum.
+        """
         cuts, scored, settings = self.cuts, self.scored, self.settings
         self.found = self._violations(scored.now(cuts), scored.codes)
         loss = float(scored.weights @ self.found.losses)

@@ -1,4 +1,4 @@
-"""The whole problem of few rows, solved without cuts."""
+"""Solution of the whole problem for few rows, without cuts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from streamsvm.batch.sampled_cuts import ascent
 from streamsvm.batch.sampled_cuts.gaussian import Singles
 from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
 
-# A round takes a step a row, but at least this many.
+# Minimum steps of a round; more rows take one step per row.
 STEPS = 1000
-# Candidates for C a row, each tried while it improves on the last. Halves of at most HALF rows compare them, solved to
-# ROUGH * tol within ROUNDS_ROUGH rounds.
+# Candidates for C / n, in two series that end at the first value without improvement. Values are compared on two halves
+# of at most HALF rows, solved to ROUGH * tol within ROUNDS_ROUGH rounds.
 CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0), (1.0, 0.1, 0.01)), 1000, 20.0, 7
-# The largest weight that single precision should hold.
+# Maximum weight in single precision.
 MOST = 1e30
 
 
 class WholeProblem(Rounds):
-    """Ascent on the dual of the whole problem. C may be 0, which chooses it by held-out rows."""
+    """Ascent on the dual of the whole problem; C = 0 selects C by held-out rows."""
 
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, population = self.settings, self.population
         rows, codes = self._rows(np.arange(population.n))
         shares = population.each(codes)
-        if not hasattr(self, "order"):  # random, rows without weight last: the first rows are the halves that choose C
+        if not hasattr(self, "order"):  # random, with rows of weight 0 last, because the first rows select C
             self.order = rng.permutation(population.n)
             self.order = self.order[np.argsort(shares[self.order] == 0.0, kind="stable")]
         rows, codes, shares = rows[self.order], codes[self.order], shares[self.order]
@@ -52,7 +52,7 @@ class WholeProblem(Rounds):
 
 
 class HeldOut:
-    """Compare values of C by the cost of two halves of rows, each predicted by the solution for the other."""
+    """Comparison of values of C by two-fold cross-validation of the cost."""
 
     def __init__(self, gram: Singles, codes: Ints, shares: Floats, settings: Settings) -> None:
         self.gram, self.codes, self.shares, self.settings = gram, codes, shares, settings
@@ -63,7 +63,7 @@ class HeldOut:
         self.duals: dict[tuple[float, int], DualAscent] = {}
 
     def choice(self) -> float:
-        """Choose C a row: the C of `SVC`, unless the halves clearly favour another."""
+        """Select C / n: 1, as in `SVC`, unless another value has a clearly lower cost."""
         best = CHOICES[0][0]
         for choices in CHOICES:
             for c in choices[1:]:
@@ -75,7 +75,10 @@ class HeldOut:
         return best
 
     def _is_better(self, c: float, best: float) -> bool:
-        """Whether c is better by more than a standard error; the second half is not asked if the first is not."""
+        """Return whether the cost at c is lower by more than a standard error.
+
+        The second half is not evaluated if the first one is not better.
+        """
         won = np.empty(0)
         for k in range(2):
             shares = self.shares[self.halves[1 - k]]
@@ -90,7 +93,7 @@ class HeldOut:
         return np.asarray(self.settings.cost[self.codes[other], scores.argmax(axis=0)])
 
     def _solved(self, c: float, near: float, k: int) -> DualAscent:
-        """Solve for half k, started from the solution for C = near where there is one."""
+        """Solve for half k, starting from the solution for C = near if there is one."""
         if (c, k) not in self.duals:
             settings, half = self.settings, self.halves[k]
             if (near, k) in self.duals:
@@ -105,7 +108,7 @@ class HeldOut:
 
 
 class DualAscent:
-    """Weights of each row's labels, and the scores they give; both of shape (n_classes, n).
+    """The weights of each row's labels, and the scores; both of shape (n_classes, n).
 
     Two classes have two functions of opposite sign, with half the kernel.
     """
@@ -119,13 +122,13 @@ class DualAscent:
         self._resize(most)
 
     def _resize(self, most: NDArray[Any]) -> None:
-        """Give the true label the rest of a larger sum of weights."""
+        """Set the sum of weights of each row by changing the weight of the true label."""
         self.weights[self.own] = 0.0
         self.most = np.minimum(most, MOST).astype(np.float32)
         self.weights[self.own] = np.maximum(0.0, self.most - self.weights.sum(axis=0))
 
     def ascend(self, gram: Singles, tol: float) -> tuple[float, float]:
-        """Take some steps; returns the objective and the duality gap."""
+        """Take a round of steps; returns the objective and the duality gap."""
         total = float(self.most.sum(dtype=np.float64))
         dual = ascent.Dual(gram, self.share, self.most, self.weights, self.costs + self.scores)
         ascent.ascend(dual, max(STEPS, len(self.codes)), 0.95 * tol * total)
@@ -137,7 +140,7 @@ class DualAscent:
         return objective, max(0.0, objective - (self._gained() - 0.5 * square) / total)
 
     def scaled(self, ratio: float) -> DualAscent:
-        """Start for a C larger by `ratio`: the best multiple of these weights."""
+        """Return the best multiple of these weights as a start for `ratio` times C."""
         square = self._square()
         factor = min(ratio, self._gained() / square) if square > 0.0 else 0.0
         other = DualAscent(self.codes, self.most, self.settings)
@@ -149,11 +152,11 @@ class DualAscent:
         return float(np.vdot(self.weights.astype(np.float64), self.costs))
 
     def _square(self) -> float:
-        """|f|^2."""
+        """Return |f|^2."""
         return max(0.0, float(np.vdot(self.coefs().astype(np.float64), self.scores)))
 
     def coefs(self) -> Singles:
-        """Coefficients of the rows' features, shape (n_classes, n)."""
+        """Return the coefficients of the rows' features, shape (n_classes, n)."""
         coefs = -self.weights
         coefs[self.own] = 0.0
         coefs[self.own] = -coefs.sum(axis=0)

@@ -1,4 +1,4 @@
-"""The estimator: parameters, the start of the problems, and the regularisation path."""
+"""The estimator: parameters, initial problems, and the regularisation path."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from streamsvm.parameters import check_between, check_number
 
 # Initial smoothing from a given model.
 EPS_WARM = 0.1
-# Fits start on samples of n / 32 and n / 8 rows, where these have at least SAMPLE_ROWS rows and SAMPLE_ROWS_PER_COLUMN
-# rows a column.
+# Fits start on samples of n / 32 and n / 8 rows, if these have at least SAMPLE_ROWS rows and SAMPLE_ROWS_PER_COLUMN
+# rows per column.
 SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 2
 
 
@@ -32,31 +32,31 @@ class SmoothedNewton(LinearClassifier):
 
     It minimises
 
-        l2 / 2 |w|^2 + l1 |w|_1 + mean over rows of max(0, 1 - y (w . x + b)),
+        l2 / 2 |w|^2 + l1 |w|_1 + mean over rows of max(0, 1 - y (w . x + b))
 
-    one class against the rest (of two classes, the second against the first), where the mean is weighted by
-    `sample_weight`, and `class_weight` multiplies the losses of a class. l2 = 1 / (C n), l1 = 0 is LIBLINEAR's problem
-    for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2 [1]_, and eps decreases until the objective of the
-    *unsmoothed* problem is proven to be within `tol` of its optimum. Zeros under l1 are exact.
+    for each class against the rest; for two classes, for the second against the first. `sample_weight` weights the
+    mean, and `class_weight` multiplies the losses of a class. With l2 = 1 / (C n) and l1 = 0 this is LIBLINEAR's
+    problem for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2 [1]_. The smoothing eps decreases until the
+    duality gap proves that the *unsmoothed* objective is within `tol` of its optimum. Zeros under l1 are exact.
 
-    An iteration passes over the rows twice, for any number of classes. The Hessian rests on rows near the margin, at
-    most 1,000 a column, and on nonzero columns; nothing of size d x d is built for wide data.
+    An iteration passes over the rows twice, for any number of classes. The Hessian uses the nonzero columns and the
+    rows near the margin, at most 1,000 rows per column. For wide data no matrix of size d x d is built.
 
     Parameters
     ----------
     l2
         Squared penalty, 0 or more; LIBLINEAR's 1 / (C n).
     l1
-        Absolute penalty, 0 or more; larger values make more coefficients zero. One of the two must be positive. Without
-        l2, rounding prevents the proof where l1 * tol is below some 1e-14 of the largest magnitudes in X.
+        Absolute penalty, 0 or more; larger values make more coefficients zero. `l2` or `l1` must be positive. If l2 = 0
+        and l1 * tol is below about 1e-14 of the largest magnitudes in X, rounding prevents convergence.
     tol
-        Largest distance of each one-vs-rest objective from its optimum, relative to it.
+        Maximum relative distance of each one-vs-rest objective from its optimum.
     max_iter
         Maximum number of Newton steps on all rows.
     fit_intercept
-        Whether to fit a bias b. It is never in the l1 penalty.
+        Whether to fit a bias b. The l1 penalty never includes it.
     penalize_bias
-        Whether b is in the l2 penalty, as in LIBLINEAR.
+        Whether the l2 penalty includes b, as in LIBLINEAR.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     warm_start
@@ -66,7 +66,7 @@ class SmoothedNewton(LinearClassifier):
     callback
         Called after each iteration with the estimator and an `Iteration`; a true value ends the fit.
     random_state
-        Seed of the samples of rows, which data of up to some ten thousand rows do not need.
+        Seed of the samples of rows. Data of up to about 10,000 rows are not sampled.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class SmoothedNewton(LinearClassifier):
     n_iter_
         Number of Newton steps on all rows.
     history_
-        An `Iteration` for each.
+        An `Iteration` for each Newton step.
     model_
         The fitted model as a `LinearModel`.
 
@@ -101,10 +101,11 @@ class SmoothedNewton(LinearClassifier):
 
     Notes
     -----
-    Four parts differ from Hajewski, Oliveira and Stewart [1]_. The slopes of the loss are unknowns beside the
-    coefficients, as in Chan, Golub and Mulet [2]_, so that steps stay good where the loss bends sharply. A step with l1
-    is a proximal Newton step, because the published one can stall, and several coordinates leave at once. Smoothing
-    follows a duality gap, and the solution is extrapolated as it decreases. Fits start on nested samples of the rows.
+    Four parts differ from Hajewski, Oliveira and Stewart [1]_. The slopes of the loss are unknowns in addition to the
+    coefficients, as in Chan, Golub and Mulet [2]_, so that steps remain accurate at little smoothing. A step with l1 is
+    a proximal Newton step that can activate several coordinates, because the published step can stall. The duality gap
+    controls the smoothing, and the solution is extrapolated when smoothing decreases. Fits start on nested samples of
+    the rows.
 
     References
     ----------
@@ -155,7 +156,7 @@ class SmoothedNewton(LinearClassifier):
         return Penalties(float(self.l2), float(l1), float(bias_l2), bool(self.fit_intercept), peaks)
 
     def _problems(self, matrix: Matrix, codes: Ints, weights: Floats, penalties: Penalties) -> list[Problem]:
-        """Make a problem for each row of `coef_`, at zero or at the given start."""
+        """Create a problem for each row of `coef_`, at zero or at the given start."""
         positives = self._positives()
         shape = len(positives), matrix.shape[1]
         start = self._start(shape)
@@ -189,9 +190,9 @@ class SmoothedNewton(LinearClassifier):
         return self._linear_solution(found, n_iter, progress)
 
     def _start_on_samples(self, matrix: Matrix, problems: list[Problem], rng: np.random.Generator) -> None:
-        """Solve the problems roughly on nested samples of the rows.
+        """Solve the problems approximately on nested samples of the rows.
 
-        Smoothing on m rows decreases to the error of their solution's margins, about the square root of the number of
+        Smoothing on m rows decreases to the estimation error of the margins, about the square root of the number of
         coefficients over m.
         """
         n, d = matrix.shape
@@ -225,19 +226,19 @@ class SmoothedNewton(LinearClassifier):
         ratio: float = 0.01,
         sample_weight: Any = None,
     ) -> RegularizationPath:
-        """Solve for decreasing l1 penalties, each from the last; `l1` is ignored.
+        """Solve for decreasing l1 penalties, each from the last solution; `l1` is ignored.
 
-        Points between two solutions are mixtures of them where these are proven to be within `tol`. Columns that stay
-        at zero by the strong rule are left out; certificates and a final check of the gradients cover all columns.
+        Points between two solutions are mixtures of them if these are proven to be within `tol`. The strong rule
+        excludes columns that stay at zero. Certificates and a final check of the gradients cover all columns.
 
         Parameters
         ----------
         X, y, sample_weight
             As for `fit`.
         alphas
-            The penalties; None for `n_alphas` of them, down from the smallest with all coefficients zero.
+            The penalties. None for `n_alphas` of them, starting at the smallest with all coefficients zero.
         n_alphas, ratio
-            Number of penalties, and the smallest as a share of the largest, where none are given.
+            Number of penalties, and the smallest as a share of the largest, if `alphas` is None.
         """
         type(self)(**(self.get_params(deep=False) | {"l1": 1.0}))._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)

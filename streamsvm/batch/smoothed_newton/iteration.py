@@ -1,4 +1,4 @@
-"""Newton steps on the problems of all classes, with shared passes over the rows."""
+"""Newton iterations for all one-vs-rest problems, which share passes over the rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from streamsvm.batch.matrix import Floats, Matrix
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Iterate, Problem, Step
 
-# Smallest factor by which smoothing decreases after a stage; larger with an l1 penalty, where the support must follow.
+# Smallest factor by which eps decreases after a stage; larger with an l1 penalty, because the support changes with eps.
 EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
-# Coefficients that move margins by at most HIDDEN * eps and HIDDEN_MOST may be zero in the unsmoothed solution.
+# Coefficients that change margins by at most HIDDEN * eps and HIDDEN_MOST may be zero in the unsmoothed solution.
 HIDDEN, HIDDEN_MOST = 30.0, 1e-3
-# A step with a predicted descent below this share of the tolerance may prove the bound before it is taken.
+# Predicted descent, as a share of the tolerance, below which the bound after a step is computed before the step.
 FORESEEN = 0.3
-# The share of the tolerance that smoothing may use.
+# Maximum share of the tolerance due to smoothing.
 SLACK_SHARE = 0.9
-# A problem stops after this many steps in a row without gain.
+# Maximum number of consecutive steps without gain.
 STALLED = 3
-# Maximum iterations for solving again without pruned coefficients.
+# Maximum iterations to refit the coefficients that are not pruned.
 PRUNED_ITER = 20
 
 
@@ -35,10 +35,10 @@ def run(
     floor: float = EPS_LAST,
     report: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Take Newton steps on all problems until each is done; returns the number of iterations.
+    """Take Newton steps on all problems; returns the number of iterations.
 
-    A problem is done when its gap is at most tol times its objective, or smoothing has reached `floor`. Problems that
-    have no scores z yet are scored first.
+    A problem is done when its gap is at most `tol` times its objective, or when smoothing has reached `floor`. Scores z
+    are computed if the problems have none.
     """
     k, n = len(problems), matrix.shape[0]
     scratch, spare = np.empty((k, n)), np.empty((k, n))
@@ -72,7 +72,10 @@ def _not_done(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def assess(matrix: Matrix, problems: Sequence[Problem], scratch: Floats) -> None:
-    """Compute objectives, bounds and gradients of all problems; `scratch` has a row for each."""
+    """Compute objectives, bounds and gradients of all problems.
+
+    `scratch` has a row for each problem.
+    """
     for problem, r in zip(problems, scratch, strict=False):
         problem.measure(r)
     for problem, v, r in zip(problems, matrix.adjoint(scratch[: len(problems)]), scratch, strict=False):
@@ -88,7 +91,7 @@ def _move(
     scratch: Floats,
     spare: Floats,
 ) -> None:
-    """Take one step of each problem."""
+    """Take one step on each problem."""
     steps = [problem.direction(matrix, h, rng) for problem, h in zip(problems, scratch, strict=False)]
     dz = matrix.scores(np.array([step.w for step in steps]), scratch[: len(problems)])
     descents = [problem.descent(step) for problem, step in zip(problems, steps, strict=True)]
@@ -110,7 +113,7 @@ def _foresee(
     scratch: Floats,
     tol: float,
 ) -> None:
-    """Move the dual points along the steps; near the end they prove bounds before the steps are taken."""
+    """Move the dual points along the steps, and compute their bounds if the steps are short."""
     sums = [
         kernels.foresee(problem.margins, z, step.b, problem.shares, r)
         for problem, step, z, r in zip(problems, steps, dz, scratch, strict=False)
@@ -124,10 +127,10 @@ def _foresee(
 
 
 def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.random.Generator) -> None:
-    """Set coefficients to zero that smoothing keeps from it, where the certificate allows it.
+    """Set coefficients to zero that are nonzero only because of smoothing.
 
-    Smoothing leaves small coefficients where the unsmoothed problem has zeros. Where setting them to zero costs too
-    much, the others are solved again without them. The bound is always that of all columns.
+    Smoothing leaves small coefficients where the unsmoothed solution has zeros. If setting them to zero raises the
+    objective too much, the other coefficients are fitted again. The bound always covers all columns.
     """
     for problem in problems:
         _, w, b = problem.best
@@ -158,7 +161,10 @@ def _hidden(problem: Problem) -> NDArray[np.bool_]:
 
 
 def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
-    """Decrease smoothing if the stage is settled and smoothing limits the gap; the problem is done at `floor`."""
+    """Decrease eps if the stage is settled and smoothing limits the gap.
+
+    At `floor` the problem is done instead. Returns whether eps has changed.
+    """
     wanted = SLACK_SHARE * tol * problem.best.objective
     if not settled or problem.slack <= wanted:
         return False
@@ -168,6 +174,6 @@ def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
     most = EPS_FACTOR_L1 if problem.penalties.l1 > 0.0 else EPS_FACTOR
     problem.sharpen(max(most, 0.8 * wanted / problem.slack))
     if problem.penalties.l1 > 0.0:
-        # The support changes, and the last dual point with it.
+        # The support changes with eps, so the last dual point is no longer a good one.
         problem.follow_margins()
     return True

@@ -1,7 +1,7 @@
-"""The smoothed hinge at given margins, and coordinate descent for a Newton step with l1 penalty.
+"""Kernels of the smoothed hinge, and coordinate descent for Newton steps with l1 penalty.
 
-The margin of row i is u = 1 - y (z + bias) with z = x . w, and the hinge max(0, u) is smoothed to
-psi(u) = (u + sqrt(eps^2 + u^2)) / 2.
+The margin of row i is u = 1 - y (z + bias) with z = x . w. The hinge max(0, u) is smoothed to psi(u) = (u + sqrt(eps^2
++ u^2)) / 2.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.core.jit import inlined, jit_fastmath, kernel
 
-# Unsigned indices spare numba's handling of negative ones.
+# Unsigned indices, because numba then omits the handling of negative ones.
 uint = np.uint64
 
 
@@ -25,11 +25,11 @@ class Margins(NamedTuple):
     z, bias
         Scores of the rows without bias, and the bias.
     codes, positive
-        Row i has label +1 where codes[i] == positive, else -1.
+        Row i has label +1 if codes[i] == positive, else -1.
     c
         Weights of the rows.
     eps
-        Smoothing of the hinge.
+        Smoothing of the hinge, in units of the margin.
     """
 
     z: Any
@@ -41,14 +41,14 @@ class Margins(NamedTuple):
 
 
 class L1Step(NamedTuple):
-    """The problem min g . d + d^T H d / 2 + mu |w + d|_1, without a penalty on the last coordinate.
+    """The problem min g . d + d^T H d / 2 + mu |w + d|_1; the last coordinate has no penalty.
 
     Parameters
     ----------
     g, w, mu
         Gradient, coefficients and penalty.
     d, q
-        The step, and its product with H or a factor of it; both are updated.
+        The step, and its product with H or with a factor of H; both are updated.
     """
 
     g: Any
@@ -74,8 +74,8 @@ def measure(m, r):
     Returns
     -------
     hinge, mass, balance, slack
-        Sums over the rows: the hinge, alpha, y * alpha, and the hinge less alpha * u, which is the part of the duality
-        gap due to eps.
+        Sums over the rows: the hinge, alpha, y * alpha, and hinge - alpha * u. The last is the part of the duality gap
+        that is due to eps.
     """
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     hinge = mass = balance = slack = 0.0
@@ -96,7 +96,10 @@ def measure(m, r):
 
 @jit_fastmath
 def along(m, dz, dbias, t):
-    """Compute the smoothed hinge at z + t * dz, bias + t * dbias, and its first two derivatives in t."""
+    """Compute the smoothed hinge at z + t * dz, bias + t * dbias.
+
+    Returns the value and its first two derivatives in t.
+    """
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     value = slope = curvature = 0.0
     for k in range(len(z)):
@@ -114,7 +117,9 @@ def along(m, dz, dbias, t):
 
 @jit_fastmath
 def foresee(m, dz, dbias, shares, r):
-    """Move alpha = c * shares by a full step, to first order and clipped to [0, c], and fill r with y * alpha.
+    """Move alpha = c * shares by a full step, to first order, and fill r with y * alpha.
+
+    The result is clipped to [0, c].
 
     Returns
     -------
@@ -166,10 +171,15 @@ def at_bias(m):
 
 @jit_fastmath
 def bend(m, shares, h):
-    """Fill h with the weights of the rows in the Hessian; returns their sum, and their mean for c = 1.
+    """Fill h with the weights of the rows in the Hessian.
 
     The weights linearise sqrt(eps^2 + u^2) (2 share - 1) = u in both u and the share (Chan, Golub and Mulet, 1999).
-    They are c * psi''(u) where share = psi'(u).
+    They equal c * psi''(u) if share = psi'(u).
+
+    Returns
+    -------
+    total, mean
+        The sum of the weights, and this sum divided by the sum of c.
     """
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     total = mass = 0.0
@@ -189,13 +199,13 @@ def bend(m, shares, h):
 
 @inlined
 def shrink(x, by):
-    """Soft threshold."""
+    """Return the soft threshold of x."""
     return math.copysign(max(abs(x) - by, 0.0), x)
 
 
 @kernel
 def mirror(H):
-    """Fill the upper triangle with the lower one."""
+    """Copy the lower triangle to the upper one."""
     for i in range(len(H)):
         for j in range(i):
             H[uint(j), uint(i)] = H[uint(i), uint(j)]
@@ -203,9 +213,10 @@ def mirror(H):
 
 @kernel
 def descend(H, step, n_sweeps, tolerance):
-    """Descend by coordinates on an `L1Step` with q = H d; sweeps alternate between all and nonzero coordinates.
+    """Minimise an `L1Step` with q = H d by coordinate descent.
 
-    Returns the largest change of a coordinate's derivative in the last full sweep, at most `tolerance` at a solution.
+    Sweeps alternate between all and nonzero coordinates. Returns the largest change of a coordinate's derivative in the
+    last sweep, at most `tolerance` at a solution.
     """
     g, w, mu, d, q = step
     n = len(g)
@@ -237,7 +248,11 @@ def descend(H, step, n_sweeps, tolerance):
 
 @kernel
 def descend_columns(B, diagonal, ridge, step, n_sweeps, tolerance):
-    """Descend as `descend`, with H = B^T B + ridge I given by the CSC arrays of B, and q = B d."""
+    """Minimise an `L1Step` with H = B^T B + ridge I and q = B d by coordinate descent.
+
+    B holds CSC arrays, and `diagonal` the diagonal of H. Returns the largest change of a coordinate's derivative in the
+    last sweep.
+    """
     data, indices, indptr = B
     g, w, mu, d, q = step
     n = len(g)

@@ -1,4 +1,4 @@
-"""Solutions for falling l1 penalties."""
+"""Regularisation path: solutions for decreasing l1 penalties."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamsvm.batch.smoothed_newton.iteration import prune, run
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_ZERO, Problem
 
-# Maximum initial smoothing at the next point, and its factor to the final smoothing of the last.
+# Maximum initial smoothing at the next point: an absolute value, and a multiple of the final smoothing of the last.
 EPS_PATH, EPS_AGAIN = 0.25, 2.0
-# The strong rule assumes that a gradient changes no more than the l1 penalty. When a column is missing, all columns are
-# added whose gradients may change REACH times as much, which lasts for several points.
+# The strong rule assumes that a gradient changes no more than the l1 penalty. When a column is missing, columns whose
+# gradients may change REACH times as much are added too, which suffice for several points.
 REACH = 5.0
-# Columns are left out where at least this share can be.
+# Minimum share of columns to leave out; otherwise all are used.
 SCREENED = 0.5
 
 
 class RegularizationPath(NamedTuple):
-    """Solutions for falling l1 penalties.
+    """Solutions for decreasing l1 penalties.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class RegularizationPath(NamedTuple):
     objectives, certificates
         Objectives, summed over one-vs-rest problems, and bounds on their distances from the optima.
     n_iters
-        Iterations; 0 for a mixture of neighbours.
+        Numbers of iterations; 0 for a mixture of neighbours.
     """
 
     alphas: Floats
@@ -46,11 +46,12 @@ class RegularizationPath(NamedTuple):
 
 
 class PathSolver:
-    """Solve for decreasing l1 penalties, from problems at zero, which is the solution from `largest` on.
+    """Solver for decreasing l1 penalties, starting from zero coefficients.
 
-    Only some points are solved, each from the last. Points between two solved ones are mixtures of both: the mixture of
-    their dual points is feasible for the penalty between and may prove the mixture within `tol`; otherwise it is
-    solved. The distance of solved points follows how often mixtures suffice.
+    Zero is the solution for penalties from `largest` on. Only some points are solved, each from the last one. Points
+    between are mixtures of two solutions. The mixture of the dual points is feasible, and may prove that the mixture is
+    within `tol`; otherwise the point is solved. The stride between solved points doubles while mixtures suffice, and
+    halves otherwise.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class PathSolver:
         return all(problem.is_solved(self.tol) for problem in problems)
 
     def _solve(self, k: int, problems: list[Problem], before: float) -> list[Problem]:
-        """Solve for a penalty, from a mixture or from the solution for the last penalty."""
+        """Solve for a penalty, starting from a mixture or from the last solution."""
         alpha = float(self.alphas[k])
         eps = [problem.eps for problem in problems]
         if problems[0].penalties.l1 != alpha:
@@ -131,7 +132,7 @@ class PathSolver:
             eps = [problem.eps for problem in problems]
 
     def _solve_kept(self, k: int, problems: list[Problem], eps: list[float]) -> list[Problem]:
-        """Solve with the kept columns, and compute the bound for all."""
+        """Solve with the kept columns, and compute the bound for all columns."""
         columns, penalties = np.flatnonzero(self.keep), replace(problems[0].penalties, l1=float(self.alphas[k]))
         inside = replace(penalties, peaks=penalties.peaks[columns])
         solved = [problem.within(columns, inside, e) for problem, e in zip(problems, eps, strict=True)]
@@ -157,7 +158,7 @@ class PathSolver:
         self.gradients = -np.array([problem.witness.v for problem in problems])
 
     def _screen(self, problems: list[Problem], alpha: float, before: float) -> None:
-        """Add columns where the strong rule asks for a missing one."""
+        """Keep the columns that the strong rule selects, if one of them is missing."""
         is_active = np.array([problem.best.w != 0.0 for problem in problems]).any(axis=0)
         steepest, fall = np.abs(self.gradients).max(axis=0), before - alpha
         if np.any((is_active | (steepest >= alpha - fall)) & ~self.keep):
@@ -172,7 +173,7 @@ def _first_eps(problem: Problem, fall: float, is_solved: bool) -> float:
 
 
 def _columns_kept(matrix: Matrix, keep: NDArray[np.bool_]) -> Matrix:
-    """Select columns; where most are kept, `keep` is set to all."""
+    """Select the kept columns; if these are most columns, `keep` is set to all."""
     if keep.sum() > (1.0 - SCREENED) * len(keep):
         keep[:] = True
         return matrix
@@ -180,7 +181,7 @@ def _columns_kept(matrix: Matrix, keep: NDArray[np.bool_]) -> Matrix:
 
 
 def _for_all_columns(solved: Problem, z: Floats, columns: Ints, d: int, penalties: Penalties) -> Problem:
-    """Expand a problem solved for some columns to all; its bound must be computed again."""
+    """Expand a problem solved for some columns to all; its bound must be recomputed."""
     best = solved.best.spread(columns, d)
     whole = Problem(solved.codes, solved.positive, solved.c, penalties, best.w, best.b)
     whole.z, whole.eps, whole.best, whole.witness = z, solved.eps, best, solved.witness

@@ -1,4 +1,4 @@
-"""The penalties of a linear model, and the dual bound."""
+"""Penalties of a linear model, and the dual bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from streamsvm.batch.matrix import Floats
 
 @dataclass
 class Penalties:
-    """l2 / 2 |w|^2 + bias_l2 / 2 b^2 + l1 |w|_1; `peaks` are the largest magnitudes of the columns."""
+    """The penalties l2 / 2 |w|^2 + bias_l2 / 2 b^2 + l1 |w|_1.
+
+    `peaks` are the largest magnitudes in the columns.
+    """
 
     l2: float
     l1: float
@@ -20,15 +23,15 @@ class Penalties:
     peaks: Floats
 
     def value(self, w: Floats, b: float) -> float:
-        """Evaluate the penalties."""
+        """Return the sum of the penalties."""
         return float(0.5 * self.l2 * (w @ w) + 0.5 * self.bias_l2 * b * b + self.l1 * np.abs(w).sum())
 
     def dual(self, v: Floats, mass: float, balance: float) -> float:
         """Compute a lower bound of the optimum from a dual point alpha in [0, c].
 
-        The dual is sum(alpha) - |shrink(v, l1)|^2 / (2 l2), where v is the sum of alpha y x. An unpenalised bias needs
-        balance = sum(alpha y) = 0: the heavier class is scaled down, which changes column j of v by at most |balance| *
-        peaks[j]. The bound is that of the best multiple of alpha.
+        The dual objective is sum(alpha) - |shrink(v, l1)|^2 / (2 l2) with v = sum(alpha y x). An unpenalised bias needs
+        balance = sum(alpha y) = 0. Scaling down the heavier class ensures this, and changes column j of v by at most
+        |balance| * peaks[j]. The bound is that of the best multiple of alpha.
         """
         size = np.abs(v)
         constant = 0.0

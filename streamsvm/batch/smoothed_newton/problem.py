@@ -1,4 +1,4 @@
-"""A one-vs-rest problem: the objective, its bound, and the solver's state."""
+"""State of a one-vs-rest problem: objective, dual bound, steps and smoothing."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
 
 # Initial and final smoothing, in units of the margin.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11
-# Initial smoothing where the l1 penalty makes all coefficients zero.
+# Initial smoothing from zero coefficients.
 EPS_ZERO = 1e-3
 # Relative rounding error of the objective.
 ROUNDING = 1e-14
-# Rows per column for the Hessian: at most ROWS_PER_COLUMN, at first the number that costs PASSES passes but at least
-# FEWEST_ROWS, and MORE_ROWS times more whenever a step descends by more than SLOW times the last.
+# Rows per column for the Hessian: at most ROWS_PER_COLUMN, initially the number that costs PASSES passes but at least
+# FEWEST_ROWS. The number grows by MORE_ROWS when a step has more than SLOW times the predicted descent of the last one.
 ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 5, 4, 0.5
-# Rows with less than this share of the mean curvature are left out of the Hessian.
+# The Hessian ignores rows with less than this share of the mean curvature.
 NEGLIGIBLE = 1e-6
-# With l1, at most this many columns leave zero in one step, or twice the number of active columns.
+# With l1, maximum number of columns that become nonzero in one step; more if twice the nonzero columns are more.
 NEWCOMERS = 50
-# Initial estimate of the products that conjugate gradients take.
+# Initial estimate of the number of products in conjugate gradients.
 PRODUCTS = 50
 
 
@@ -46,7 +46,7 @@ class Iterate(NamedTuple):
 
 
 class DualPoint(NamedTuple):
-    """A dual point r = alpha y, with v, the sum of r x, and the sums of alpha and of r."""
+    """A dual point r = alpha y, with v = sum of r x, and the sums of alpha and r."""
 
     r: Floats
     v: Floats
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 
 
 class Along(NamedTuple):
-    """The smoothed objective at a point of a step."""
+    """Value and derivatives of the smoothed objective at a point of a step."""
 
     value: float
     slope: float
@@ -102,13 +102,13 @@ class Problem:
         self.previous: Stage | None = None
 
     def at_zero(self) -> Problem:
-        """Restart from zero coefficients, with little smoothing."""
+        """Copy the problem with zero coefficients and little smoothing."""
         other = Problem(self.codes, self.positive, self.c, self.penalties, np.zeros(len(self.w)), 0.0)
         other.eps = EPS_ZERO
         return other
 
     def within(self, columns: Ints, penalties: Penalties, eps: float) -> Problem:
-        """Restrict to some columns, from the best point."""
+        """Restrict the problem to some columns, starting from the best point."""
         other = Problem(self.codes, self.positive, self.c, penalties, self.best.w[columns], self.best.b)
         other.eps = eps
         if penalties.l1 == self.penalties.l1:
@@ -116,7 +116,7 @@ class Problem:
         return other
 
     def between(self, other: Problem, share: float, l1: float) -> Problem:
-        """Mix two problems: the l1 penalty lies between theirs, and so do the best and the dual points."""
+        """Mix the best points and the dual points of two problems, for an l1 penalty between."""
 
         def mixed(a: Any, b: Any) -> Any:
             return a + share * (b - a)
@@ -131,20 +131,20 @@ class Problem:
 
     @property
     def margins(self) -> kernels.Margins:
-        """The problem at its current point, for kernels."""
+        """The problem at the current point, for kernels."""
         return kernels.Margins(self.z, float(self.b), self.codes, self.positive, self.c, float(self.eps))
 
     @property
     def gap(self) -> float:
-        """Bound on the distance of the best point from the optimum."""
+        """Bound on the distance of the best objective from the optimum."""
         return max(0.0, self.best.objective - self.bound)
 
     def is_solved(self, tol: float) -> bool:
-        """Whether the gap is at most `tol` times the objective."""
+        """Return whether the gap is at most `tol` times the objective."""
         return self.gap <= tol * self.best.objective
 
     def begin(self) -> None:
-        """Start from w, b and z, and from the dual point of `witness` where there is one."""
+        """Start from w, b and z, and from the dual point `witness` if there is one."""
         self.previous, self.is_done, self.n_stalled = None, False, 0
         self.best = Iterate(math.inf, self.w, self.b)
         self.shares = np.full(len(self.z), 0.5)
@@ -154,7 +154,7 @@ class Problem:
             self.follow_margins()
 
     def follow_margins(self) -> None:
-        """Set the dual point to that of the margins."""
+        """Set the dual point to that of the current margins."""
         kernels.slopes(self.margins, self.shares)
 
     # Evaluation ------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Problem:
         self.sums = kernels.measure(self.margins, r)
 
     def assess(self, v: Floats, r: Floats) -> None:
-        """Compute gradient, objective and bound from r = alpha y and the sum v of alpha y x."""
+        """Compute gradient, objective and bound from r = alpha y and v = sum of alpha y x."""
         penalties, w, b = self.penalties, self.w, self.b
         hinge, mass, balance, self.slack = self.sums
         self.g = penalties.l2 * w - v
@@ -196,7 +196,7 @@ class Problem:
     # The step ----------------------------------------------------------------------------------------------------
 
     def direction(self, matrix: Matrix, h: Floats, rng: np.random.Generator) -> Step:
-        """Minimise the quadratic model plus the l1 penalty; h is scratch."""
+        """Minimise the quadratic model plus the l1 penalty; `h` is scratch."""
         penalties = self.penalties
         columns = np.arange(len(self.w))
         if penalties.l1 > 0.0:
@@ -224,7 +224,7 @@ class Problem:
         return np.flatnonzero(is_active | is_new)
 
     def _most_rows(self, matrix: Matrix, n_columns: int) -> int:
-        """Return the number of rows for the Hessian."""
+        """Return the maximum number of rows for the Hessian."""
         cost = matrix.gram_cost(1, n_columns)
         cheap = int(min(2.0 * PASSES * matrix.shape[0] / math.sqrt(cost + 1e-9), 1e9))
         fewest, most = FEWEST_ROWS * (n_columns + 1), ROWS_PER_COLUMN * (n_columns + 1)
@@ -232,7 +232,7 @@ class Problem:
         return self.n_rows
 
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
-        """Select the rows with curvature, or a sample of them; returns rows and weights."""
+        """Select rows with curvature, or a sample of them; returns rows and weights."""
         n = len(h)
         total, mean = kernels.bend(self.margins, self.shares, h)
         if n <= most:
@@ -255,7 +255,7 @@ class Problem:
             self.n_rows *= MORE_ROWS
         self.last_descent = (self.eps, -descent)
         start = self._along(step, dz, 0.0).value
-        # The last steps improve the certificate, but the objective by less than rounding.
+        # The last steps improve the certificate, although rounding hides the decrease of the objective.
         is_hidden = abs(descent) <= ROUNDING * start
         t = self._line_search(step, dz, start, descent) if descent < 0.0 or is_hidden else 0.0
         is_stalled = t == 0.0 or (is_hidden and eps == self.eps)
@@ -267,19 +267,19 @@ class Problem:
         return t > 0.5 and -descent <= 2.0 * self.slack
 
     def _along(self, step: Step, dz: Floats, t: float) -> Along:
-        """Evaluate the smoothed objective at t along a step; one-sided derivatives point into the step."""
+        """Evaluate the smoothed objective at t along a step; derivatives are one-sided."""
         penalties, (dw, db) = self.penalties, step
         value, slope, curvature = kernels.along(self.margins, dz, db, t)
         w, b = self.w + t * dw, self.b + t * db
-        # A coordinate that the step sets to zero is at a kink; its derivative comes from the side of the step.
+        # A coordinate that the step sets to zero is at a kink: use the derivative on the side of the step.
         signs = np.where(w == 0.0, np.sign(dw) if t == 0.0 else -np.sign(dw), np.sign(w))
         slope += penalties.l2 * (w @ dw) + penalties.bias_l2 * b * db + penalties.l1 * (signs @ dw)
         curvature += penalties.l2 * (dw @ dw) + penalties.bias_l2 * db * db
         return Along(value + penalties.value(w, b), float(slope), float(curvature))
 
     def _line_search(self, step: Step, dz: Floats, value: float, descent: float) -> float:
-        """Find a step length near the minimum; 0 where rounding hides all descent."""
-        # Beyond a full step, coordinates that it sets to zero would change sign.
+        """Find a step length near the minimum; 0 if rounding hides any descent."""
+        # A longer step would change the sign of coordinates that a full step sets to zero.
         longest = 16.0 if self.penalties.l1 == 0.0 else 1.0
         low, high, t, good = 0.0, math.inf, 1.0, 0.0
         for _ in range(40):
@@ -331,7 +331,7 @@ class Problem:
     # Smoothing ---------------------------------------------------------------------------------------------------
 
     def sharpen(self, factor: float) -> None:
-        """Decrease smoothing, and extrapolate the solution along its path where that is better."""
+        """Decrease eps to `factor * eps`, and extrapolate the solution if this is better."""
         before, eps = self.eps, self.eps * factor
         last, self.previous = self.previous, Stage(self.w, self.b, self.z.copy(), before)
         self.eps = eps
@@ -348,7 +348,7 @@ class Problem:
             self.z += dz
 
     def limit(self, w: Floats) -> Floats:
-        """Extrapolate coefficients to eps = 0; zero where there is only one stage."""
+        """Extrapolate coefficients to eps = 0; zero before the second stage."""
         if self.previous is None:
             return np.zeros(len(w))
         share = self.eps / (self.previous.eps - self.eps)

@@ -14,14 +14,14 @@ from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 
 # A step with l1 takes ROUNDS rounds of SWEEPS sweeps of coordinate descent and a Newton step on the nonzero
-# coordinates; SWEEPS_ALONE sweeps where there are too many coordinates for the Newton step.
+# coordinates. It takes SWEEPS_ALONE sweeps if there are too many coordinates for the Newton step.
 ROUNDS, SWEEPS, SWEEPS_ALONE = 3, 20, 100
-# Sparse rows with at least this share of stored values are multiplied with each other as an array.
+# Density from which sparse rows are converted to an array before they are multiplied with each other.
 FILLED = 0.2
 
 
 class QuadraticModel:
-    """The Hessian diag(l2) + sum of weights * x x^T over some rows, for some columns and the bias."""
+    """The Hessian diag(l2) + sum of weights * x x^T, for some rows, some columns and the bias."""
 
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
@@ -36,7 +36,10 @@ class QuadraticModel:
         self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
 
     def step(self, g: Floats, n_expected: int) -> Floats:
-        """Compute -H^-1 g in the cheapest way; `n_expected` estimates the products of conjugate gradients."""
+        """Compute -H^-1 g by the method with the lowest estimated cost.
+
+        `n_expected` estimates the number of products in conjugate gradients.
+        """
         m, a = len(self.rows), len(self.columns)
         filled = 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
         costs: dict[Callable[[Floats], Floats], float] = {
@@ -61,7 +64,10 @@ class QuadraticModel:
         return -solve_damped(self._hessian(), g)
 
     def _by_rows(self, g: Floats) -> Floats:
-        """Solve one equation a row: (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, with the bias eliminated."""
+        """Solve a system with one equation per row; the bias is eliminated.
+
+        It uses (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, where B holds the weighted rows.
+        """
         roots = np.sqrt(self.weights)
         B = self.matrix.scaled(self.rows, roots, self.columns)
         if scipy.sparse.issparse(B) and B.nnz > FILLED * B.shape[0] * B.shape[1]:
@@ -79,10 +85,10 @@ class QuadraticModel:
         inverse = inverted(right)
         inverse += inverted(
             right - l2 * inverse - B.T @ (B @ inverse)
-        )  # refinement, because terms cancel where l2 is tiny
+        )  # iterative refinement, because terms cancel for a small l2
         if not self.penalties.intercept:
             return np.append(-inverse[:, 0], 0.0)
-        # The Schur complement of the bias as a sum of squares, without cancellation.
+        # The Schur complement of the bias, written as a sum of squares to avoid cancellation.
         follows = inverse[:, 1]
         rest = roots - B @ follows
         schur = float(self.ridge[-1]) + float(rest @ rest) + l2 * float(follows @ follows)
@@ -124,7 +130,7 @@ class QuadraticModel:
         return d
 
     def _shrunk_by_columns(self, g: Floats, w: Floats, d: Floats, tolerance: float) -> Floats:
-        """Descend by the columns of the weighted rows, without building H."""
+        """Minimise by coordinate descent on the columns of the weighted rows, without building H."""
         roots = np.sqrt(self.weights)
         B = scipy.sparse.csc_matrix(self.matrix.scaled(self.rows, roots, self.columns))
         constant = roots[:, None] if self.penalties.intercept else np.zeros((len(roots), 1))
@@ -137,9 +143,10 @@ class QuadraticModel:
 
 
 def _improve(H: Floats, step: kernels.L1Step) -> None:
-    """Take a Newton step on the nonzero coordinates with fixed signs, if it lowers the model; d and q are updated.
+    """Take a Newton step on the nonzero coordinates with fixed signs, if it lowers the model.
 
-    Coordinates that would change sign become zero; where that fails, the step ends at the first of them.
+    d and q of `step` are updated. Coordinates that would change sign become zero. If this does not lower the model, the
+    step ends at the first sign change.
     """
     g, w, l1, d, q = step
     x = w + d
