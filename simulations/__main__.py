@@ -1,4 +1,4 @@
-"""``python -m simulations``: what there is, how it is run, and what is kept of it."""
+"""``python -m simulations``: list all simulations and their stored results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FOLDER = ROOT / "simulations"
 
 @cache
 def programs() -> dict[str, str]:
-    """Each module or package that can be run, and the first line of what it says of itself."""
+    """Return each runnable module or package, with the first line of its docstring."""
     found = {}
     for path in sorted(_FOLDER.rglob("*.py")):
         if path != Path(__file__) and "def main(" in path.read_text(encoding="utf-8"):
@@ -24,19 +24,19 @@ def programs() -> dict[str, str]:
 
 
 def stem(program: str) -> str:
-    """What the names of its results and pictures begin with."""
+    """Return the prefix of the file names of a simulation's results and plots."""
     return program.rpartition(".")[2].replace("_", "-")
 
 
 def kept_of(program: str) -> list[Path]:
-    """Its results and pictures."""
+    """Return the results and plots of a simulation."""
     longer = [stem(other) for other in programs() if stem(other).startswith(stem(program) + "-")]
     own = [path for path in all_kept() if (path.stem + "-").startswith(stem(program) + "-")]
     return sorted(path for path in own if not any((path.stem + "-").startswith(other + "-") for other in longer))
 
 
 def all_kept() -> list[Path]:
-    """Every result and picture."""
+    """Return all results and plots."""
     return [*RESULTS.glob("*.json"), *RESULTS.glob("*.parquet"), *PICTURES.glob("*.png")]
 
 

@@ -1,6 +1,6 @@
-"""The datasets and streams the simulations run on, as arrays and tables.
+"""The data sets and streams of the simulations, as arrays and tables.
 
-They are looked for in the folder named by STREAMSVM_DATA, by default `../shared/data` beside the checkout.
+They are read from the folder `STREAMSVM_DATA`, by default `../shared/data` next to the checkout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import connectors
 from connectors.events import SparseRows, Table
 
-# Streams in their own order: file, label column, and columns that are no features.
+# Streams in their original order: file, and options of the source.
 STREAMS: dict[str, tuple[str, dict[str, str]]] = {
     "electricity": ("elec2.csv.gz", {"label": "label", "ignore": "date"}),
     "insects 2013": ("insects2013.csv.gz", {"label": "label"}),
@@ -34,19 +34,19 @@ STREAMS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def folder() -> Path:
-    """Where the data is."""
+    """Return the folder of the data."""
     default = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
     return Path(os.environ.get("STREAMSVM_DATA", default)).resolve()
 
 
 def load_stream(name: str, most: int = 50_000) -> tuple[Table | scipy.sparse.csr_matrix, list[Any]]:
-    """The first rows of a stream as a table of columns (or CSR), and their labels."""
+    """Load the first rows of a stream as a table or CSR matrix, and their labels."""
     file, options = STREAMS[name]
     return load_rows(file, most, **options)
 
 
 def load_rows(file: str, most: int, **options: str) -> tuple[Table | scipy.sparse.csr_matrix, list[Any]]:
-    """The first rows of a file as a table of columns (or CSR), and their labels."""
+    """Load the first rows of a file as a table or CSR matrix, and their labels."""
     source = connectors.open_source(str(folder() / file), batch_size=8192, **options)
     tables: list[Any] = []
     labels: list[Any] = []
@@ -62,7 +62,7 @@ def load_rows(file: str, most: int, **options: str) -> tuple[Table | scipy.spars
 
 
 def rows_of(table: Table | scipy.sparse.csr_matrix) -> list[dict[Any, Any]]:
-    """One dict an event, missing values left out, as River wants them."""
+    """Convert a table or CSR matrix to River's dicts, without missing values."""
     if isinstance(table, dict):
         columns = [column.tolist() for column in table.values()]
         return [
@@ -76,7 +76,7 @@ def rows_of(table: Table | scipy.sparse.csr_matrix) -> list[dict[Any, Any]]:
 
 
 def load_libsvm(name: str, n_features: int) -> tuple[scipy.sparse.csr_matrix, NDArray[np.int64]]:
-    """A batch set in libsvm format; column j is feature j + 1 of the file."""
+    """Load a data set in libsvm format; column j is feature j + 1 of the file."""
     source = connectors.open_source(str(folder() / name), batch_size=65_536)
     parts, labels = [], []
     for batch in source:
@@ -87,16 +87,21 @@ def load_libsvm(name: str, n_features: int) -> tuple[scipy.sparse.csr_matrix, ND
 
 
 def load_digits(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """MNIST (`mnist.train`, `mnist.test`) or USPS, pixels in [0, 1]."""
+    """Load MNIST (`mnist.train`, `mnist.test`) or USPS, with pixels in [0, 1]."""
     with np.load(folder() / f"{name}.npz", allow_pickle=False) as file:
         X, y = file["X"], file["y"]
     return X.astype(float) / (255.0 if X.dtype == np.uint8 else 1.0), y.astype(np.int64)
 
 
 def load_covertype() -> tuple[Any, NDArray[np.int64], Any, NDArray[np.int64]]:
-    """Covertype, class 2 (+1) against the rest (-1), as CSR: training rows and labels, test rows and labels.
+    """Load Covertype, class 2 (+1) against the rest (-1), as CSR.
 
-    Columns are scaled to [0, 1] over all rows; 387,341 rows chosen with seed 0 are for training.
+    Columns are scaled to [0, 1] over all rows. 387,341 rows, chosen with seed 0, are for training.
+
+    Returns
+    -------
+    X_train, y_train, X_test, y_test
+        Rows and labels.
     """
     source = connectors.open_source(str(folder() / "covtype.csv.gz"), label="label", batch_size=65_536)
     parts, labels = [], []

@@ -1,4 +1,4 @@
-"""``python -m simulations.figures``: writes docs/figures.md, all figures that are kept, as they are kept."""
+"""``python -m simulations.figures``: generate docs/figures.md."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from simulations.__main__ import kept_of, programs
 from simulations.keeping import DOCS, ROOT, replace
 
 PAGE = DOCS / "figures.md"
-# What a table shows at most; all of it is in the file.
+# Maximum size of a table, and of a list in a cell; the file has all values.
 ROWS, COLUMNS, ENTRIES = 20, 12, 6
 
 HEAD = f"""# All figures
 
-Made from the kept results by `python -m simulations.figures`; a test says when it is behind. Every program that
-measures has its part here: what it found, and with which versions; the machine is named where the result has noted it.
-Tables show {ROWS} rows and {COLUMNS} columns at most. Numbers mean what the program's own help says (`--help`); most
-names end in their unit.
+`python -m simulations.figures` generates this page from the stored results, and a test checks that it is up to date.
+There is a section for each simulation, with its results, the versions of the packages and, if recorded, the machine.
+Tables show at most {ROWS} rows and {COLUMNS} columns. `--help` of each simulation explains its figures; most names end
+in the unit.
 """
 
 Row = tuple[tuple[str, ...], dict[str, Any]]
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [HEAD]
     for program, title in programs().items():
         results = [path for path in kept_of(program) if path.suffix == ".json"]
@@ -36,7 +36,7 @@ def page() -> str:
 
 
 def section(path: Path) -> str:
-    """One file of results."""
+    """Return the section of a file of results."""
     found = json.loads(path.read_text())
     made_with = ", ".join(f"{name} {version}" for name, version in found.pop("versions", {}).items())
     machine = found.pop("machine", None)
@@ -46,7 +46,7 @@ def section(path: Path) -> str:
 
 
 def flat(value: Any, path: tuple[str, ...] = ()) -> Iterator[Row]:
-    """A nested result as rows: where each stands, and what stands there by name."""
+    """Flatten a nested result to rows of a path and values by name."""
     named = dict(enumerate(value, 1)) if isinstance(value, list) else value
     plain = {str(key): inner for key, inner in named.items() if not _is_nested(inner)}
     if plain:
@@ -63,7 +63,10 @@ def _is_nested(value: Any) -> bool:
 
 
 def table(rows: list[Row]) -> str:
-    """Rows as tables, one for those that have the same names; one place alone is a row for each name."""
+    """Format rows as Markdown, with one table for rows of equal names.
+
+    A single row becomes a table with a row for each name.
+    """
     if len(rows) == 1:
         rows = [((name,), {"value": value}) for name, value in rows[0][1].items()]
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -73,7 +76,7 @@ def table(rows: list[Row]) -> str:
 
 
 def one_table(names: list[str], rows: list[Row]) -> str:
-    """Rows that have the same names."""
+    """Format rows of equal names as a table."""
     lines = ["| | " + " | ".join(map(cell, names)) + " |", "|---|" + "---|" * len(names)]
     for path, cells in rows[:ROWS]:
         lines.append(f"| {cell(' / '.join(path))} | " + " | ".join(cell(cells[name]) for name in names) + " |")
@@ -82,7 +85,7 @@ def one_table(names: list[str], rows: list[Row]) -> str:
 
 
 def cell(value: Any) -> str:
-    """One value."""
+    """Format a value."""
     if isinstance(value, list):
         more = ", …" if len(value) > ENTRIES else ""
         return ", ".join(map(cell, value[:ENTRIES])) + more

@@ -1,4 +1,4 @@
-"""The ten generated streams that benchmarks share, each a scenario of `connectors.synthetic` under its own name."""
+"""The ten generated streams of the benchmarks, from `connectors.synthetic`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ GENERATORS: dict[str, Scenario] = {
 
 
 def load(name: str, seed: int = 0, n: int = LENGTH) -> tuple[dict[str, NDArray[Any]], list[Any]]:
-    """The first n events as `simulations.data.load_stream` gives streams: a table of columns, and the labels.
+    """Generate the first n events as a table of columns, and their labels.
 
-    Where the concept changes does not depend on n.
+    The positions of drifts do not depend on n.
     """
     events = list(islice(GENERATORS[name].draw(seed), n))
     return {key: np.array([event.x[key] for event in events]) for key in events[0].x}, [event.y for event in events]

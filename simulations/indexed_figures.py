@@ -1,15 +1,15 @@
-"""Figures 2 to 7 of Yen, Chang, Lin, Lin and Lin (2013) as far as the data here allow.
+"""Figures 2 to 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
 
     python -m simulations.indexed_figures            all
-    python -m simulations.indexed_figures time       2 to 4: test error against time; or `mnist`, `covertype` for a half
-    python -m simulations.indexed_figures memory     5: with less memory than rows, from `benchmarks.bcd memory`
-    python -m simulations.indexed_figures penalty    6: for values of C, on Covertype
-    python -m simulations.indexed_figures support    7: test error and support vectors for values of s
+    python -m simulations.indexed_figures time       2 to 4: test error against time; optionally `mnist` or `covertype`
+    python -m simulations.indexed_figures memory     5: less memory than rows, from `benchmarks.bcd memory`
+    python -m simulations.indexed_figures penalty    6: several values of C, on Covertype
+    python -m simulations.indexed_figures support    7: test error and support vectors for several values of s
 
-Covertype is class 2 against the rest, two thirds for training; MNIST the digit 1 against the rest, the first 20,000
-rows for training; both in [0, 1] and in memory, where rows are scanned rather than searched. One core, one seed. Curves
-are kept in `simulations/results`, pictures written to `simulations/pictures`. On MNIST with the L2 loss
-LIBLINEAR's primal rounds have the least error as they stop far from their optimum: `benchmarks.bcd digits`.
+Covertype is class 2 against the rest, with two thirds for training. MNIST is digit 1 against the rest, with the first
+20,000 rows for training. Both are scaled to [0, 1] and in memory, where scans replace searches. All runs use one core
+and one seed. Results are stored in `simulations/results`, plots in `simulations/pictures`. On MNIST with the L2 loss,
+LIBLINEAR's primal rounds have the lowest error because they stop far from their optimum; see `benchmarks.bcd digits`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Data = tuple[Any, Any, Any, Any]
 
 
 class Traced(IndexedBCD):
-    """Keeps the hyperplane of every round, with when it was found."""
+    """An `IndexedBCD` that records the hyperplane and the CPU time of every round."""
 
     def _solve_one(self, rows: Any, task: Any, w: Any, report: Any, memory: float) -> Any:
         start = self.started_
@@ -93,7 +93,7 @@ def mnist() -> Data:
 
 
 def liblinear(sets: Data, C: float = 1.0, **how: Any) -> Curve:
-    """A point for each tolerance, as LIBLINEAR tells nothing on its way."""
+    """Fit LIBLINEAR for several tolerances, as it reports no progress."""
     X, y, X_test, y_test = sets
     found = []
     for tol in (1.0, 0.1, 0.01):
@@ -104,7 +104,7 @@ def liblinear(sets: Data, C: float = 1.0, **how: Any) -> Curve:
 
 
 def rounds(sets: Data, s: float, C: float = 1.0, n_rounds: int = 6, **how: Any) -> Curve:
-    """Convex-concave rounds with LIBLINEAR inside, from 10,000 rows."""
+    """Run convex-concave rounds that use LIBLINEAR, starting from 10,000 rows."""
     X, y, X_test, y_test = sets
     start, testing = time.process_time(), 0.0
     rows = np.random.default_rng(0).choice(len(y), 10_000, replace=False)
@@ -122,7 +122,7 @@ def rounds(sets: Data, s: float, C: float = 1.0, n_rounds: int = 6, **how: Any) 
 
 
 def online(sets: Data, loss: str) -> Curve:
-    """Stochastic gradients, as Pegasos, over blocks of rows."""
+    """Run stochastic gradient descent, as Pegasos, over blocks of rows."""
     X, y, X_test, y_test = sets
     model = SGDClassifier(loss=loss, alpha=1.0 / len(y), random_state=0)
     found, spent = [], 0.0
@@ -136,7 +136,7 @@ def online(sets: Data, loss: str) -> Curve:
 
 
 def stored(name: str, title: str = "", curves: Any = None) -> dict[str, Any]:
-    """Curves by title, with others added."""
+    """Return the stored curves by title, after adding new ones."""
     panels: dict[str, Any] = kept(name)
     if curves is not None:
         panels[title] = curves
@@ -190,7 +190,7 @@ def over_time(*titles: str) -> None:
             solvers = {OURS: "dual", NEWTON: "newton"}
             curves = {}
             for label in (OURS, NEWTON) if number == 2 else (OURS,) if dual else (NEWTON,):
-                Traced(loss=loss, solver=solvers[label], max_iter=2).curve(sets)  # have all compiled
+                Traced(loss=loss, solver=solvers[label], max_iter=2).curve(sets)  # compiles
                 most = 15 if label == OURS else 100
                 curves[label] = Traced(loss=loss, solver=solvers[label], max_iter=most).curve(sets)
             curves |= {PLAIN: liblinear(sets, **how), INSIDE: rounds(sets, 1.0, **how), ONLINE: online(sets, loss)}
@@ -236,7 +236,7 @@ def over_penalty(*values: str) -> None:
     sets = covertype()
     for C in [float(value) for value in values] or (0.01, 0.1, 10.0, 100.0):
         curves = {OURS: Traced(C, solver="dual", max_iter=10).curve(sets), NEWTON: Traced(C).curve(sets)}
-        # LIBLINEAR needs very many sweeps where C is large.
+        # LIBLINEAR needs many sweeps for a large C.
         curves[INSIDE] = rounds(sets, 1.0, C, 2 if C > 1.0 else 5, loss="hinge", max_iter=200)
         stored("indexed-figures-penalty", f"6. C = {C:g}", curves)
     panels = dict(sorted(stored("indexed-figures-penalty").items(), key=lambda item: float(item[0].split()[-1])))

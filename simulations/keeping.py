@@ -1,4 +1,4 @@
-"""Where results and pictures are kept, and how: whole or not at all, with what they were made with."""
+"""Storage of results and plots: atomic writes, with the versions of packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 
 
 def keep(name: str, result: Any, packages: Sequence[str] = ("river", "numpy", "numba"), lines: bool = False) -> None:
-    """Write a result with the machine, and the versions of the packages, that it was made with.
+    """Write a result with the machine and the versions of the packages.
 
     With `lines`, each entry of the result takes one line.
     """
@@ -31,23 +31,23 @@ def keep(name: str, result: Any, packages: Sequence[str] = ("river", "numpy", "n
 
 
 def kept(name: str) -> Any:
-    """A result as it was kept; empty where there is none."""
+    """Read a stored result; empty if there is none."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text())["result"] if path.exists() else {}
 
 
 def by_line(entries: dict[str, Any]) -> str:
-    """The inside of a JSON object, one line an entry."""
+    """Return the inside of a JSON object with one line per entry."""
     return ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
 
 
 def rounded(measured: dict[str, float]) -> dict[str, float]:
-    """What is worth keeping of measures."""
+    """Round measurements to five significant digits."""
     return {name: float(f"{value:.5g}") for name, value in measured.items()}
 
 
 def replace(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("wb") as file:
@@ -58,7 +58,7 @@ def replace(path: Path, content: str | bytes) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What times are of."""
+    """Describe the machine that the times are measured on."""
     model = platform.processor() or platform.machine()
     listing = Path("/proc/cpuinfo")
     if listing.exists():

@@ -1,12 +1,13 @@
-"""A cluster with a model for each key, on paper: what it needs, and how far it falls behind when machines fail.
+"""Simulation of a cluster with one model per key: resources, and lag.
 
-    python -m simulations.keyed_cluster            compute, keep and draw
-    python -m simulations.keyed_cluster --plot     draw what is kept
+    python -m simulations.keyed_cluster            compute, store and plot
+    python -m simulations.keyed_cluster --plot     plot stored results
 
-Keys are of Zipf's law. A worker is a process on a core; its time goes to events, and at each checkpoint to the state of
-every key that had one since the last. Partitions belong to workers; machines fail at random, are noticed, and either
-others take their partitions, from the changelog, or these wait for the machine that replaces it. Time passes in steps,
-and what has not been done waits. Costs are measured ones (`COSTS`, which tells where); what is assumed is in `Cluster`.
+Key frequencies follow Zipf's law. A worker is a process on a core. It spends time on events and, at each checkpoint, on
+the state of every key that had an event since the last one. Partitions are assigned to workers. Machines fail at
+random, and failures are detected after a delay. Then either other workers take over the partitions and restore them
+from the changelog, or the partitions wait for the replacement machine. Time advances in steps, and unfinished work
+waits. Costs are measured (`COSTS`); `Cluster` has the assumptions.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Costs:
-    """What one worker takes.
+    """Costs of a worker.
 
     Parameters
     ----------
     event_us
-        Microseconds for an event of a key that is at work.
+        Microseconds per event of an active key.
     key_us
-        Microseconds to load the state of a key and to save it, once a checkpoint in which it had events.
+        Microseconds to load and save the state of a key, once per checkpoint in which it had events.
     state_bytes
-        Of a key that had 1,000 events; so much is written to the changelog each time it is saved.
+        Bytes of a key with 1,000 events, written to the changelog each time it is saved.
     restored_mb
-        MB of changelog a worker restores in a second.
+        MB of changelog that a worker restores per second.
     """
 
     event_us: float
@@ -48,7 +49,9 @@ class Costs:
 
     @classmethod
     def measured(cls, hot: tuple[float, float], cold: tuple[float, float], **others: float) -> Costs:
-        """From the events a second, and the keys saved for an event, of two streams.
+        """Compute the costs from the events per second of two streams.
+
+        The second element of each pair is the number of saved keys per event.
 
         Examples
         --------
@@ -62,38 +65,40 @@ class Costs:
 COSTS = Costs.measured(
     (17_385.0, 0.1), (4_629.0, 0.893), state_bytes=kept("keyed-state")["CPM"]["bytes"], restored_mb=241.2 / 5.675
 )
-"""Of `python -m simulations.benchmarks.keyed_engine`, broker and worker on the same two cores: 1,000 keys, all of which
-are in each checkpoint of 10,000 events; 20,000 keys, of which chance has 4,133 in a second's 4,629 events; 200,000 keys
-of 1.2 kB restored. The size is that of `python -m simulations.benchmarks.keyed state`: 20 numbers and two classes."""
+"""Measured by `python -m simulations.benchmarks.keyed_engine`, with broker and worker on the same two cores. The first
+stream has 1,000 keys, all of which are in each checkpoint of 10,000 events. The second has 20,000 keys, of which 4,133
+occur in the 4,629 events of a second. The restore is of 200,000 keys of 1.2 kB. The size of a key is measured by
+`python -m simulations.benchmarks.keyed state`: 20 numbers and two classes."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is asked for, and what is assumed; times in seconds.
+    """Requirements and assumptions; times are in seconds.
 
     Parameters
     ----------
     events_s, n_keys, skew
-        Events a second, keys, and the exponent of Zipf's law by which the keys share the events.
+        Events per second, number of keys, and exponent of Zipf's law of the key frequencies.
     checkpoint_s
-        Between two checkpoints.
+        Time between two checkpoints.
     busy
-        The share of the workers' time that is spent when all is well.
+        Share of the workers' time that is used without failures.
     cores
-        Workers of a machine.
+        Workers per machine.
     partitions_each
-        Partitions of a worker.
+        Partitions per worker.
     mean_life_s
-        Of a machine, from one failure to the next.
+        Mean time between failures of a machine.
     noticed_s
-        From a failure to when others know; then one machine's unfinished transaction is waited for, `unfinished_s`.
+        Time until a failure is detected. Then the others wait `unfinished_s` for the machine's open transaction.
     replaced_s
-        From a failure to when another machine stands in its place, with an empty disk.
+        Time from a failure until a replacement machine with an empty disk is available.
     rebalance_s
-        For how long nobody works while "range" is worked out anew; the others stop only those that take something.
+        Time for which all workers stop when "range" reassigns partitions; otherwise only workers with new partitions
+        stop.
     taken
-        Who has the partitions of a machine that failed: "range", whoever Kafka's range assignor gives them;
-        "sticky", the others, each of which keeps its own; "waits", the machine that replaces it.
+        Assignment of the partitions of a failed machine. "range": Kafka's range assignor. "sticky": the other workers,
+        each of which keeps its own partitions. "waits": the replacement machine.
     """
 
     events_s: float = 1e6
@@ -116,14 +121,17 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys by how often they come: `counts` keys of `rates` events a second each. The first are one each."""
+    """Groups of keys by frequency: `counts` keys with `rates` events per second each.
+
+    The first groups have one key each.
+    """
 
     rates: Floats
     counts: Ints
 
 
 def zipf(n: int, skew: float, events_s: float, singly: int = 100_000) -> Keys:
-    """Keys whose rates fall with a power of their rank; those behind the first are put together, by bounds of rank.
+    """Return keys with power-law rates; rare keys are grouped by rank.
 
     Examples
     --------
@@ -141,17 +149,20 @@ def zipf(n: int, skew: float, events_s: float, singly: int = 100_000) -> Keys:
 
 
 def saved_s(keys: Keys, checkpoint_s: float) -> Floats:
-    """How often each key is saved in a second: with each checkpoint before which it had an event."""
+    """Return how often each key is saved per second.
+
+    A key is saved at each checkpoint after an event of it.
+    """
     return -np.expm1(-keys.rates * checkpoint_s) / checkpoint_s
 
 
 def work(keys: Keys, costs: Costs, checkpoint_s: float) -> Floats:
-    """The seconds of a worker that each key takes in a second."""
+    """Return the worker seconds that each key takes per second."""
     return 1e-6 * (costs.event_us * keys.rates + costs.key_us * saved_s(keys, checkpoint_s))
 
 
 def over_partitions(keys: Keys, each: Floats, n: int, rng: np.random.Generator) -> Floats:
-    """The sum of what each key takes, by partition; keys are in partitions at random.
+    """Sum the load of the keys by partition; keys are assigned at random.
 
     Examples
     --------
@@ -171,7 +182,7 @@ def over_partitions(keys: Keys, each: Floats, n: int, rng: np.random.Generator) 
 
 
 def needs(cluster: Cluster, costs: Costs = COSTS) -> dict[str, float]:
-    """The arithmetic of the plan."""
+    """Compute the required resources of a cluster."""
     keys = zipf(cluster.n_keys, cluster.skew, cluster.events_s)
     saves = float(saved_s(keys, cluster.checkpoint_s) @ keys.counts)
     spent = work(keys, costs, cluster.checkpoint_s)
@@ -199,20 +210,20 @@ def needs(cluster: Cluster, costs: Costs = COSTS) -> dict[str, float]:
 
 
 COPIES = 4
-"""So many former owners of a partition are kept in mind."""
+"""Number of former owners of a partition that may have a copy."""
 
 
 class Fleet:
-    """Workers and their partitions, and what waits in these.
+    """Workers and their partitions, with the work that waits.
 
     Parameters
     ----------
     cluster, costs
-        What it is like.
+        Assumptions and costs.
     n_machines
-        How many machines.
+        Number of machines.
     inflow
-        The seconds of a worker that each partition brings in a second.
+        Worker seconds of work per second of each partition.
     """
 
     def __init__(self, cluster: Cluster, costs: Costs, n_machines: int, inflow: Floats) -> None:
@@ -226,38 +237,38 @@ class Fleet:
         whole_s = 1e-6 * costs.state_bytes * cluster.n_keys / len(inflow) / costs.restored_mb
         keys_changed = costs.state_bytes * cluster.events_s / len(inflow) * 1e-6 / costs.restored_mb
         self._restore_s, self._caught_up_s = whole_s, keys_changed
-        # Who had each partition before, and until when, as far as the copy is still on a disk.
+        # Former owners of each partition whose copy is still on disk, and when they lost it.
         self._before = np.full((COPIES, len(inflow)), -1)
         self._left = np.zeros((COPIES, len(inflow)))
 
     def pass_time(self, now: float, step: float) -> None:
-        """Let work come in, and each worker that is there do what it can."""
+        """Add incoming work, and let each available worker process it."""
         self.backlog += self.inflow * step
         able = np.where(self.alive, np.clip(now + step - self.held_until, 0.0, step), 0.0)
         waits = np.bincount(self.owner, self.backlog, self.n_workers)
         self.backlog *= (1.0 - np.minimum(1.0, able / np.maximum(waits, 1e-12)))[self.owner]
 
     def lags(self) -> Floats:
-        """By how many seconds each partition is behind."""
+        """Return the lag of each partition in seconds."""
         return self.backlog / self.inflow
 
     def busiest(self) -> float:
-        """The share of its time that the worker with most to do spends when all is well."""
+        """Return the load of the busiest worker without failures."""
         return float(np.bincount(self._home, self.inflow, self.n_workers).max())
 
     def fail(self, machine: int) -> None:
-        """A machine stops, and its disk is lost."""
+        """Stop a machine and lose its disk."""
         its = self._workers(machine)
         self.alive[its] = False
         self._before[(self._before >= its.start) & (self._before < its.stop)] = -1
 
     def notice(self, now: float) -> None:
-        """Others take what those had that are gone, unless these wait."""
+        """Reassign the partitions of failed machines, unless they wait."""
         if self.cluster.taken != "waits" and self.alive.any():
             self._assign(now, self.cluster.unfinished_s)
 
     def come_back(self, machine: int, now: float) -> None:
-        """Another machine stands in its place."""
+        """Add the replacement of a machine."""
         its = self._workers(machine)
         self.alive[its] = True
         if self.cluster.taken == "waits":
@@ -270,7 +281,10 @@ class Fleet:
         return slice(machine * self.cluster.cores, (machine + 1) * self.cluster.cores)
 
     def _assign(self, now: float, waits_s: float) -> None:
-        """Give the partitions to those alive; who gets one that is new to it stands still until it is restored."""
+        """Assign the partitions to available workers.
+
+        A worker with a new partition stops until it is restored.
+        """
         owner = self._range() if self.cluster.taken == "range" else self._sticky()
         moved = np.flatnonzero(owner != self.owner)
         restore = np.bincount(owner[moved], self._seconds_to_restore(moved, owner[moved], now), self.n_workers).astype(
@@ -281,34 +295,40 @@ class Fleet:
         self._remember(moved, now)
         if self.cluster.taken == "range":
             restore += self.cluster.rebalance_s
-        # A worker that is still restoring goes on with that first.
+        # A worker that is still restoring finishes that first.
         self.held_until = np.where(restore > 0.0, np.maximum(self.held_until, now) + restore, self.held_until)
         self.owner = owner
 
     def _seconds_to_restore(self, moved: Ints, owner: Ints, now: float) -> Floats:
-        """A whole partition, or what has changed in it since its new owner had it."""
+        """Return the time to restore a partition.
+
+        A former owner restores only the changes since it lost the partition.
+        """
         known = self._before[:, moved] == owner
         away = now - np.where(known, self._left[:, moved], -np.inf).max(axis=0)
         found: Floats = np.minimum(self._restore_s, self._caught_up_s * away)
         return found
 
     def _remember(self, moved: Ints, now: float) -> None:
-        """Those who lose partitions keep their copies, unless they are gone."""
+        """Record the copies of former owners, unless these have failed."""
         old = self.owner[moved]
         self._before[:, moved] = np.vstack([np.where(self.alive[old], old, -1), self._before[:-1, moved]])
         self._left[:, moved] = np.vstack([np.full(len(moved), now), self._left[:-1, moved]])
 
     def _range(self) -> Ints:
-        """Partitions in order to workers in order, as even as can be."""
+        """Assign consecutive partitions to consecutive workers, as evenly as possible."""
         workers, n = np.flatnonzero(self.alive), len(self.backlog)
         size, more = divmod(n, len(workers))
         return np.repeat(workers, np.where(np.arange(len(workers)) < more, size + 1, size))
 
     def _sticky(self) -> Ints:
-        """Each partition to the worker that had it first; those of workers that are gone to the others in turn."""
+        """Assign each partition to its first worker.
+
+        Partitions of failed workers are assigned to the others in turn.
+        """
         owner = np.where(self.alive[self._home], self._home, self.owner)
         orphans, workers = np.flatnonzero(~self.alive[owner]), np.flatnonzero(self.alive)
-        # Far from one another, so that no worker gets a second before each has one.
+        # Spread over all workers, so that none gets a second partition before each has one.
         owner[orphans] = workers[np.arange(len(orphans)) * max(1, len(workers) // max(1, len(orphans))) % len(workers)]
         return owner
 
@@ -318,7 +338,7 @@ STEP = 2.0
 
 
 def built(cluster: Cluster, costs: Costs = COSTS, seed: int = 0) -> Fleet:
-    """The fleet that is needed, and the keys in its partitions at random."""
+    """Create a fleet of the required size, with random partitions of the keys."""
     keys, found = zipf(cluster.n_keys, cluster.skew, cluster.events_s), needs(cluster, costs)
     spent = work(keys, costs, cluster.checkpoint_s)
     inflow = over_partitions(keys, spent, int(found["partitions"]), np.random.default_rng(seed))
@@ -326,7 +346,10 @@ def built(cluster: Cluster, costs: Costs = COSTS, seed: int = 0) -> Fleet:
 
 
 def failures(cluster: Cluster, n: int, seconds: float, rng: np.random.Generator) -> list[tuple[float, str, int]]:
-    """When machines fail, when it is noticed, and when another stands there; none fails while it is away."""
+    """Draw failures, with their detection and replacement.
+
+    A failed machine does not fail again before it is replaced.
+    """
     happen, there = [], np.zeros(n)
     for at in np.sort(rng.uniform(0.0, seconds, rng.poisson(seconds * n / cluster.mean_life_s))).tolist():
         machine = int(rng.integers(n))
@@ -337,13 +360,13 @@ def failures(cluster: Cluster, n: int, seconds: float, rng: np.random.Generator)
 
 
 def of_failure(cluster: Cluster, at: float, machine: int) -> list[tuple[float, str, int]]:
-    """What happens as a machine fails."""
+    """Return the events of a failure."""
     noticed, back = at + cluster.noticed_s, at + cluster.replaced_s
     return [(at, "fail", machine), (noticed, "notice", machine), (back, "back", machine)]
 
 
 def happens(fleet: Fleet, what: str, machine: int, now: float) -> None:
-    """One of these things."""
+    """Apply an event to the fleet."""
     if what == "fail":
         fleet.fail(machine)
     elif what == "notice":
@@ -353,9 +376,9 @@ def happens(fleet: Fleet, what: str, machine: int, now: float) -> None:
 
 
 def run(cluster: Cluster, costs: Costs = COSTS, days: float = 30.0, seed: int = 0) -> dict[str, Any]:
-    """By how much events are behind, over days with failures: shares of all events.
+    """Simulate days with failures; returns the shares of events by lag.
 
-    The wait for the next checkpoint, before which readers of what is committed see nothing, comes on top.
+    The time until the next checkpoint, before which readers of committed records see nothing, is not included.
     """
     fleet, end = built(cluster, costs, seed), days * 86_400.0
     happen = failures(cluster, fleet.n_workers // cluster.cores, end, np.random.default_rng(seed + 1))
@@ -372,7 +395,7 @@ def run(cluster: Cluster, costs: Costs = COSTS, days: float = 30.0, seed: int = 
         worst = max(worst, float(lags.max()))
         seen += np.bincount(np.searchsorted(bounds, lags, side="right") - 1, fleet.inflow, len(seen))
         if lags.max() < 1e-9 and fleet.alive.all():
-            # Nothing waits: nothing will, until something happens.
+            # Without a backlog nothing changes until the next failure.
             quiet = max(0.0, (min(happen[0][0], end) if happen else end) - now) // STEP
             seen[0] += quiet * fleet.inflow.sum()
             now += quiet * STEP
@@ -396,7 +419,10 @@ def run(cluster: Cluster, costs: Costs = COSTS, days: float = 30.0, seed: int = 
 def after_failure(
     cluster: Cluster, costs: Costs = COSTS, seconds: float = 900.0, at: float = 60.0
 ) -> dict[str, list[float]]:
-    """One machine fails: each 10 s the share of the stream that is over 10 s behind, and the worst partition."""
+    """Simulate one failure.
+
+    Returns every 10 s the share of the stream that lags by more than 10 s, and the largest lag.
+    """
     fleet, rows = built(cluster, costs), []
     happen = of_failure(cluster, at, fleet.n_workers // cluster.cores // 3)
     for now in np.arange(0.0, seconds, STEP).tolist():
@@ -430,7 +456,7 @@ SHOWN = ("range", "sticky", "waits")
 
 
 def compute() -> dict[str, Any]:
-    """All of it."""
+    """Run all computations."""
     return {
         "costs": rounded(asdict(COSTS)),
         "assumed": asdict(Cluster()),
@@ -441,7 +467,7 @@ def compute() -> dict[str, Any]:
 
 
 def needs_table() -> str:
-    """What the cluster needs, by skew and checkpoint."""
+    """Return the table of required resources, by skew and checkpoint interval."""
     columns = {
         "keys saved a second": "keys saved a second",
         "workers": "workers",
@@ -459,7 +485,7 @@ def needs_table() -> str:
 
 
 def runs_table() -> str:
-    """How far events are behind, by who takes the partitions of a machine that failed."""
+    """Return the table of lags, by assignment of the partitions of a failed machine."""
     heads = ["failures", "busiest worker", *(f"behind by more than {s:g} s" for s in LIMITS), "worst, s"]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for name, row in kept(RESULT)["runs"].items():
@@ -470,7 +496,7 @@ def runs_table() -> str:
 
 
 def plot() -> None:
-    """What is kept, as a picture."""
+    """Plot the stored results."""
     from matplotlib import pyplot
 
     found = kept(RESULT)
@@ -490,7 +516,7 @@ def plot() -> None:
 
 
 def main() -> None:
-    """Compute, keep, and draw."""
+    """Compute, store and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plot", action="store_true", help="draw only")
     if not parser.parse_args().plot:

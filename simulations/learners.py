@@ -1,7 +1,7 @@
-"""Learners by name or dotted path, all behind River's protocol, each told the seed it is to have.
+"""Learners by name or dotted path, with River's interface and a seed.
 
-`learners.toml` beside this file holds those that have a name. Any other classifier of River's protocol is named by its
-path, parameters behind it as in a URL: ``river.forest.ARFClassifier?n_models=3``.
+`learners.toml` next to this file has the named learners. Any other classifier with River's interface is given by its
+dotted path with URL parameters: ``river.forest.ARFClassifier?n_models=3``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEEDS = ("seed", "random_seed", "random_state")
 
 @dataclass(frozen=True)
 class Learner:
-    """How a learner is made. The keys of `learners.toml`."""
+    """Specification of a learner; its fields are the keys of `learners.toml`."""
 
     name: str
     path: str
@@ -37,19 +37,22 @@ class Learner:
 
     @property
     def described(self) -> str:
-        """What tells it from another of its name."""
+        """Text that identifies the learner, apart from its name."""
         return repr((self.path, self.parameters, self.standardised))
 
     def missing(self) -> str:
-        """Why it cannot be had here; empty where it can."""
+        """Return why the learner is not available, or an empty string."""
         try:
             _class_of(self.path)
-        except Exception as error:  # CapyMOA raises what it likes where Java is missing
+        except Exception as error:  # CapyMOA raises various errors if Java is missing
             return f"{self.name}: {type(error).__name__}: {error}".splitlines()[0]
         return ""
 
     def begin(self, seed: int, features: Sequence[str], classes: Sequence[Hashable]) -> Any:
-        """A fresh one. The features and classes to come are for those that must know them beforehand."""
+        """Create the learner.
+
+        `features` and `classes` are for learners that need them in advance.
+        """
         if self.of == "CapyMOA":
             return _Moa(self, seed, features, classes)
         model = _made(self.path, self.parameters, seed)
@@ -57,7 +60,7 @@ class Learner:
 
 
 def table(path: Path = TABLE) -> dict[str, Learner]:
-    """The learners of a file by name."""
+    """Read the learners of a file, by name."""
     try:
         return {name: Learner(name, **given) for name, given in tomllib.loads(path.read_text()).items()}
     except (OSError, tomllib.TOMLDecodeError, TypeError) as error:
@@ -65,7 +68,7 @@ def table(path: Path = TABLE) -> dict[str, Learner]:
 
 
 def named(text: str, known: Mapping[str, Learner]) -> Learner:
-    """A learner by its name, or a dotted path with parameters."""
+    """Return a learner by name, or create one from a dotted path with parameters."""
     if text in known:
         return known[text]
     path, _, query = text.partition("?")
@@ -104,7 +107,7 @@ def _nested(value: Any, seed: int) -> Any:
 
 
 def standardised(model: Any) -> Any:
-    """A model of River that sees standardised numbers and one-hot texts."""
+    """Wrap a River model with standardised numbers and one-hot encoded strings."""
     from river import compose, preprocessing
 
     numbers = compose.SelectType(Number) | preprocessing.StandardScaler()
@@ -113,7 +116,10 @@ def standardised(model: Any) -> Any:
 
 
 class _Moa:
-    """A classifier of CapyMOA behind River's protocol. Features are numbers; absent ones are NaN."""
+    """A classifier of CapyMOA with River's interface.
+
+    Features are numbers; missing ones are NaN.
+    """
 
     def __init__(self, learner: Learner, seed: int, features: Sequence[str], classes: Sequence[Hashable]) -> None:
         core, stream = importlib.import_module("capymoa.core"), importlib.import_module("capymoa.stream")
@@ -129,7 +135,7 @@ class _Moa:
         return np.array([x.get(name, np.nan) for name in self._features], float)
 
     def predict_proba_one(self, x: Mapping[str, Any]) -> dict[Hashable, float]:
-        """Class probabilities."""
+        """Return the class probabilities."""
         proba = self._model.predict_proba(self._instance(self._schema, self._row(x)))
         return {} if proba is None else dict(zip(self._codes, np.asarray(proba, float).tolist(), strict=False))
 

@@ -1,12 +1,13 @@
-"""The study of multi-merge budget maintenance, done again: accuracy, time, and the share of merging in it.
+"""Replication of the study of multi-merge budget maintenance.
 
-    python -m simulations.multi_merge            all of it: exact machines, runs, tables and pictures
-    python -m simulations.multi_merge pictures   tables and pictures of what was measured before
+    python -m simulations.multi_merge            everything: exact machines, runs, tables and plots
+    python -m simulations.multi_merge pictures   tables and plots of stored results
 
-Data sets, C and gamma are those of Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient
-descent SVM training" (2018), section 4: one epoch of Pegasos' steps, M = 2 ... 11, budgets at shares of the support
-vectors of the exact machine, which is scikit-learn's. Results stand in `simulations/results`, pictures in
-`simulations/pictures`. Exact machines take minutes and are kept.
+It measures accuracy, time, and the share of time spent merging. Data sets, C and gamma follow section 4 of Qaadan and
+Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training" (2018). A run is one epoch of
+Pegasos steps with M = 2 ... 11. Budgets are shares of the support vectors of the exact machine (scikit-learn's SVC).
+Exact machines take minutes to fit and are stored. Results are in `simulations/results`, plots in
+`simulations/pictures`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SETS = {"phishing": (8.0, 8.0), "a9a": (32.0, 0.008), "ijcnn1": (32.0, 2.0)}
 SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
 MERGES = tuple(range(2, 12))
 SEEDS = tuple(range(5))
-# The averaged machine averages over about this share of the events.
+# Share of the events over which the averaged machine averages.
 AVERAGE = 0.125
 
 Split = tuple[scipy.sparse.csr_matrix, NDArray[np.int64], scipy.sparse.csr_matrix, NDArray[np.int64]]
@@ -50,7 +51,7 @@ Split = tuple[scipy.sparse.csr_matrix, NDArray[np.int64], scipy.sparse.csr_matri
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _cycles(_):
-    """The processor's clock."""
+    """Read the processor's cycle counter."""
 
     def codegen(context, builder, signature, arguments):
         kind = ir.FunctionType(ir.IntType(64), ())
@@ -61,7 +62,7 @@ def _cycles(_):
 
 @kernel
 def run_timed(state, values, columns, indptr, labels):
-    """Learn all rows; returns the cycles spent in all, and in keeping the budget."""
+    """Learn all rows; returns the cycles in total and in budget maintenance."""
     start, merging = _cycles(), 0
     for i in range(indptr.size - 1):
         m = load_row(state.rows, *row_at(values, columns, indptr, False, i))
@@ -76,7 +77,7 @@ def run_timed(state, values, columns, indptr, labels):
 
 
 def load(name: str) -> Split:
-    """Training and test rows and labels."""
+    """Load training rows, training labels, test rows and test labels."""
     if name == "a9a":
         X, y = data.load_libsvm("a9a.train.libsvm.gz", 123)
         return X, y, *data.load_libsvm("a9a.test.libsvm.gz", 123)
@@ -90,7 +91,7 @@ def load(name: str) -> Split:
 
 
 def exact(split: Split, C: float, gamma: float) -> dict[str, Any]:
-    """The machine without a budget."""
+    """Fit the machine without a budget."""
     from sklearn.svm import SVC
 
     X, y, X_test, y_test = split
@@ -105,14 +106,17 @@ def exact(split: Split, C: float, gamma: float) -> dict[str, Any]:
 
 
 def run(split: Split, C: float, gamma: float, budget: int, merges: int, average: int, seed: int) -> list[float]:
-    """One epoch in a random order: test accuracy, seconds, and the share of them spent in keeping the budget."""
+    """Train one epoch in random order.
+
+    Returns test accuracy, seconds, and the share of time spent on budget maintenance.
+    """
     X, y, X_test, y_test = split
     n = len(y)
     model = BSGDClassifier(
         budget=budget,
         gamma=gamma,
         learning_rate=None,
-        # The C of a support vector machine is l2 = 1 / (C n) for one signed coefficient, twice that for one a class.
+        # C corresponds to l2 = 1 / (C n) with one signed coefficient, and to twice that with one per class.
         l2=2.0 / (C * n),
         horizon=10**12,
         metric="fixed",
@@ -134,7 +138,7 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, average:
 
 
 def measure() -> dict[str, Any]:
-    """Everything the tables and pictures show."""
+    """Run all measurements."""
     known = kept(NAME)
     result: dict[str, Any] = {}
     for name, (C, gamma) in SETS.items():
@@ -144,7 +148,7 @@ def measure() -> dict[str, Any]:
         run(split, C, gamma, 10, 2, 0, 0)  # compiles
         budgets = {share: max(round(share * reference["vectors"]), 2) for share in SHARES}
         cells = list(itertools.product(SHARES, MERGES, (0, round(AVERAGE * len(split[1])))))
-        # Orders in the outer loop: if others are at work on the machine for a while, it is not one cell that pays.
+        # Orders are the outer loop, so that temporary load on the machine affects all cells alike.
         passes = [
             [run(split, C, gamma, budgets[share], merges, average, seed) for share, merges, average in cells]
             for seed in SEEDS
@@ -173,13 +177,13 @@ def measure() -> dict[str, Any]:
 
 
 def pick(result: dict[str, Any], name: str, averaged: bool, **wanted: Any) -> list[dict[str, Any]]:
-    """The runs of a data set with these settings."""
+    """Select the runs of a data set with given settings."""
     wanted["averaged"] = averaged
     return [r for r in result[name]["runs"] if all(r[key] == value for key, value in wanted.items())]
 
 
 def print_tables(result: dict[str, Any]) -> None:
-    """Accuracy, time and the share of merging, a row for each budget, a column for each M."""
+    """Print accuracy, time and share of merging: a row per budget, a column per M."""
     for name, part in result.items():
         reference = part["exact"]
         print(
@@ -204,7 +208,10 @@ def print_tables(result: dict[str, Any]) -> None:
 
 
 def draw(result: dict[str, Any]) -> None:
-    """The paper's figures: accuracy and time over budgets, the share of merging, and the trade-off on a9a."""
+    """Plot the paper's figures.
+
+    They show accuracy and time against budgets, the share of merging, and the trade-off on a9a.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -293,7 +300,7 @@ def draw(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure unless told not to, then show."""
+    """Measure unless only plots are requested, then print and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=["pictures"], help="all by default")
     result = kept(NAME) if parser.parse_args().what == "pictures" else measure()

@@ -1,11 +1,13 @@
-"""Table 3 of Hajewski, Oliveira and Stewart (2018): accuracy and seconds of smoothed Newton beside LIBLINEAR.
+"""Smoothed Newton and LIBLINEAR, as in Table 3 of Hajewski et al. (2018).
+
+The paper is by Hajewski, Oliveira and Stewart.
 
     python -m simulations.newton_table            all sets
     python -m simulations.newton_table sonar heart
 
-Accuracy is that of ten folds (of Covertype, the first of them), seconds are the median of one fit, on one core, and are
-those of the processor. The penalties of a set are l2 = 1 / n (C = 1); l1 = 0.03 of the smallest that makes all
-coefficients zero; and both.
+Accuracy is the mean over ten folds; for Covertype over the first fold. Seconds are the median CPU time of a fit on one
+core. Each set is fitted with l2 = 1 / n (C = 1), with l1 = 0.03 times the smallest penalty that makes all coefficients
+zero, and with both.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ SMALL = {
 DENSE = {"madelon", "colon-cancer", "leukemia", "sonar", "australian"}
 SETS = [*SMALL, "covtype"]
 
-# The paper's, which has no other sets but synthetic ones: accuracy in percent and seconds, of l2, of l1 with l2, and
-# of LIBLINEAR's hinge.
+# Accuracy in percent and seconds in the paper, for l2, for l1 with l2, and for LIBLINEAR's hinge. Its other sets are
+# synthetic.
 PUBLISHED = {
     "australian": [(85.9, 0.058), (86.1, 0.002), (85.2, 0.007)],
     "colon-cancer": [(66.3, 32.851), (84.0, 0.918), (66.9, 0.008)],
@@ -120,7 +122,10 @@ def main() -> None:
 
 
 def line(name: str, found: dict[str, Any]) -> str:
-    """A row of the table: percent and milliseconds; the published ones are l2, l1 with l2, and LIBLINEAR's hinge."""
+    """Format a row of the table, in percent and milliseconds.
+
+    Published figures are for l2, l1 with l2, and LIBLINEAR's hinge.
+    """
     cells = [name, f"{found['n']:,} x {found['d']:,}"]
     for key, cell in found.items():
         if isinstance(cell, dict):

@@ -1,12 +1,12 @@
-"""Figures 1 to 5 and Table 1 of Yu and Joachims (2008) with the data at hand, as tables and pictures.
+"""Figures 1 to 5 and Table 1 of Yu and Joachims (2008) on available data.
 
-    python -m simulations.sampled_cuts growth     seconds and errors as rows grow: Covertype, beside LIBSVM
-    python -m simulations.sampled_cuts samples    seconds, rounds and errors for r rows a cut and several C and epsilon
-    python -m simulations.sampled_cuts quality    Covertype, ijcnn1 and an MNIST digit beside LIBSVM and Nystroem
-    python -m simulations.sampled_cuts pictures   draws what the others found
+    python -m simulations.sampled_cuts growth     time and error against the number of rows: Covertype, with LIBSVM
+    python -m simulations.sampled_cuts samples    time, rounds and error for several r (rows of a cut), C and epsilon
+    python -m simulations.sampled_cuts quality    Covertype, ijcnn1 and an MNIST digit, with LIBSVM and Nystroem
+    python -m simulations.sampled_cuts pictures   plots of the stored results
 
-The kernel is Gaussian, errors are in percent, seconds are those of this process's processor on one core. LIBSVM gets
-subsets. Results are kept in `simulations/results`, pictures in `simulations/pictures`.
+The kernel is Gaussian, errors are in percent, and seconds are CPU time on one core. LIBSVM is fitted to subsets.
+Results are stored in `simulations/results`, plots in `simulations/pictures`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from streamsvm import SampledCuts
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 TEST = 5_000
-# Most rounds where r and epsilon are compared.
+# Maximum number of rounds in the comparison of r and epsilon.
 CAP = 150
 UNITS = {"seconds": "seconds of one core", "training error": "training error, %", "test error": "test error, %"}
 
 
 def covertype() -> tuple[Any, ...]:
-    """Class 2 against the rest, columns in [0, 1]."""
+    """Load Covertype, class 2 against the rest, with columns in [0, 1]."""
     X, y, X_test, y_test = data.load_covertype()
     X, X_test = X.toarray().astype(np.float32), X_test[:TEST].toarray().astype(np.float32)
     return X, y > 0, X_test, y_test[:TEST] > 0, 10.0
 
 
 def ijcnn1() -> tuple[Any, ...]:
-    """The last tenth of the training rows, shuffled, is for the test."""
+    """Load ijcnn1; a random tenth of the training rows is the test set."""
     X, y = data.load_libsvm("ijcnn1.train.libsvm.gz", 22)
     order = np.random.default_rng(0).permutation(len(y))
     X, y, cut = X[order].toarray(), y[order] > 0, len(y) // 10
@@ -54,7 +54,7 @@ def ijcnn1() -> tuple[Any, ...]:
 
 
 def digit() -> tuple[Any, ...]:
-    """Eight against the rest."""
+    """Load MNIST, digit 8 against the rest."""
     (X, y), (X_test, y_test) = data.load_digits("mnist.train"), data.load_digits("mnist.test")
     return X.astype(np.float32), y == 8, X_test.astype(np.float32), y_test == 8, 0.02
 
@@ -63,7 +63,7 @@ SETS = {"Covertype": covertype, "ijcnn1": ijcnn1, "MNIST 8": digit}
 
 
 def fit(model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, float]:
-    """What a fit takes and reaches."""
+    """Fit a model and return its time, errors and size."""
     start = time.process_time()
     model.fit(X, y)
     row = {"seconds": time.process_time() - start}
@@ -77,7 +77,10 @@ def fit(model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, float
 
 
 def growth() -> None:
-    """The linear-time algorithm with r = 300, the constant-time one with r = 500; C = n up to 10^5."""
+    """Fit both algorithms, with r = 300 (linear time) and r = 500 (constant time).
+
+    C is n, at most 10^5.
+    """
     X, y, X_test, y_test, gamma = covertype()
     found: dict[str, dict[str, Any]] = {"constant time": {}, "linear time": {}, "LIBSVM": {}}
     for n in (3000, 10_000, 30_000, 100_000, 300_000):
@@ -96,7 +99,7 @@ def growth() -> None:
 
 
 def samples() -> None:
-    """The constant-time algorithm on Covertype: r, C and the epsilon of its end."""
+    """Fit the constant-time algorithm on Covertype for several r, C and epsilon."""
     X, y, X_test, y_test, gamma = covertype()
     found: dict[str, dict[str, Any]] = {}
     for C in (1e3, 1e5):
@@ -110,7 +113,10 @@ def samples() -> None:
 
 
 def quality() -> None:
-    """Both algorithms, LIBSVM on a subset that takes about the time of the first, and Nystroem + linear."""
+    """Compare both algorithms with LIBSVM on a subset and a linear SVM on Nystroem.
+
+    The subset takes LIBSVM about as long as the constant-time algorithm.
+    """
     found: dict[str, dict[str, Any]] = {}
     for name, load in SETS.items():
         X, y, X_test, y_test, gamma = load()
@@ -153,7 +159,7 @@ def pictures() -> None:
     from matplotlib import pyplot, ticker
 
     def logarithmic(axis: Any) -> None:
-        """Plain numbers at a few places of each decade."""
+        """Label a logarithmic axis with plain numbers."""
         axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(ticker.NullFormatter())
@@ -166,7 +172,7 @@ def pictures() -> None:
         figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.8), layout="constrained")
         for measure, panel in zip(measures, panels, strict=True):
             for k, (which, rows) in enumerate(found.items()):
-                # Where two lines lie on each other both are seen.
+                # Different styles keep both of two coinciding lines visible.
                 style = {"marker": "o", "ms": 4} if k % 2 == 0 else {"marker": "s", "ms": 8, "mfc": "none", "ls": "--"}
                 panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], label=which, **style)
             panel.set(xscale="log", xlabel=label, ylabel=UNITS.get(measure, measure), title=measure)

@@ -1,9 +1,9 @@
-"""Tables in the documentation that come from kept results.
+"""Update the tables in the documentation from stored results.
 
-    python -m simulations.tables           write them anew
-    python -m simulations.tables --check   say which differ, and end with 1 where any does
+    python -m simulations.tables           update the tables
+    python -m simulations.tables --check   list pages that are out of date; exit with status 1 if there are any
 
-A table stands between ``<!-- NAME: made by python -m simulations.tables -->`` and ``<!-- end of NAME -->``.
+A table is delimited by ``<!-- NAME: made by python -m simulations.tables -->`` and ``<!-- end of NAME -->``.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """A page with its tables as the kept results have them."""
+    """Return a page with its tables generated from the stored results."""
     for name in re.findall(r"<!-- (\w+): made by", text):
         begin = f"<!-- {name}: made by python -m simulations.tables -->"
         head, _, rest = text.partition(begin)
@@ -180,7 +180,7 @@ def renewed(text: str) -> str:
 
 
 def main() -> None:
-    """Write or check."""
+    """Update or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check

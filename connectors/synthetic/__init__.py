@@ -1,8 +1,8 @@
-"""Generated streams that drift: scenarios in a few lines of TOML, and the generators they are made of.
+"""Generated streams with drift: scenarios in TOML, and the generators they use.
 
-``synthetic:NAME`` is a scenario of the folder `scenarios` beside this file, or a generator by its name
-(`connectors.synthetic.generators.FAMILIES`); ``synthetic:FILE.toml`` is one of your own. What a description may say is
-in `connectors.synthetic.scenario`.
+``synthetic:NAME`` is a scenario in the folder `scenarios` next to this file, or a generator by its name
+(`connectors.synthetic.generators.FAMILIES`). ``synthetic:FILE.toml`` is a scenario in any file.
+`connectors.synthetic.scenario` documents the format.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What may happen to a stream beside a change of concept.
+"""Disturbances of a stream other than changes of concept.
 
-A disturbance takes what draws the events of a stream and gives back what draws them disturbed, so that several follow
-one another in the order in which a scenario names them. It affects a share of the events: `before` of them up to the
-event `at`, `after` of them from then on and, where `until` is given, `before` again from there. With a `width` the
-share changes along a sigmoid.
+A disturbance wraps the function that draws the events of a stream. Several disturbances apply in the order of the
+scenario. A disturbance affects a share of the events: `before` up to event `at`, `after` from there on, and `before`
+again from event `until` if it is given. With a `width` the share changes along a sigmoid.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ class Event(NamedTuple):
     Parameters
     ----------
     x
-        The features by name, missing ones left out.
+        The features by name, without missing ones.
     y
-        The label that a learner gets; None where it never comes.
+        The label that a learner receives; None if it never arrives.
     truth
-        The label that it should predict; another one than `y` where that is noise.
+        The label to predict; it differs from `y` if `y` is noise.
     delay
-        How many events later the label comes.
+        Number of events after which the label arrives.
     """
 
     x: dict[str, Any]
@@ -40,17 +39,19 @@ class Event(NamedTuple):
 
 
 Draw: TypeAlias = "Callable[[int], Event]"
-"""Draws the event of a number."""
+"""A function that draws the event of a given number."""
 
 _MOST_DRAWS = 100_000
 
 
 class UndrawableError(Exception):
-    """A stream has no events of the kind that is asked for."""
+    """Raised if a stream has no events of the requested kind."""
 
 
 def share(i: float, at: float, width: float) -> float:
-    """How far a change at event `at` has come by event i, 0 to 1: at once, or along a sigmoid about `width` wide.
+    """Return the progress at event i of a change at event `at`, 0 to 1.
+
+    The change is abrupt if `width` is 0, else a sigmoid that is about `width` events wide.
 
     Examples
     --------
@@ -59,13 +60,23 @@ def share(i: float, at: float, width: float) -> float:
     """
     if not width:
         return float(i >= at)
-    # Far from the change this is 0 or 1; the exponent is bounded so that it can be taken.
+    # The exponent is bounded to avoid an overflow far from the change.
     return 1.0 / (1.0 + math.exp(min(4.0 * (at - i) / width, 700.0)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """What all have in common."""
+    """Base of the disturbances.
+
+    Parameters
+    ----------
+    at, until
+        Events at which the disturbance starts and ends; 0 for the start and the end of the stream.
+    width
+        Width of both changes, in events.
+    before, after
+        Shares of affected events without and with the disturbance, 0 to 1.
+    """
 
     positions: ClassVar[tuple[str, ...]] = ("at", "until", "width")
     at: int = 0
@@ -75,7 +86,7 @@ class Disturbance:
     after: float = 1.0
 
     def check(self) -> str:
-        """What is wrong with it; empty where nothing is."""
+        """Return a description of invalid settings, or an empty string."""
         if self.at < 0 or self.width < 0 or (self.until and self.until <= self.at):
             return "`at`, `until` and `width` must be event numbers, `until` beyond `at`"
         if not (0.0 <= self.before <= 1.0 and 0.0 <= self.after <= 1.0):
@@ -83,20 +94,20 @@ class Disturbance:
         return ""
 
     def in_force(self, i: int) -> float:
-        """How far it has come by event i, 0 to 1."""
+        """Return the strength of the disturbance at event i, 0 to 1."""
         begun = share(i, self.at, self.width) if self.at else 1.0
         return begun * (1.0 - share(i, self.until, self.width)) if self.until else begun
 
     def level(self, i: int) -> float:
-        """The share of events that are affected about event i."""
+        """Return the share of affected events around event i."""
         return self.before + (self.after - self.before) * self.in_force(i)
 
     def stretched(self, factor: float) -> Disturbance:
-        """Itself in a stream so many times as long."""
+        """Scale all positions for a stream `factor` times as long."""
         return replace(self, **{name: round(getattr(self, name) * factor) for name in self.positions})
 
     def over(self, draw: Draw, rng: random.Random) -> Draw:
-        """What draws events with this disturbance."""
+        """Wrap a function that draws events with this disturbance."""
 
         def disturbed(i: int) -> Event:
             event = draw(i)
@@ -105,13 +116,16 @@ class Disturbance:
         return disturbed
 
     def affect(self, event: Event, rng: random.Random) -> Event:
-        """What becomes of an event that it affects."""
+        """Return an affected event."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OfFeatures(Disturbance):
-    """Affects some features: by name, or the first so many."""
+    """Base of disturbances of some features.
+
+    They are given by name, or as the number of the first features.
+    """
 
     features: Any = 1
 
@@ -123,14 +137,14 @@ class _OfFeatures(Disturbance):
         return "`features` must be a number or a list of names" if wrong else super().check()
 
     def among(self, x: Mapping[str, Any]) -> list[str]:
-        """Those of an event."""
+        """Return the names of the affected features of an event."""
         if isinstance(self.features, int):
             return list(islice(x, self.features))
         return [name for name in self.features if name in x]
 
 
 class Missing(_OfFeatures):
-    """Features are absent: they vanish, or (`before = 1`, `after = 0`) appear."""
+    """Features are missing; with `before = 1` and `after = 0` they appear instead."""
 
     def affect(self, event: Event, rng: random.Random) -> Event:
         gone = set(self.among(event.x))
@@ -139,7 +153,7 @@ class Missing(_OfFeatures):
 
 @dataclass(frozen=True, kw_only=True)
 class Scale(_OfFeatures):
-    """Features are measured on another scale."""
+    """Features are measured in another unit."""
 
     factor: float = 1.0
     offset: float = 0.0
@@ -150,7 +164,7 @@ class Scale(_OfFeatures):
 
 
 class Noise(Disturbance):
-    """Labels are replaced by another of those known so far; the truth stays."""
+    """Labels are replaced by another known label; the truth remains."""
 
     def over(self, draw: Draw, rng: random.Random) -> Draw:
         known: list[Any] = []
@@ -168,7 +182,7 @@ class Noise(Disturbance):
 
 @dataclass(frozen=True, kw_only=True)
 class Swap(Disturbance):
-    """Classes change their labels: each takes the next of `labels`."""
+    """Classes exchange their labels: each label is replaced by the next of `labels`."""
 
     labels: list[Any]
 
@@ -184,7 +198,7 @@ class Swap(Disturbance):
 
 @dataclass(frozen=True, kw_only=True)
 class Late(Disturbance):
-    """Labels come `by` events later."""
+    """Labels arrive `by` events later."""
 
     positions = ("at", "until", "width", "by")
     by: int
@@ -194,7 +208,7 @@ class Late(Disturbance):
 
 
 class Unlabelled(Disturbance):
-    """Labels never come."""
+    """Labels never arrive."""
 
     def affect(self, event: Event, rng: random.Random) -> Event:
         return event._replace(y=None)
@@ -202,9 +216,9 @@ class Unlabelled(Disturbance):
 
 @dataclass(frozen=True, kw_only=True)
 class Mix(Disturbance):
-    """Which events come: those of one class, or with a feature above a bound, have a share of their own.
+    """The share of events with a label, or with a feature above a bound, changes.
 
-    Without `before` the stream is up to `at` as it comes.
+    Without `before`, the stream is unchanged up to event `at`.
     """
 
     before: float = math.nan
@@ -218,7 +232,7 @@ class Mix(Disturbance):
         return replace(self, before=0.0).check() if math.isnan(self.before) else super().check()
 
     def wanted(self, event: Event) -> bool:
-        """Whether an event is one of those."""
+        """Return whether an event has the label, or the feature above the bound."""
         return bool(event.x[self.feature] > self.above if self.feature else event.truth == self.label)
 
     def over(self, draw: Draw, rng: random.Random) -> Draw:
@@ -249,7 +263,7 @@ KINDS: dict[str, type[Disturbance]] = {
 
 
 def read(name: str, given: Mapping[str, Any]) -> Disturbance:
-    """A disturbance from its description; `name` is the scenario's, for messages."""
+    """Create a disturbance from its description; `name` is used in messages."""
     settings = dict(given)
     kind = settings.pop("kind", None)
     if kind not in KINDS:

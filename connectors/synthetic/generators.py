@@ -1,4 +1,4 @@
-"""River's generators by short names, each with what makes one concept of it another."""
+"""River's generators by short names, and the parameter that selects a concept."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Family(NamedTuple):
     Parameters
     ----------
     generator
-        Its class there.
+        Name of its class.
     concept
-        The parameter that numbers its concepts; None where another seed is another concept.
+        The parameter that numbers its concepts; None if each seed is another concept.
     n_concepts
-        How many of them there are; 0 for any number, 1 where nothing makes a concept another.
+        Number of concepts; 0 for any number.
     seeds
-        Its parameters that are seeds.
+        Parameters that are seeds.
     fixed
-        Parameters that are never others.
+        Parameters with fixed values.
     moving
-        Parameters that let it drift by itself where they are not zero.
+        Parameters that make the generator drift continuously if they are not zero.
     """
 
     generator: str
@@ -45,12 +45,12 @@ class Family(NamedTuple):
 
     @property
     def parameters(self) -> list[str]:
-        """The names that may be given."""
+        """Names of the parameters that can be set."""
         known = set(inspect.signature(_generator(self.generator)).parameters)
         return sorted(known - set(self.seeds) - dict(self.fixed).keys())
 
     def begin(self, name: str, concept: int, seed: int, parameters: Mapping[str, Any]) -> Rows:
-        """The rows of a concept; `name` is for messages."""
+        """Return the rows of a concept; `name` is for messages."""
         given = dict(self.fixed) | dict(parameters) | dict.fromkeys(self.seeds, seed)
         if self.concept is not None:
             given[self.concept] = concept
@@ -80,10 +80,10 @@ def _generator(name: str) -> Any:
 
 
 def _import_generators() -> ModuleType:
-    """River's generators, without the readers of data sets in the package around them.
+    """Import River's generators without the readers of data sets in the same package.
 
-    Those bring scikit-learn and pandas where they are installed, a second and more that no generator has a use for. So
-    the package is a bare one for as long as the generators are imported; whoever imports it later gets all of it.
+    The readers import scikit-learn and pandas, which takes more than a second. An empty package replaces the original
+    during the import, and later imports get the complete package.
     """
     package = _SYNTH.rpartition(".")[0]
     spec = None if package in sys.modules else importlib.util.find_spec(package)

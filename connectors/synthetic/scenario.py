@@ -1,25 +1,25 @@
-"""A stream that drifts, described in a few lines of TOML.
+"""A stream with drift, described in TOML.
 
-    title = "Two radial basis networks take turns"
-    kind = "recurring"                      # what it is counted among; any word
+    title = "Two radial basis networks alternate"
+    kind = "recurring"                      # category; any word
     events = 20_000
     generator = "rbf"                       # one of FAMILIES, or `source = "URL"` of any stream with labels
     parameters = { n_classes = 3 }          # of the generator
     schedule = [
         { concept = 0 },
-        { concept = 1, at = 5_000 },                    # at once
-        { concept = 0, at = 10_000, width = 1_000 },    # gradually: along a sigmoid about so many events wide
+        { concept = 1, at = 5_000 },                    # abrupt
+        { concept = 0, at = 10_000, width = 1_000 },    # gradual: a sigmoid about 1,000 events wide
     ]
 
-    [[disturbance]]                         # as many as there are; see `connectors.synthetic.disturbances`
+    [[disturbance]]                         # any number; see `connectors.synthetic.disturbances`
     kind = "scale"
     at = 15_000
     features = ["0", "1"]
     factor = 100.0
 
-A concept is the number that the generator has for it (SEA's `variant`), or of the others any number: each has a seed of
-its own. A concept that comes back goes on where it was left. Where the stream is stretched, by `n` of the command
-line or `Scenario.stretched`, all positions and widths are.
+A concept is the generator's number of a concept, such as SEA's `variant`. For other generators it is any number, and
+each concept has its own seed. A recurring concept continues its sequence of events. `n` of the command line and
+`Scenario.stretched` scale all positions and widths.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EVENTS = 100_000
 
 
 class Stage(NamedTuple):
-    """A concept, the event at which it takes over, and about how many events that takes."""
+    """A concept, the event at which it starts, and the width of the change in events."""
 
     concept: int
     at: int = 0
@@ -54,7 +54,7 @@ class Stage(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """A true drift point: where, about how many events wide, and what changes."""
+    """A true drift point: its event, its width in events, and what changes."""
 
     at: int
     width: int
@@ -63,22 +63,22 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True)
 class Scenario:
-    """A stream that drifts.
+    """A stream with drift.
 
     Parameters
     ----------
     name, title, kind
-        How it is called, what it shows, and what it is counted among.
+        Name, description and category.
     events
-        How many there are.
+        Number of events.
     generator, source
-        What it is made of: a name of FAMILIES, or a URL for `connectors.open_source`.
+        Origin of the events: a name of FAMILIES, or a URL for `connectors.open_source`.
     parameters
-        Of the generator.
+        Parameters of the generator.
     schedule
         The concepts in order.
     disturbance
-        What else happens, in order.
+        Disturbances, in the order in which they apply.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class Scenario:
 
     @property
     def url(self) -> str:
-        """What opens it as a source."""
+        """The URL that opens the scenario as a source."""
         return f"synthetic:{self.name}"
 
     def _wrong(self) -> str:
@@ -141,17 +141,17 @@ class Scenario:
 
     @property
     def family(self) -> Family:
-        """The generator and what is known of it."""
+        """The generator and its parameters."""
         return FAMILIES[self.generator]
 
     @property
     def moving(self) -> bool:
-        """Whether the generator drifts by itself, all the time."""
+        """Whether the generator drifts continuously."""
         return bool(self.generator) and any(self.parameters.get(name) for name in self.family.moving)
 
     @property
     def drifts(self) -> list[Drift]:
-        """Where it changes, in order."""
+        """The drift points in order."""
         found = [Drift(stage.at, stage.width, "concept") for stage in self.schedule[1:]]
         for each in self.disturbance:
             what = next(name for name, kind in disturbances.KINDS.items() if type(each) is kind)
@@ -159,7 +159,7 @@ class Scenario:
         return sorted(drift for drift in found if drift.at < self.events)
 
     def stretched(self, n: int) -> Scenario:
-        """The same within n events."""
+        """Scale the scenario to n events."""
         factor = n / self.events
         return replace(
             self,
@@ -169,7 +169,7 @@ class Scenario:
         )
 
     def draw(self, seed: int = 0) -> Iterator[Event]:
-        """The events: the same ones for the same seed."""
+        """Iterate over the events; equal seeds give equal events."""
         draw = self._from_source() if self.source else self._from_generator(seed)
         for k, disturbance in enumerate(self.disturbance):
             draw = disturbance.over(draw, random.Random(f"{seed} {k}"))
@@ -180,13 +180,13 @@ class Scenario:
             for i in range(self.events):
                 yield draw(i)
         except StopIteration:
-            return  # a source may end before
+            return  # a source may have fewer events
         except UndrawableError as error:
             raise ConnectorError(f"{self.url}: {error}") from error
 
     def _from_generator(self, seed: int) -> Draw:
         numbers = dict.fromkeys(stage.concept for stage in self.schedule)
-        # Each concept has a seed of its own, or all would draw the same numbers.
+        # Each concept has its own seed, otherwise all would draw the same numbers.
         concepts = {
             number: self.family.begin(self.url, number, 100 * seed + 1 + k, self.parameters)
             for k, number in enumerate(numbers)
@@ -201,7 +201,7 @@ class Scenario:
         return draw
 
     def _concept(self, i: int, chance: float) -> int:
-        """The concept of event i: the one before or after the nearest change."""
+        """Draw the concept of event i: the one before or after the nearest change."""
         if len(self.schedule) == 1:
             return self.schedule[0].concept
         k = bisect_right(self._between, i)
@@ -210,7 +210,7 @@ class Scenario:
 
     @cached_property
     def _between(self) -> list[float]:
-        """Half way between two changes."""
+        """The midpoints between consecutive changes."""
         return [(a.at + b.at) / 2 for a, b in pairwise(self.schedule[1:])]
 
     def _from_source(self) -> Draw:
@@ -227,12 +227,14 @@ class Scenario:
 
 
 def find(name: str) -> Scenario:
-    """A scenario by its name or file, or a generator as one.
+    """Find a scenario by name or file.
+
+    The name of a generator gives a scenario without drift.
 
     Raises
     ------
     ConnectorError
-        If there is none, or what it says is wrong.
+        If there is none, or its description is invalid.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if path.is_file():
@@ -245,12 +247,12 @@ def find(name: str) -> Scenario:
 
 
 def names() -> list[str]:
-    """The scenarios that come with the package."""
+    """Return the names of the included scenarios."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def read(path: Path) -> Scenario:
-    """A scenario from its file."""
+    """Read a scenario from a file."""
     name = path.stem if path.parent == FOLDER else str(path)
     url = f"synthetic:{name}"
     try:
@@ -278,6 +280,6 @@ def _stages(url: str, given: Any) -> tuple[Stage, ...]:
 
 
 def in_turn(family: Family, first: int, at: list[int], width: int) -> tuple[Stage, ...]:
-    """A schedule in which each position brings the next concept, `first` the first one."""
+    """Return a schedule that starts the next concept at each position of `at`."""
     n = family.n_concepts or first + len(at) + 1
     return (Stage(first), *(Stage((first + k) % n, i, width) for k, i in enumerate(at, start=1)))

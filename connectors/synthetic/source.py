@@ -27,16 +27,18 @@ logger = logging.getLogger("connectors")
 
 
 class SyntheticSource(Source):
-    """The events of a scenario, the same for the same seed, so that resuming generates anew and skips.
+    """The events of a scenario.
+
+    Equal seeds give equal events, so resuming generates the events again and skips those that were read.
 
     Parameters
     ----------
     scenario
-        What is generated. Labels that come late cannot be told here, and are refused.
+        The scenario. Delayed labels are rejected, because a single source cannot represent them.
     seed
-        Another seed is another stream of the same kind.
+        Seed of the random numbers.
     batch_size
-        How many events are handed out at once.
+        Number of events per batch.
     """
 
     def __init__(self, scenario: Scenario, seed: int = 0, batch_size: int = 1024) -> None:
@@ -55,7 +57,7 @@ class SyntheticSource(Source):
             yield Batch(self._features(events), [event.y for event in events], origins, self.position)
 
     def _features(self, events: list[Event]) -> Features:
-        """Those of generators, which are numbers, as columns."""
+        """Return numeric columns for a generator, and dicts for a source."""
         if self.scenario.source:
             return [event.x for event in events]
         names = dict.fromkeys(name for event in events for name in event.x)
@@ -63,16 +65,19 @@ class SyntheticSource(Source):
 
     @property
     def position(self) -> Position:
-        """The number of events handed out, and what the stream is made of."""
+        """The number of events read, and a description of the stream."""
         return {"event": self._event, "stream": self._made_of}
 
     @property
     def fraction(self) -> float | None:
-        """The share of the events handed out."""
+        """The share of the events read."""
         return self._event / self.scenario.events
 
     def seek(self, position: Position) -> None:
-        """Generate anew and skip what was handed out, with a log line every few seconds."""
+        """Generate the events again, and skip those that were read.
+
+        The log reports the progress every few seconds.
+        """
         if position.get("stream") != self._made_of:
             raise ConnectorError(f"{self.name}: was made with other options before: {position.get('stream')}")
         self._event, self._stream = 0, self.scenario.draw(self._seed)
@@ -86,11 +91,11 @@ class SyntheticSource(Source):
                 logger.info("%s: skipping to event %s, %d%% done", self.name, f"{end:,}", 100 * self._event // end)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing, because no resource is open."""
 
 
 def open_synthetic(path: str, options: Options) -> Source:
-    """A scenario by name or file, with what the URL says otherwise."""
+    """Open a scenario by name or file, with the options of the URL."""
     scenario = find(path.removeprefix(SCHEME))
     seed, batch_size = options.integer("seed", 0), options.integer("batch_size", 1024, 1)
     scenario = scenario.stretched(options.integer("n", scenario.events, 1))
@@ -101,7 +106,7 @@ def open_synthetic(path: str, options: Options) -> Source:
 
 
 def _generator(scenario: Scenario, options: Options) -> Scenario:
-    """With other parameters, or the next concept at each of the positions of `drift`."""
+    """Apply other parameters, and start the next concept at each position of `drift`."""
     family = scenario.family
     given = {name: _literal(options.text(name)) for name in family.parameters if options.has(name)}
     options.allow(family.parameters)
@@ -126,7 +131,7 @@ def _positions(name: str, given: list[str]) -> list[int]:
 
 
 def _literal(text: str | None) -> Any:
-    """A number or truth value as Python writes it, else the text."""
+    """Parse a Python literal; other text remains a string."""
     try:
         return ast.literal_eval(str(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,3 +1,3 @@
-"""What the learners and solvers reach, and at what cost, beside others in the same run."""
+"""Accuracy and cost of learners and solvers, compared with others."""
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""What truncated losses cost and reach beside LIBLINEAR, in the same run and on one core.
+"""Cost and accuracy of truncated losses, compared with LIBLINEAR on one core.
 
-    python -m simulations.benchmarks.bcd truncated    beside the same convex-concave rounds with LIBLINEAR inside; may
-                                                      be followed by s and seeds, which join those that were kept
-    python -m simulations.benchmarks.bcd convex       s = inf beside LIBLINEAR
-    python -m simulations.benchmarks.bcd robustness   training labels flipped at random and on purpose
+    python -m simulations.benchmarks.bcd truncated    convex-concave rounds, and such rounds with LIBLINEAR; optionally
+                                                      followed by s and seeds, which are added to stored results
+    python -m simulations.benchmarks.bcd convex       s = inf, and LIBLINEAR
+    python -m simulations.benchmarks.bcd robustness   training labels flipped at random and adversarially
     python -m simulations.benchmarks.bcd digits       squared hinge on digits: objectives, norms and test errors
-    python -m simulations.benchmarks.bcd border       rows an index touches, and where searching it pays; may be
-                                                      followed by names of data
-    python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (takes 9 GB of disk);
-                                                      followed by a number of rows for fewer, with less memory, and by
-                                                      a folder and parts of it (index, plain, forest, scan, ...)
+    python -m simulations.benchmarks.bcd border       rows that an index reads, and when a search is faster; optionally
+                                                      followed by names of data sets
+    python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (needs 9 GB of disk);
+                                                      optionally followed by a number of rows (memory scales with it),
+                                                      a folder, and parts (index, plain, forest, scan, ...)
 
-The first three on Covertype, class 2 against the rest, in [0, 1], two thirds for training, C = 1. Times are seconds of
-the processor from `fit` on, with data in memory. Results are kept in `simulations/results`.
+The first three use Covertype, class 2 against the rest, scaled to [0, 1], with two thirds for training and C = 1. Times
+are CPU seconds of `fit` with data in memory. Results are stored in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def losses_of(model: Any, X: Any, y: Any, loss: str) -> Any:
 
 
 def objective(model: Any, X: Any, y: Any, s: float, loss: str = "hinge") -> float:
-    """With a penalised bias and losses truncated at 1 + s, C = 1."""
+    """Compute the objective with a penalised bias, truncated at 1 + s, for C = 1."""
     w, b = model.coef_[0], model.intercept_[0]
     losses = losses_of(model, X, y, loss)
     return float(0.5 * (w @ w + b * b) + np.minimum(losses, 1.0 + s).sum())
@@ -70,7 +70,10 @@ def error(model: Any, X: Any, y: Any) -> float:
 def liblinear_rounds(
     X: Any, y: Any, s: float, seed: int, loss: str = "hinge", tol: float = 0.01, dual: bool = True
 ) -> list[dict[str, Any]]:
-    """Convex-concave rounds with LIBLINEAR inside, from a solution for 10,000 rows; where each stood, and when."""
+    """Run convex-concave rounds that use LIBLINEAR, from a solution for 10,000 rows.
+
+    Returns time, objective and model after each round.
+    """
     how = {"loss": loss, "tol": tol, "dual": dual, "random_state": seed}
     start = time.process_time()
     rows = np.random.default_rng(seed).choice(len(y), 10_000, replace=False)
@@ -85,7 +88,7 @@ def liblinear_rounds(
 
 
 def traced(rows: Any, y: Any, **how: Any) -> tuple[IndexedBCD, list[tuple[float, float]]]:
-    """A fit, when each of its rounds was over, and the objective there."""
+    """Fit a model; returns it with the time and objective after each round."""
     stands: list[tuple[float, float]] = []
 
     def stand(_: Any, step: Any) -> None:
@@ -96,12 +99,12 @@ def traced(rows: Any, y: Any, **how: Any) -> tuple[IndexedBCD, list[tuple[float,
 
 
 def seconds_to(stands: list[tuple[float, float]], value: float) -> float:
-    """When an objective as low as `value` was first reached."""
+    """Return the time when the objective first reaches `value`."""
     return next((seconds for seconds, reached in stands if reached <= value), math.inf)
 
 
 class Touched(MetricForest):
-    """Notes which rows were looked at."""
+    """A forest that records which rows are read."""
 
     def scan(self, *plane: Any) -> Iterator[tuple[slice, Any]]:
         for part, matrix in super().scan(*plane):
@@ -120,7 +123,7 @@ class Touched(MetricForest):
 
 
 def truncated(s: str = "", *seeds: str) -> None:
-    """For one s and some seeds, which join those that were kept; or all."""
+    """Run one s with some seeds, which are added to stored results; or all."""
     if not s:
         for each in ("1.0", "0.25"):
             truncated(each, *(seeds or "01234"))
@@ -134,7 +137,7 @@ def truncated(s: str = "", *seeds: str) -> None:
         "dual": (X, {"solver": "dual", "max_iter": 12}),
         "newton on an index": (forest, {"index": "forest"}),
     }
-    for rows, how in fits.values():  # have all compiled
+    for rows, how in fits.values():  # compiles
         forest.touched = np.zeros(len(y), bool)
         IndexedBCD(**how | {"max_iter": 2}).fit(rows, y)
     kept_runs = kept("bcd-truncated").get(f"s = {s}", {}).get("runs", {})
@@ -213,7 +216,7 @@ def convex(repeats: int = 3) -> None:
 
 
 def robustness(seeds: int = 3) -> None:
-    """Labels flipped at random everywhere; and only those of the rows that a good model is surest of, of one class."""
+    """Flip labels at random, or those with the highest scores of one class."""
     X, y, X_test, y_test = data.load_covertype()
     sure = IndexedBCD().fit(X, y).decision_function(X)
     result: dict[str, Any] = {}
@@ -224,7 +227,7 @@ def robustness(seeds: int = 3) -> None:
                 rng = np.random.default_rng(seed)
                 if kind == "at random":
                     flip = rng.random(len(y)) < share
-                else:  # half of the rows beyond a quantile, so that both labels occur there
+                else:  # half of the rows beyond a quantile, so that both labels occur
                     flip = (sure > np.quantile(sure, 1.0 - 2.0 * share)) & (rng.random(len(y)) < 0.5)
                 noisy = np.where(flip, -y, y)
                 other = LinearSVC(loss="hinge", tol=0.01, random_state=seed).fit(X, noisy)
@@ -237,7 +240,10 @@ def robustness(seeds: int = 3) -> None:
 
 
 def digits(seeds: int = 5) -> None:
-    """The squared hinge, s = 1, on sparse digits: where solvers end, which start and tolerance lead elsewhere."""
+    """Compare solvers with the squared hinge and s = 1 on sparse digits.
+
+    Results depend on the initial solution and on the tolerance.
+    """
     X, digit = data.load_digits("mnist.train")
     X_test, digit_test = data.load_digits("mnist.test")
     X, y = scipy.sparse.csr_matrix(X[:20_000]), np.where(digit[:20_000] == 1, 1, -1)
@@ -268,7 +274,10 @@ def digits(seeds: int = 5) -> None:
 
 
 class Generated:
-    """Rows in clusters near a subspace of 10 dimensions; a hyperplane labels them, then a tenth are flipped."""
+    """Rows in clusters near a subspace of 10 dimensions, with noisy linear labels.
+
+    10 % of the labels are flipped.
+    """
 
     d = 200
 
@@ -280,7 +289,7 @@ class Generated:
         self.w = rng.normal(size=self.d) / math.sqrt(self.d)
 
     def batch(self, n: int, seed: int) -> tuple[Any, Any, Any]:
-        """Rows in single precision, their labels, and what these were before some were flipped."""
+        """Return rows in single precision, their labels, and the labels before flipping."""
         rng = np.random.default_rng([1, seed])
         latent = self.centers[rng.integers(0, 500, n)] + self.spread * rng.normal(size=(n, 10))
         X = (latent @ self.embedding).astype(np.float32)
@@ -290,7 +299,10 @@ class Generated:
 
 
 def recalls(forest: MetricForest, w: Any, b: float, away: Any) -> dict[str, Any]:
-    """Which share of the 1,000 nearest rows a search finds that touches some share of all rows, and leaves visited."""
+    """Measure the recall of the 1,000 nearest rows by share of rows read.
+
+    The number of visited leaves is measured too.
+    """
     nearest = set(np.argsort(away)[:1000].tolist())
     row: dict[str, Any] = {"recall": {}, "leaves": {}}
     for share in (0.02, 0.05, 0.1, 0.2, 0.5):
@@ -300,7 +312,7 @@ def recalls(forest: MetricForest, w: Any, b: float, away: Any) -> dict[str, Any]
     return row
 
 
-# Columns, spread of clusters and number of generated rows.
+# Generated data: columns, spread of clusters, number of rows.
 GENERATED = (
     "200,0.3,200000",
     "200,0.1,200000",
@@ -310,7 +322,7 @@ GENERATED = (
     "200,0.3,1000000",
     "200,0.03,1000000",
 )
-# Memory for rows, as a share of them, and s; of many rows a smaller share.
+# Memory for rows as a share of their size, and s; smaller shares for many rows.
 CELLS = ((math.inf, 1.0), (1.2, 1.0), (0.3, 1.0), (0.3, 0.25))
 CELLS_OF_MANY = ((0.3, 1.0), (0.03, 1.0), (0.03, 0.25))
 
@@ -327,14 +339,17 @@ def border_data(name: str) -> tuple[Any, Any]:
 
 
 def border(*names: str) -> None:
-    """Fits by scan and by search: in memory, and on disk with memory for some of the rows; two on each index."""
+    """Compare fits by scan and by search, in memory and on disk.
+
+    On disk, memory holds some of the rows. Two fits share an index.
+    """
     result = kept("bcd-border") if names else {}
     for name in names or ("Covertype", *(f"generated {name}" for name in GENERATED), "MNIST"):
         X, y = border_data(name)
         cells: list[dict[str, Any]] = []
         with tempfile.TemporaryDirectory() as folder:
             start = time.process_time()
-            # An eighth of the memory holds one tree: as much as lets it hold all rows.
+            # A tree takes at most an eighth of the memory, so this much allows a single tree.
             MetricForest.from_batches(Path(folder) / "index", batches_of(X, y), memory=8 << 30)
             building = time.process_time() - start
             is_many = X.shape[0] * X.shape[1] > 10**8
@@ -356,7 +371,10 @@ def batches_of(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def border_cell(in_memory: MetricForest, path: Path, X: Any, share: float, s: float) -> dict[str, Any]:
-    """One bound of memory, as a share of the rows (infinite: all in memory), and one s, either way."""
+    """Measure a scan and a search for one share of memory and one s.
+
+    A share of inf stands for rows in memory.
+    """
     cell: dict[str, Any] = {"memory for rows": share, "s": s}
     beside = (40.0 + 13.0) * X.shape[0] + 32.0 * (X.shape[1] + 1) ** 2 + (16 << 20)
     forest = in_memory
@@ -394,7 +412,10 @@ CONTESTANTS = ("forest", "scan", "pilot and passes", "SGD")
 
 
 def build_index(name: str, folder: str, n: int, bound: int) -> dict[str, float]:
-    """An index, or rows in random order, in a process of its own; how long it took, and its memory."""
+    """Build an index, or rows in random order, in a separate process.
+
+    Returns time and memory.
+    """
     source = Generated()
     generating = 0.0
 
@@ -419,10 +440,13 @@ def build_index(name: str, folder: str, n: int, bound: int) -> dict[str, float]:
 
 
 def contest(which: str, folder: str, bound: int) -> dict[str, Any]:
-    """One way to fit, in a process of its own: hyperplanes with when and after how many bytes, and its memory."""
+    """Fit in one way in a separate process.
+
+    Returns hyperplanes with their times and bytes read, and the memory.
+    """
     path = Path(folder) / ("index" if which == "forest" else "plain")
     small = Generated().batch(3000, 10**6)
-    with tempfile.TemporaryDirectory() as other:  # have all compiled
+    with tempfile.TemporaryDirectory() as other:  # compiles
         MetricForest.from_batches(Path(other) / "index", [small[:2]])
         for index, s in (("forest", 1.0), ("scan", 1.0), ("scan", math.inf)):
             with MetricForest.open(Path(other) / "index") as forest:
@@ -457,7 +481,7 @@ def contest(which: str, folder: str, bound: int) -> dict[str, Any]:
         how: dict[str, dict[str, Any]] = {
             "forest": {"index": "forest"},
             "scan": {"index": "scan"},
-            # As large a sample as fits, then three passes.
+            # The largest sample that fits, then three passes.
             "pilot and passes": {"index": "scan", "n_pilot": forest.shape[0], "max_iter": 3},
         }
         fit = IndexedBCD(**how[which]).fit(forest)
@@ -468,7 +492,7 @@ def contest(which: str, folder: str, bound: int) -> dict[str, Any]:
 
 
 def drop_pages(path: Path) -> None:
-    """Have the operating system forget the files."""
+    """Remove the files from the page cache."""
     for file in path.iterdir():
         with file.open("rb") as handle:
             os.fsync(handle.fileno())
@@ -481,13 +505,16 @@ def memory_of(field: str) -> float:
 
 
 def memory_now() -> float:
-    """What is held; the most that ever was is forgotten."""
+    """Return the resident memory, and reset the peak."""
     Path("/proc/self/clear_refs").write_text("5")
     return memory_of("VmRSS")
 
 
 def memory(n: str = "5000000", folder: str = "", *parts: str) -> None:
-    """All parts, in a folder that goes; or some in one that stays, where the build has to come first."""
+    """Run all parts in a temporary folder, or some parts in a given one.
+
+    In a given folder the index must be built first.
+    """
     if not folder:
         with tempfile.TemporaryDirectory() as folder:
             return memory(n, folder, "index", "plain", *CONTESTANTS)

@@ -1,12 +1,12 @@
-"""What the budgeted kernel machine reaches, and at what cost.
+"""Accuracy and cost of the budgeted kernel machine.
 
     python -m simulations.benchmarks.budgeted a9a        one epoch of the paper's training: time and accuracy
-    python -m simulations.benchmarks.budgeted grid       streams with the best of a small grid, metric fixed and learned
-    python -m simulations.benchmarks.budgeted defaults   default settings on every stream, and the settings beside them
-    python -m simulations.benchmarks.budgeted            all of them
+    python -m simulations.benchmarks.budgeted grid       the best of a small grid on streams, metric fixed and learned
+    python -m simulations.benchmarks.budgeted defaults   default settings on every stream, and variations of them
+    python -m simulations.benchmarks.budgeted            all
 
-Results are kept in `simulations/results`. Times are of `test_then_train` on encoded rows, or of
-`learn_many` for a9a, on one core.
+Results are stored in `simulations/results`. Times are of `test_then_train` on encoded rows, or of `learn_many` for a9a,
+on one core.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from streamsvm import BSGDClassifier
 
 
 def a9a(n_seeds: int = 10) -> None:
-    """One epoch of Pegasos' steps with C = 32 and gamma = 0.008, in random orders, M = 3."""
+    """Train one epoch of Pegasos steps in random orders.
+
+    C is 32, gamma 0.008, and M 3.
+    """
     X, y = data.load_libsvm("a9a.train.libsvm.gz", 123)
     X_test, y_test = data.load_libsvm("a9a.test.libsvm.gz", 123)
     n = len(y)
@@ -65,7 +68,7 @@ def a9a(n_seeds: int = 10) -> None:
 
 
 def generate(name: str, n: int = 20_000) -> tuple[dict[str, NDArray[Any]], list[Any]]:
-    """A stream of River's generators as a table."""
+    """Generate a stream of River's generators as a table."""
     from river.datasets import synth
 
     if name == "RBF drift":
@@ -91,12 +94,12 @@ def generate(name: str, n: int = 20_000) -> tuple[dict[str, NDArray[Any]], list[
 
 
 def load(name: str) -> tuple[Any, list[Any]]:
-    """A stream of the data or of the generators."""
+    """Load a stream of the data, or generate it."""
     return generate(name) if name in ("RBF drift", "Agrawal drift") else data.load_stream(name)
 
 
 def prequential(X: Any, y: list[Any], **settings: Any) -> tuple[float, float]:
-    """Accuracy in %, each event predicted before it is learned, and microseconds an event."""
+    """Measure the prequential accuracy in percent, and the microseconds per event."""
     model = BSGDClassifier(**settings)
     rows = model._space.encode(X, np.ones(len(y), bool))
     start = time.perf_counter()
@@ -117,9 +120,12 @@ GRID_STREAMS = {
 
 
 def grid() -> None:
-    """The best of gamma * d in {0.5, 1, 3, 10, 30}, step in {0.05, 0.2, 1}, budget in {100, 500}."""
+    """Evaluate a grid of gamma * d, learning rate and budget.
+
+    gamma * d is in {0.5, 1, 3, 10, 30}, the learning rate in {0.05, 0.2, 1}, and the budget in {100, 500}.
+    """
     result = []
-    # Not timed: compiles.
+    # Compiles before the measurement.
     prequential(np.eye(3), [0, 1, 0])
     print("stream          metric   goal  best                                          B = 100, us an event")
     for name, goal in GRID_STREAMS.items():
@@ -151,7 +157,7 @@ def grid() -> None:
     keep("budgeted-grid", result)
 
 
-# Each beside the defaults, one setting changed: what the choice rests on.
+# Variations of the defaults with one changed setting, which justify the defaults.
 FIVE_HEADS = (("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2))
 BESIDE: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -177,7 +183,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 
 
 def defaults() -> None:
-    """Default settings on every stream (at most 50,000 rows of each), and each setting changed alone."""
+    """Evaluate the defaults and each variation on every stream, up to 50,000 rows."""
     streams = {name: load(name) for name in [*data.STREAMS, "RBF drift", "Agrawal drift"]}
     prequential(np.eye(3), [0, 1, 0])
     result: dict[str, Any] = {}
@@ -198,7 +204,7 @@ def defaults() -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the selected measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = {"a9a": a9a, "grid": grid, "defaults": defaults}
     parser.add_argument("part", nargs="*", choices=parts, default=list(parts))

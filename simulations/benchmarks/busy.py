@@ -1,10 +1,10 @@
-"""The batch solvers alone, and beside four busy processes: seconds, and those of the processor.
+"""Wall and CPU time of the batch solvers, alone and with four busy processes.
 
     python -m simulations.benchmarks.busy                          all cells
-    python -m simulations.benchmarks.busy newton                   those of one solver
-    python -m simulations.benchmarks.busy --beside ../other        beside another checkout, in turn
+    python -m simulations.benchmarks.busy newton                   cells of one solver
+    python -m simulations.benchmarks.busy --beside ../other        compared with another checkout
 
-Threads of BLAS that wait for one another do so busily, which shows where others want the processors.
+BLAS threads wait for each other in a busy loop, which is slow if other processes need the processors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ N_BUSY = 4
 
 
 def sparse(n: int, d: int) -> tuple[Any, Any]:
-    """Rows of which one value in ten is not zero."""
+    """Generate sparse rows with a density of 10 %."""
     rng = np.random.default_rng(0)
     X = scipy.sparse.random_array((n, d), density=0.1, rng=rng, format="csr", data_sampler=rng.standard_normal)
     return X, (X @ rng.normal(size=d) + rng.normal(size=n) > 0.0).astype(int)
@@ -45,7 +45,7 @@ CELLS = {
 
 
 def once(name: str) -> dict[str, float]:
-    """A fit, after another that compiles what is needed."""
+    """Time a fit, after another one that compiles."""
     from streamsvm import batch
 
     solver, settings, make, size = CELLS[name]

@@ -1,10 +1,10 @@
-"""What compiling costs: the first use of a machine and a warm one, and where the seconds go.
+"""Cost of compilation: first and warm use of the library, and compiler passes.
 
-    python -m simulations.benchmarks.compiling                     first and warm uses: clock and processor
-    python -m simulations.benchmarks.compiling --beside ../other   beside another checkout, in turn
-    python -m simulations.benchmarks.compiling --profile           the steps of numba, in one process
+    python -m simulations.benchmarks.compiling                     first and warm use: wall and CPU time
+    python -m simulations.benchmarks.compiling --beside ../other   compared with another checkout
+    python -m simulations.benchmarks.compiling --profile           the passes of numba, in one process
 
-Seconds of the processor count all processes that compile side by side.
+CPU time includes all processes that compile in parallel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PASSES = {"nopython_type_inference": "typing", "exported_lowering": "lowering", 
 
 
 def timed(command: list[str], checkout: Path, cache: str) -> tuple[float, float]:
-    """Seconds by the clock and of the processor, of a process and of those it starts."""
+    """Return wall and CPU seconds of a process with its children."""
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(checkout)}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def timed(command: list[str], checkout: Path, cache: str) -> tuple[float, float]
 
 
 def compare(checkouts: list[Path], repeats: int) -> None:
-    """Print first uses, each with an empty cache, then warm ones (the fastest of several)."""
+    """Print the times with an empty cache, then the minimum of warm runs."""
     for name, command in COMMANDS.items():
         for checkout in checkouts:
             with tempfile.TemporaryDirectory() as cache:
@@ -59,19 +59,19 @@ def compare(checkouts: list[Path], repeats: int) -> None:
 
 
 class Profile:
-    """Seconds of the processor by step, each without those of the steps within it, and by function."""
+    """CPU seconds by step, excluding nested steps, and by function."""
 
     def __init__(self) -> None:
         self.steps: Counter[str] = Counter()
         self.functions: Counter[str] = Counter()
-        self._open: list[list[Any]] = []  # name, function, start, seconds of what is within
+        self._open: list[list[Any]] = []  # name, function, start, seconds of nested steps
 
     def start(self, name: str, function: str = "") -> None:
-        """A step begins."""
+        """Start a step."""
         self._open.append([name, function or (self._open[-1][1] if self._open else ""), time.process_time(), 0.0])
 
     def end(self) -> None:
-        """The step that began last ends."""
+        """End the current step."""
         name, function, began, within = self._open.pop()
         whole = time.process_time() - began
         self.steps[name] += whole - within
@@ -80,7 +80,7 @@ class Profile:
             self._open[-1][3] += whole
 
     def watch(self, kind: Any, method: str, name: str) -> None:
-        """Count the calls of a method as a step."""
+        """Record the calls of a method as a step."""
         inner = getattr(kind, method)
 
         def outer(*arguments: Any, **options: Any) -> Any:
@@ -94,7 +94,7 @@ class Profile:
 
 
 def profile() -> None:
-    """Compile what the first event of `StreamSVMClassifier` needs, in this process."""
+    """Compile the code for the first event of `StreamSVMClassifier`, in this process."""
     from numba.core import event
 
     from streamsvm import StreamSVMClassifier

@@ -1,17 +1,16 @@
-"""What kernel machines by sampled cuts cost and reach beside LIBSVM and others, in the same run and on one core.
+"""Cost and accuracy of sampled cuts, compared with LIBSVM and others.
 
-    python -m simulations.benchmarks.cuts growth      10,000 to 10,000,000 rows drawn on demand, three problems
-    python -m simulations.benchmarks.cuts peers       beside SVC on subsets, Nystroem + linear SVM, averaged Pegasos
-    python -m simulations.benchmarks.cuts linear      the linear-time solver as rows grow, to its exact end
-    python -m simulations.benchmarks.cuts settings    gamma, rows of a cut and rounds, by rows held out of the training
+    python -m simulations.benchmarks.cuts growth      10,000 to 10,000,000 rows generated on demand, three problems
+    python -m simulations.benchmarks.cuts peers       SVC on subsets, Nystroem + linear SVM, averaged Pegasos
+    python -m simulations.benchmarks.cuts linear      the linear-time solver against the number of rows, until it ends
+    python -m simulations.benchmarks.cuts settings    gamma, rows of a cut and rounds, on held-out training rows
     python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven, with these settings
-    python -m simulations.benchmarks.cuts budget      what a cut to 200, 500, 1000 vectors costs, and what it saves
-    python -m simulations.benchmarks.cuts program     the small quadratic program beside Clarabel
-    python -m simulations.benchmarks.cuts few         sets of 200 to 4,000 rows, all by default, beside SVC
+    python -m simulations.benchmarks.cuts budget      reduction to 200, 500 and 1,000 vectors: accuracy and time
+    python -m simulations.benchmarks.cuts program     the quadratic program, compared with Clarabel
+    python -m simulations.benchmarks.cuts few         data sets of 200 to 4,000 rows with default settings, and SVC
 
-Every figure is the mean and the spread (standard deviation) over seeds. Seconds are of the clock; beside them stand the
-seconds of this process's processor, which other processes on the machine disturb less. Results are kept in
-`simulations/results`.
+Figures are means and standard deviations over seeds. Times are wall seconds and CPU seconds; other processes on the
+machine affect the latter less. Results are stored in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from streamsvm.batch.sampled_cuts.estimator import SAMPLE
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy", "clarabel")
 SEEDS = range(5)
-# Of what takes long.
+# Seeds of slow measurements.
 FEW_SEEDS = range(2)
 
 
@@ -52,7 +51,7 @@ FEW_SEEDS = range(2)
 
 
 def noise(indices: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float64]:
-    """Uniform numbers that depend on a row's place alone: splitmix64 of place, column and seed."""
+    """Return uniform numbers that depend on index, column and seed (splitmix64)."""
     z = indices.astype(np.uint64) * np.uint64(64) + np.uint64(column) + np.uint64(seed << 40)
     z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -61,7 +60,7 @@ def noise(indices: NDArray[np.int64], column: int, seed: int) -> NDArray[np.floa
 
 
 class Board:
-    """A noisy checkerboard of k x k cells, rows made from their indices."""
+    """A noisy checkerboard of k x k cells, with rows generated from their indices."""
 
     def __init__(self, n: int, k: int, seed: int) -> None:
         self.n, self.k, self.seed = n, k, seed
@@ -79,7 +78,10 @@ class Board:
 
 
 class Teacher:
-    """The sign of 400 Gaussians with random signs in eight dimensions, 5 % of the labels flipped."""
+    """The sign of 400 Gaussians with random signs in 8 dimensions.
+
+    5 % of the labels are flipped.
+    """
 
     def __init__(self, n: int, seed: int) -> None:
         self.n, self.seed = n, seed
@@ -103,7 +105,7 @@ class Teacher:
 
 
 class Problem:
-    """A problem with what the solver is told for it."""
+    """A problem, with the gamma of the solver and a goal."""
 
     def __init__(self, rows: Callable[[int, int], Any], gamma: float, goal: str) -> None:
         self.rows, self.gamma, self.goal = rows, gamma, goal
@@ -115,7 +117,7 @@ class Problem:
         return SampledCuts(gamma=self.gamma, random_state=seed, **more)
 
 
-# All with the solver's defaults.
+# Problems for the solver's default settings.
 PROBLEMS = {
     "board 4 x 4": Problem(lambda n, seed: Board(n, 4, seed), 20.0, "9.6 % in 0.4 s"),
     "board 16 x 16": Problem(lambda n, seed: Board(n, 16, seed), 320.0, "12.8 % in 1.2 s"),
@@ -124,14 +126,14 @@ PROBLEMS = {
 
 
 def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]:
-    """Seconds of the clock and of the processor, and the value."""
+    """Return wall seconds, CPU seconds and the value of a call."""
     clock, processor = time.perf_counter(), time.process_time()
     value = work(*arguments)
     return time.perf_counter() - clock, time.process_time() - processor, value
 
 
 def spread(rows: list[dict[str, float]]) -> dict[str, Any]:
-    """Mean and standard deviation of each measure, and the least of the seconds."""
+    """Return mean and standard deviation of each measure, and minimum seconds."""
     found: dict[str, Any] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
@@ -156,7 +158,7 @@ def growth() -> None:
     result: dict[str, Any] = {}
     for name, problem in PROBLEMS.items():
         X, y = problem.test()
-        problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])  # have all compiled
+        problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])  # compiles
         rows: dict[int, list[dict[str, float]]] = {n: [] for n in (10**4, 10**5, 10**6, 10**7)}
         for seed in SEEDS:
             for n, found in rows.items():
@@ -172,7 +174,10 @@ def growth() -> None:
 
 
 class Pegasos:
-    """Averaged minibatch Pegasos with a kernel: f <- (1 - 1/t) f + C / t mean of y k(x, .) over rows with a loss."""
+    """Averaged minibatch Pegasos with a kernel.
+
+    A step is f <- (1 - 1/t) f + C / t * mean of y k(x, .) over the rows with a positive loss.
+    """
 
     def __init__(self, C: float, similarity: Any, size: int, seconds: float, seed: int) -> None:
         self.C, self.similarity, self.size, self.seconds, self.seed = C, similarity, size, seconds, seed
@@ -185,7 +190,7 @@ class Pegasos:
             t += 1
             indices = rng.integers(len(y), size=self.size)
             rows, sign = self.similarity.prepare(X[indices]), 2.0 * y[indices] - 1.0
-            # After step t each vector taken at s has the coefficient C y / (size t), whatever s <= t is.
+            # After step t each vector has the coefficient C y / (size t), in whichever step it was added.
             weights = (signs * (self.C / self.size / max(t - 1, 1))).astype(np.float32)[:, None]
             lose = sign * self.similarity.decide(vectors, weights, rows)[0] < 1.0 if t > 1 else np.ones(self.size, bool)
             vectors = np.vstack([vectors, rows[lose]])
@@ -201,12 +206,12 @@ class Pegasos:
 
 
 def peers() -> None:
-    """The subset of SVC is as large as takes it the time of the solver, found by growing it."""
+    """Compare the solver with others; the subset of SVC takes it the same time."""
     n, result = 100_000, {}
     for name, problem in PROBLEMS.items():
         rows: dict[str, list[dict[str, float]]] = {}
         test = problem.test()
-        problem.solver(0, max_iter=3).fit(*test)  # have all compiled
+        problem.solver(0, max_iter=3).fit(*test)  # compiles
         for seed in FEW_SEEDS:
             X, y = problem.rows(n, seed)[np.arange(n)]
             solver = problem.solver(seed)
@@ -234,14 +239,14 @@ def peers() -> None:
 
 
 def note(rows: dict[str, list[dict[str, float]]], models: dict[str, Any], X: Any, y: Any, *test: Any) -> None:
-    """Fit models, and add to their rows what they took and reached."""
+    """Fit models, and add their time and accuracy to the rows."""
     for which, model in models.items():
         clock, processor, _ = timed(model.fit, X, y)
         rows.setdefault(which, []).append(measured(model, *test, (clock, processor)))
 
 
 def svc_size(gamma: float, X: Any, y: Any, seconds: float) -> int:
-    """How many rows SVC fits in so many seconds of the processor."""
+    """Return the number of rows that SVC fits in the given CPU seconds."""
     size = 2000
     while True:
         taken = timed(SVC(C=1.0, gamma=gamma, cache_size=1000).fit, X[:size], y[:size])[1]
@@ -271,7 +276,10 @@ def linear() -> None:
 
 
 def covertype_classes() -> tuple[Any, Any, Any, Any]:
-    """Covertype's seven classes, columns standardised: training and test rows and labels."""
+    """Load Covertype's seven classes with standardised columns.
+
+    Returns training rows and labels, and test rows and labels.
+    """
     import connectors
 
     source = connectors.open_source(str(data.folder() / "covtype.csv.gz"), label="label", batch_size=65_536)
@@ -287,8 +295,20 @@ def covertype_classes() -> tuple[Any, Any, Any, Any]:
 
 
 class Classes(NamedTuple):
-    """A data set of several classes: how to load it, what `settings` tries (gamma; rows of a cut and rounds), the gamma
-    it chose, the gamma of the others, which do better on fewer rows with a wider kernel, and the C of SVC.
+    """A data set of several classes, with settings.
+
+    Parameters
+    ----------
+    load
+        Function that loads the data.
+    gammas, cuts
+        Settings to compare: gamma; rows of a cut and rounds.
+    gamma
+        The selected gamma.
+    gamma_of_others
+        Gamma of the other solvers, which need a wider kernel because they have fewer rows.
+    C
+        C of SVC.
     """
 
     load: Callable[[], Any]
@@ -317,13 +337,13 @@ CLASSES = {
 
 
 def settings() -> None:
-    """Errors at 5000 training rows that are held out."""
+    """Measure errors on 5,000 held-out training rows."""
     result: dict[str, Any] = {}
     for name, task in CLASSES.items():
         X, y = task.load()[:2]
         order = np.random.default_rng(0).permutation(len(y))
         test, train = order[:5000], order[5000:]
-        SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # have all compiled
+        SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # compiles
         for gamma, (size, rounds) in itertools.product(task.gammas, task.cuts):
             model = cuts_of(gamma, size, rounds, 0)
             clock, processor, _ = timed(model.fit, X[train], y[train])
@@ -334,12 +354,15 @@ def settings() -> None:
 
 
 def classes_of(name: str) -> None:
-    """One data set of several classes: natively, one-vs-one on a subset, and online in one epoch."""
+    """Compare solvers on one data set of several classes.
+
+    They are sampled cuts, one-vs-one SVC on a subset, and the budgeted learner in one epoch.
+    """
     task = CLASSES[name]
     X, y, X_test, y_test = task.load()
     rows: dict[str, list[dict[str, float]]] = {}
     options = {"budget": 500, "gamma": task.gamma_of_others, "metric": "fixed", "scaling": "none", "absorb": 1.0}
-    SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # have all compiled
+    SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # compiles
     BSGDClassifier(**options).learn_many(X[:2000], y[:2000].tolist())
     for seed in FEW_SEEDS:
         rng = np.random.default_rng(seed)
@@ -396,7 +419,7 @@ def budget() -> None:
 
 
 def program() -> None:
-    """The program of a round, warm as in the solver, and cold by Clarabel; and the round itself."""
+    """Time the quadratic program with a warm start, cold by Clarabel, and a round."""
     import clarabel
     import scipy.sparse
 
@@ -479,9 +502,9 @@ FEW: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 def few() -> None:
-    """All by default, the fits in turns: the least seconds of the processor, and accuracies by five folds."""
+    """Compare default settings with SVC: CPU seconds, and accuracy by five folds."""
     result: dict[str, Any] = {}
-    SampledCuts().fit(*FEW["heart"]())  # have all compiled
+    SampledCuts().fit(*FEW["heart"]())  # compiles
     for name, load in FEW.items():
         X, y = load()
         X, y = some(X, y, len(y))

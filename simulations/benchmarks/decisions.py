@@ -1,15 +1,16 @@
-"""What decisions rest on: coverage and size of sets, average precision and cost of rare classes, and what it takes.
+"""Prediction sets, rare classes, alarms, calibration under noise, and cost.
 
-    python -m simulations.benchmarks.decisions coverage   sets at .8, .9, .95 on all streams beside fixed conformal sets
-    python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000 beside River's
-    python -m simulations.benchmarks.decisions votes      experts weighed with log loss where classes are rare
+    python -m simulations.benchmarks.decisions coverage   prediction sets on all streams, and fixed conformal sets
+    python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000, and River
+    python -m simulations.benchmarks.decisions votes      votes weighted by log loss for rare classes
     python -m simulations.benchmarks.decisions noise      calibration under label noise
-    python -m simulations.benchmarks.decisions late       recall and precision of alarms where labels come later
-    python -m simulations.benchmarks.decisions cost       time an event with and without, in turns of 250 events
-    python -m simulations.benchmarks.decisions show       tables of what is kept
+    python -m simulations.benchmarks.decisions late       recall and precision of alarms with delayed labels
+    python -m simulations.benchmarks.decisions cost       time per event with and without decisions, alternating
+    python -m simulations.benchmarks.decisions show       tables of stored results
 
-Every event is predicted, then learned. River has conformal intervals for regression, and no sets for classification.
-`rare` takes about a quarter of an hour on one core, for River's forests; the others a minute or two each.
+Every event is predicted, then learned. River has conformal intervals for regression, but no prediction sets for
+classification. `rare` takes about 15 minutes on one core because of River's forests; the other parts take one or two
+minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from simulations import data, generators
 from simulations.keeping import keep, kept
 
 COVERAGES = (0.8, 0.9, 0.95)
-FIRST, WINDOW = 1_000, 500  # events that fixed sets rest on, and of which the least coverage is looked for
+FIRST, WINDOW = 1_000, 500  # calibration events of fixed sets, and window of the minimum coverage
 MOST = 20_000
 
 DRIFTING = (
@@ -38,16 +39,16 @@ EVEN = (
     *("electricity", "insects 2013", "insects abrupt", "keystroke", "luxembourg", "SEA 50k", "posture", "usenet1"),
     *DRIFTING,
 )
-# Events of the other class for one of the rare one, and how many events there are.
+# Number of events of the frequent class per rare event, and length of the stream.
 RATIOS = {20: 5_000, 100: 8_000, 1_000: 20_000}
-SKIPPED = 500  # events before averages begin
+SKIPPED = 500  # events excluded from averages
 
 
 # Coverage ---------------------------------------------------------------------------------------------------------
 
 
 def streams() -> Iterator[tuple[str, Any, list[Any]]]:
-    """All streams: real ones in their order, and generated ones."""
+    """Yield all streams: real ones in their order, then generated ones."""
     for name in data.STREAMS:
         yield name, *data.load_stream(name, MOST)
     for name in generators.GENERATORS:
@@ -55,7 +56,7 @@ def streams() -> Iterator[tuple[str, Any, list[Any]]]:
 
 
 def coverage() -> None:
-    """Sets of the blend beside fixed ones, by the same probabilities."""
+    """Compare prediction sets with fixed ones, from the same probabilities."""
     from streamsvm import StreamSVMClassifier
     from streamsvm.decide.conformal import ConformalSets
 
@@ -78,7 +79,10 @@ def coverage() -> None:
 
 
 def fixed(proba: NDArray[Any], codes: NDArray[Any], wanted: float) -> NDArray[np.bool_]:
-    """Split conformal sets: the threshold of the first events is kept, and the most probable class is in."""
+    """Compute split conformal sets with the threshold of the first events.
+
+    The most probable class is always in the set.
+    """
     own = proba[np.arange(len(codes)), codes][: min(FIRST, len(codes) // 4)]
     least = np.quantile(own, 1.0 - min(wanted * (1.0 + 1.0 / len(own)), 1.0), method="lower")
     members = (proba >= least) & (proba > 0.0)
@@ -87,7 +91,10 @@ def fixed(proba: NDArray[Any], codes: NDArray[Any], wanted: float) -> NDArray[np
 
 
 def of_sets(members: NDArray[np.bool_], codes: NDArray[Any], wanted: float) -> dict[str, float]:
-    """Coverage and mean size after the first events, the least coverage of a window, and of a class with 100 events."""
+    """Compute coverage, mean size, minimum coverage of a window, and that of a class.
+
+    The first events are excluded. A class counts if it has at least 100 events.
+    """
     start = min(FIRST, len(codes) // 4)
     hits = members[np.arange(len(codes)), codes][start:].astype(float)
     windows = np.convolve(hits, np.ones(WINDOW) / WINDOW, "valid") if len(hits) >= WINDOW else np.array([hits.mean()])
@@ -105,7 +112,7 @@ def of_sets(members: NDArray[np.bool_], codes: NDArray[Any], wanted: float) -> d
 
 
 def thinned(name: str, ratio: int) -> tuple[list[dict[Any, Any]], list[int]]:
-    """A stream in which the rarer class is thinned to one in so many; the rest is as it was."""
+    """Return a stream whose rarer class is reduced to one event per `ratio` others."""
     from connectors import open_source
 
     n = RATIOS[ratio]
@@ -124,7 +131,7 @@ def thinned(name: str, ratio: int) -> tuple[list[dict[Any, Any]], list[int]]:
 
 
 def peers() -> dict[str, Callable[[], Any]]:
-    """Who takes part."""
+    """Return factories of the compared classifiers."""
     from river import forest, imblearn, linear_model, preprocessing
 
     from streamsvm import CPMClassifier, StreamSVMClassifier
@@ -145,7 +152,7 @@ def peers() -> dict[str, Callable[[], Any]]:
 
 
 def probabilities(model: Any, rows: list[dict[Any, Any]], y: list[int]) -> NDArray[np.float64]:
-    """Of the rare class, of each event before it is learned."""
+    """Return the prequential probabilities of the rare class."""
     if hasattr(model, "test_then_train"):
         _, proba = model.test_then_train(rows, y, proba=True)
         return proba[:, model.classes_.index(1)]
@@ -157,7 +164,10 @@ def probabilities(model: Any, rows: list[dict[Any, Any]], y: list[int]) -> NDArr
 
 
 def rare(only: list[str] | None = None) -> None:
-    """Average precision, log loss, and cost of decisions of least expected cost, where a miss costs what it is rare."""
+    """Compute average precision, log loss, and the cost of optimal decisions.
+
+    The cost of a miss is the ratio of the classes.
+    """
     from sklearn import metrics
 
     from streamsvm.decide.costs import Costs
@@ -182,7 +192,7 @@ def rare(only: list[str] | None = None) -> None:
                 cells[peer] = {
                     "average precision": _rounded(metrics.average_precision_score(own, said)),
                     "log loss": _rounded(metrics.log_loss(own, np.clip(said, 1e-6, 1.0 - 1e-6))),
-                    # 1 is what it costs to decide for one class always, whichever is cheaper.
+                    # Relative to always predicting one class, whichever is cheaper.
                     "cost": _rounded(costs.sum() / min(ratio * own.sum(), (1 - own).sum())),
                     "us": _rounded(us),
                 }
@@ -196,7 +206,7 @@ def rare(only: list[str] | None = None) -> None:
 
 
 def votes() -> None:
-    """The blend with experts weighed by accuracy alone, and with log loss beside it where classes are rare."""
+    """Compare votes weighted by accuracy alone with votes weighted by log loss too."""
     from sklearn import metrics
 
     from streamsvm import StreamSVMClassifier
@@ -225,7 +235,7 @@ def votes() -> None:
 
 
 def _even(name: str) -> tuple[Any, list[Any]]:
-    """A stream whose classes are more or less even."""
+    """Load a stream with balanced classes."""
     return generators.load(name, 0, 10_000) if name in generators.GENERATORS else data.load_stream(name, 10_000)
 
 
@@ -233,7 +243,10 @@ def _even(name: str) -> tuple[Any, list[Any]]:
 
 
 def noise() -> None:
-    """The expected calibration error by the noisy labels, over all and over the last 5,000 events."""
+    """Compute the calibration error on noisy labels.
+
+    It is computed over all events and over the last 5,000.
+    """
     from streamsvm import StreamSVMClassifier
     from streamsvm.run.measures import Reliability
 
@@ -267,7 +280,7 @@ WANTED = (("recall", 0.8), ("recall", 0.95), ("precision", 0.5), ("precision", 0
 
 
 def late() -> None:
-    """Alarms for the rarer class, whose threshold follows labels that come after so many events."""
+    """Evaluate alarms for the rarer class with delayed labels."""
     result = {}
     for name in ALARMED:
         X, y = _rows_and_labels(name)
@@ -295,7 +308,7 @@ def _rows_and_labels(name: str) -> tuple[Any, list[Any]]:
 
 
 def _late_probabilities(X: Any, y: list[Any], rare: Any, delay: int) -> NDArray[np.float64]:
-    """Of the rare class, as events were predicted."""
+    """Return the probabilities of the rare class at prediction time."""
     from simulations.benchmarks.delays import joins
     from streamsvm import StreamSVMClassifier
     from streamsvm.delayed.models import OwnModel
@@ -321,12 +334,14 @@ def _alarms(kind: str, wanted: float, p: NDArray[Any], own: NDArray[Any], delay:
 # Cost -------------------------------------------------------------------------------------------------------------
 
 
-PART, SKIPPED_PARTS, REPEATED = 250, 4, 5  # events of a turn, turns before the first that counts, and passes
+PART, SKIPPED_PARTS, REPEATED = 250, 4, 5  # events of a turn, excluded turns, and passes
 
 
 def cost() -> None:
-    """Processor time with over without, in turns, so that whatever else the machine does meets both: the least of each
-    turn, of several passes with new learners.
+    """Measure the ratio of CPU time with and without decisions.
+
+    Turns alternate, so that other load on the machine affects both. The minimum of each turn over several passes
+    counts.
     """
     from river import linear_model, preprocessing
 
@@ -378,7 +393,7 @@ Way = tuple[Callable[[], Any], Callable[[Any, _Part], None]]
 
 
 def _in_turns(parts: list[_Part], plain: Way, other: Way) -> dict[str, float]:
-    """Microseconds an event of the plain way, and those of the other over them."""
+    """Return microseconds per event of the plain way, and the ratio of the other way."""
     least = np.full((2, len(parts)), np.inf)
     for _ in range(REPEATED):
         models = plain[0](), other[0]()
@@ -435,7 +450,10 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def _of_runs(make: Callable[[], Any]) -> dict[str, dict[str, float]]:
-    """Whole runs over 30,000 events of a file, with what is wanted over without: the least of five, in turns."""
+    """Time whole runs over 30,000 events of a file with and without decisions.
+
+    The minimum of five alternating runs counts.
+    """
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
@@ -454,7 +472,7 @@ def _of_runs(make: Callable[[], Any]) -> dict[str, dict[str, float]]:
 
 
 def _run(model: Any, path: str, wanted: dict[str, Any], measured: bool = True) -> float:
-    """Processor seconds of a run whose predictions go nowhere."""
+    """Return the CPU seconds of a run with discarded predictions."""
     from connectors import open_sink, open_source
     from streamsvm.run.runner import Runner
     from streamsvm.run.wanted import Wanted
@@ -472,7 +490,7 @@ def _run(model: Any, path: str, wanted: dict[str, Any], measured: bool = True) -
 
 
 def coverage_table() -> str:
-    """Coverage and size at each level, over all streams."""
+    """Return the table of coverage and size at each level, over all streams."""
     found = kept("decisions-coverage")
     lines = [
         "| asked for | sets | coverage | least of a window of 500 | labels in a set | least of a class |",
@@ -491,7 +509,7 @@ def coverage_table() -> str:
 
 
 def rare_table() -> str:
-    """Means over the streams of each ratio."""
+    """Return the table of means over the streams of each ratio."""
     found = kept("decisions-rare")
     names = [name for name in next(iter(found.values())) if name not in ("events", "rare")]
     lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
@@ -506,7 +524,7 @@ def rare_table() -> str:
 
 
 def votes_table() -> str:
-    """Means over the streams of each ratio, by what experts are weighed by."""
+    """Return the table of means over the streams of each ratio, by kind of votes."""
     found = kept("decisions-votes")
     lines = ["| | by accuracy | and by log loss where classes are rare |", "|---|---|---|"]
     for ratio in (*RATIOS, 0):
@@ -519,7 +537,7 @@ def votes_table() -> str:
 
 
 def noise_table() -> str:
-    """The calibration error of each stream, by the share of labels that are drawn at random."""
+    """Return the table of calibration errors by the share of random labels."""
     found = kept("decisions-noise")
     lines = ["| | 0 % | 20 % | 40 % |", "|---|---|---|---|"]
     for name in dict.fromkeys(key.rpartition(", ")[0] for key in found):
@@ -529,7 +547,7 @@ def noise_table() -> str:
 
 
 def late_table() -> str:
-    """What alarms came to, by how late labels came: the mean over streams, the least, and the largest."""
+    """Return the table of alarms by delay: mean, minimum and maximum over streams."""
     found = kept("decisions-late")
     lines = [f"| | {' | '.join(f'{delay:,} late' for delay in LATE)} |", "|---" * (1 + len(LATE)) + "|"]
     for kind, wanted in WANTED:
@@ -553,7 +571,7 @@ COST_WAYS = {
 
 
 def cost_table() -> str:
-    """Time with over without, by rows / event by event / in a whole run, and the microseconds without."""
+    """Return the table of cost ratios for rows / single events / a whole run."""
     found = {name: cell for name, cell in kept("decisions-cost").items() if "run, measures" in cell}
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     without = [" / ".join(f"{cell[way]['us']:.2f}" for way in COST_WAYS["sets"] if way) for cell in found.values()]
@@ -569,7 +587,7 @@ def _noted(cell: dict[str, float]) -> str:
 
 
 def show() -> None:
-    """All tables."""
+    """Print all tables."""
     print(coverage_table(), rare_table(), votes_table(), noise_table(), late_table(), cost_table(), sep="\n\n")
 
 
@@ -578,7 +596,7 @@ def _rounded(value: float) -> float:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the selected part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     programs = {
         "coverage": coverage,

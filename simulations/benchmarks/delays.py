@@ -1,12 +1,12 @@
-"""Accuracy where labels come late, beside River's learners with the same delays.
+"""Accuracy with delayed labels, compared with River's learners.
 
     python -m simulations.benchmarks.delays                    all streams
-    python -m simulations.benchmarks.delays electricity        some
-    python -m simulations.benchmarks.delays --peers            the peers too, which else are as they were kept
+    python -m simulations.benchmarks.delays electricity        some streams
+    python -m simulations.benchmarks.delays --peers            measure the peers again instead of using stored results
 
-The label of an event comes after so many others. The default classifier beside River's logistic regression (on
-standardised features) and its adaptive random forest of ten trees, over the first 20,000 events, 50,000 where the delay
-is 10,000. Each prediction is counted when its label comes.
+The label of an event arrives after a fixed number of other events. The default classifier is compared with River's
+logistic regression (on standardised features) and adaptive random forest of ten trees. Streams have 20,000 events, or
+50,000 for a delay of 10,000. A prediction counts when its label arrives.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from streamsvm.delayed.store import Store
 
 RESULT, OURS = "delays", "StreamSVM"
 DELAYS = {10: 20_000, 100: 20_000, 1_000: 20_000, 10_000: 50_000}
-"""Delays, and over how many events."""
+"""Delays, and the number of events of the stream."""
 CHUNK = 1024
 
 
 def joins(own: OwnModel, table: Any, labels: Sequence[Any], delay: int) -> Iterator[Joined]:
-    """What finds each other, by the join itself; a label comes before the event `delay` after its."""
+    """Yield the events whose labels arrive, joined by `Join`.
+
+    A label arrives before the event `delay` after its own.
+    """
     n = len(labels)
     features = (
         table
@@ -57,7 +60,7 @@ def joins(own: OwnModel, table: Any, labels: Sequence[Any], delay: int) -> Itera
 
 
 def joined(model: Any, table: Any, labels: Sequence[Any], delay: int) -> float:
-    """Accuracy of a classifier of this package."""
+    """Measure the accuracy of a classifier of this package."""
     own, right, judged = OwnModel(model), 0, 0
     for found in joins(own, table, labels, delay):
         for code, label in zip(found.codes, found.labels, strict=True):
@@ -67,7 +70,7 @@ def joined(model: Any, table: Any, labels: Sequence[Any], delay: int) -> float:
 
 
 def looped(model: Any, rows: Iterable[dict[Any, Any]], labels: Iterable[Any], delay: int) -> float:
-    """The same of any River classifier."""
+    """Measure the accuracy of a River classifier."""
     waiting: deque[tuple[Any, Any, Any]] = deque()
     right = judged = 0
 
@@ -88,7 +91,7 @@ def looped(model: Any, rows: Iterable[dict[Any, Any]], labels: Iterable[Any], de
 
 
 def peers() -> dict[str, Callable[[], Any]]:
-    """River's classifiers beside."""
+    """Return River's classifiers by name."""
     from river import forest, linear_model, multiclass, preprocessing
 
     def regression() -> Any:
@@ -98,7 +101,7 @@ def peers() -> dict[str, Callable[[], Any]]:
 
 
 def cell(stream: str, delay: int, names: Iterable[str]) -> dict[str, float]:
-    """The accuracies of learners, by name, in percent."""
+    """Measure the accuracies of learners by name, in percent."""
     table, labels = load_stream(stream, DELAYS[delay])
     found = {}
     for name in names:
@@ -111,7 +114,7 @@ def cell(stream: str, delay: int, names: Iterable[str]) -> dict[str, float]:
 
 
 def markdown(result: dict[str, dict[str, float]]) -> str:
-    """A table of a row for each stream, a column for each delay: ours, LR and ARF."""
+    """Format a table of StreamSVM / LR / ARF: a row per stream, a column per delay."""
     streams = list(dict.fromkeys(name.rpartition(", ")[0] for name in result))
     lines = [f"| | {' | '.join(f'{delay:,} late' for delay in DELAYS)} |", "|---" * (1 + len(DELAYS)) + "|"]
     for stream in streams:
@@ -125,14 +128,14 @@ def markdown(result: dict[str, dict[str, float]]) -> str:
 
 
 def table() -> str:
-    """The table of what was kept."""
+    """Return the table of the stored results."""
     return markdown(kept(RESULT))
 
 
 def main() -> None:
-    """Measure, and keep each cell as it comes."""
+    """Measure, and store each cell at once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    streams = [stream for stream in STREAMS if stream != "airlines"]  # whose order is none
+    streams = [stream for stream in STREAMS if stream != "airlines"]  # without airlines, which has no order
     parser.add_argument("streams", nargs="*", default=streams, help=", ".join(streams))
     parser.add_argument("--peers", action="store_true", help="measure the peers again")
     args = parser.parse_args()

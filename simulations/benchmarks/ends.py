@@ -1,10 +1,10 @@
-"""`streamsvm run` from end to end: microseconds of the processor, and of a clock, for each event, from each format.
+"""`streamsvm run` end to end: CPU and wall time per event, for each file format.
 
     python -m simulations.benchmarks.ends                          all cells
-    python -m simulations.benchmarks.ends --beside ../other        beside another checkout, in turn
+    python -m simulations.benchmarks.ends --beside ../other        compared with another checkout
 
-The learner is CPM, the fastest; its share is shown too. The predictions are written as CSV. `numbers` has ten columns
-of numbers, `mixed` five of them, and five of words, `gaps` the ten with one in a hundred missing.
+The learner is CPM, the fastest; its own time is shown too. Predictions are written as CSV. `numbers` has ten numeric
+columns. `mixed` has five numeric and five text columns. `gaps` has ten numeric columns with 1 % missing values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMATS, TABLES = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps")
 
 
 def table(kind: str, n: int) -> dict[str, Any]:
-    """Columns, the last one the label; None where a value is missing."""
+    """Generate columns, with the label last and None for missing values."""
     rng = np.random.default_rng(0)
     X = np.round(rng.normal(size=(n, 10)), 4)
     columns: dict[str, Any] = {f"f{j}": X[:, j].tolist() for j in range(10)}
@@ -38,7 +38,7 @@ def table(kind: str, n: int) -> dict[str, Any]:
 
 
 def write(columns: dict[str, Any], path: Path) -> None:
-    """A table as a file, of the format its name says."""
+    """Write a table to a file, in the format of the suffix."""
     if path.suffix == ".parquet":
         import pyarrow
         import pyarrow.parquet
@@ -55,7 +55,7 @@ def write(columns: dict[str, Any], path: Path) -> None:
 
 
 def once(path: str) -> dict[str, float]:
-    """One run in this process, after a short one that compiles and imports what is needed."""
+    """Time a run in this process, after a short run that compiles and imports."""
     from connectors import open_sink, open_source
     from streamsvm import CPMClassifier
     from streamsvm.run.runner import Runner
@@ -73,7 +73,7 @@ def once(path: str) -> dict[str, float]:
 
 
 def learner(kind: str) -> dict[str, float]:
-    """The learner alone, of batches as the runner hands them out."""
+    """Time the learner alone, on batches of the runner's size."""
     from streamsvm import CPMClassifier
 
     columns = table(kind, EVENTS)
@@ -91,7 +91,7 @@ def learner(kind: str) -> dict[str, float]:
 
 
 def markdown() -> str:
-    """Microseconds of the processor, and of a clock, now and before."""
+    """Format CPU and wall time per event in microseconds, now and before."""
     from simulations.keeping import kept
 
     found = kept("ends")

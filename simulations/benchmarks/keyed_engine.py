@@ -1,13 +1,13 @@
-"""What a model for each key costs on Quix Streams: events a second, bytes of changelog, and how long a restore takes.
+"""One model per key on Quix Streams: throughput, changelog and restore time.
 
-    python -m simulations.benchmarks.keyed_engine throughput    one worker beside the engine alone and one model
+    python -m simulations.benchmarks.keyed_engine throughput    one worker, the engine alone, and a single model
     python -m simulations.benchmarks.keyed_engine workers       one worker and two
-    python -m simulations.benchmarks.keyed_engine restore       of the state of many keys, from its changelog
+    python -m simulations.benchmarks.keyed_engine restore       restore of the state of many keys from the changelog
 
-A broker is started for it. Events are JSON of 20 numbers, about 400 bytes, on 12 partitions; predictions are written.
-Of these the second half is measured, when all keys are known; `through` writes the state of a key at each event.
-"engine" is Quix Streams with a stateful function that does nothing. Rounds take turns; broker and workers share the
-machine. Results are kept in `simulations/results`.
+The run starts a broker. Events are JSON of 20 numbers, about 400 bytes, on 12 partitions; predictions are written. The
+second half of the events is timed, when all keys are known. `through` writes the state of a key at each event. "engine"
+is Quix Streams with a stateful function that does nothing. Rounds alternate. Broker and workers share the machine.
+Results are stored in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PACKAGES = ("quixstreams", "confluent-kafka", "kafka-python", "numpy", "numba")
 PARTITIONS, COLUMNS, ROUNDS = 12, 20, 3
 FIELD, LABEL = "customer", "outcome"
 HOT, COLD = 1_000, 20_000
-"""Keys that have many events from one checkpoint to the next, and keys that have about one."""
+"""Numbers of keys, for many events per key and checkpoint, and for about one."""
 
 
 def main() -> None:
-    """Measure, and keep what was measured."""
+    """Measure, and store the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("throughput", "workers", "restore"))
     parser.add_argument("--events", type=int, default=200_000)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def throughput(broker: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Events a second of one process."""
+    """Measure the events per second of one process."""
     found: dict[str, Any] = {}
     for name, n_keys in (("hot", HOT), ("cold", COLD)):
         topic = _filled(broker.address, args.events, n_keys)
@@ -84,7 +84,7 @@ def throughput(broker: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def workers(broker: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Events a second of one worker and of two."""
+    """Measure the events per second of one worker and of two."""
     topic, rates = _filled(broker.address, args.events, HOT), {1: [], 2: []}
     for _ in range(ROUNDS):
         for n in (1, 2):
@@ -99,7 +99,7 @@ def workers(broker: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def restore(broker: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """How long a worker without state takes to have that of all keys."""
+    """Measure the time in which a worker without state restores all keys."""
     topic, group = _filled(broker.address, args.keys, args.keys, each=True), uuid.uuid4().hex[:8]
     written = _child("restore", broker.address, topic, group, args.keys)
     return {"keys": args.keys, "state_bytes": written["bytes"]} | _child("restore", broker.address, topic, group, 0)
@@ -109,7 +109,7 @@ def restore(broker: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 class Clock:
-    """When the event after so many others, and the last one, were done."""
+    """Times of the event after `after` others, and of the last event."""
 
     def __init__(self, after: int = 0) -> None:
         self.first = self.last = 0.0
@@ -163,7 +163,7 @@ def _throughput(kind: str, address: str, topic: str, n: str) -> dict[str, float]
             sdf = sdf.apply(_nothing, stateful=True)
         sdf.to_topic(app.topic(f"{topic}-out"))
     app.run(count=int(n), collect=False)
-    done = time.time()  # the last checkpoint included
+    done = time.time()  # after the last checkpoint
     return {
         "rate": (int(n) - int(n) // 2) / (done - clock.first),
         "bytes": worker.live.saved_bytes if kind == "keyed" else 0,
@@ -175,7 +175,7 @@ def _nothing(value: dict[str, Any], state: Any) -> dict[str, Any]:
 
 
 def _one_model(address: str, topic: str, n: int) -> dict[str, float]:
-    """`streamsvm run` with one model for all, predictions included."""
+    """Run `streamsvm run` with one model for all keys, including predictions."""
     url, summary = f"kafka://{address}/{topic}", Path(f"{uuid.uuid4().hex}.json")
     command = [
         sys.executable,
@@ -258,7 +258,7 @@ def _child(what: str, *given: Any) -> dict[str, float]:
 
 
 def _filled(address: str, n: int, n_keys: int, each: bool = False) -> str:
-    """A topic of events, and one for predictions beside it."""
+    """Create a topic with events, and a topic for predictions."""
     from confluent_kafka import Producer
 
     topic = f"events-{uuid.uuid4().hex[:8]}"

@@ -1,10 +1,10 @@
-"""Accuracy where labels cost: those asked for by `LabelBudget`, beside as many at random, and all.
+"""Accuracy with costly labels: requested by `LabelBudget`, at random, and all.
 
     python -m simulations.benchmarks.label_budget                    all streams
-    python -m simulations.benchmarks.label_budget electricity        some
+    python -m simulations.benchmarks.label_budget electricity        some streams
 
-The default classifier over the first 20,000 events. An event is predicted, and learned at once where its label is asked
-for; all predictions count. Chance is that of three seeds, of which the mean is kept.
+The default classifier runs on the first 20,000 events. An event is predicted, and learned at once if its label is
+requested; all predictions count. Random requests have the same number of labels. Results are means over three seeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARES = (0.01, 0.05, 0.1, 0.3)
 
 
 def asking(rows: list[dict[Any, Any]], labels: list[Any], budget: LabelBudget) -> tuple[float, int]:
-    """Accuracy, and how many labels were asked for."""
+    """Measure the accuracy and the number of requested labels."""
     model, right = StreamSVMClassifier(), 0
     for x, y in zip(rows, labels, strict=True):
         shares = model.predict_proba_one(x)
@@ -36,14 +36,14 @@ def asking(rows: list[dict[Any, Any]], labels: list[Any], budget: LabelBudget) -
 
 
 def given(table: Any, labels: list[Any], which: NDArray[np.bool_]) -> float:
-    """Accuracy where these labels are known."""
+    """Measure the accuracy with the labels of some events."""
     known = [label if is_known else None for label, is_known in zip(labels, which.tolist(), strict=True)]
     predicted = StreamSVMClassifier().test_then_train(table, known)
     return float(np.mean([one is not None and one == label for one, label in zip(predicted, labels, strict=True)]))
 
 
 def cell(stream: str, share: float) -> dict[str, float]:
-    """Accuracies in percent, and the share that was asked for."""
+    """Measure accuracies and the share of requested labels, in percent."""
     table, labels = load_stream(stream, EVENTS)
     rows, n, found = rows_of(table), len(labels), []
     for seed in range(SEEDS):
@@ -55,7 +55,7 @@ def cell(stream: str, share: float) -> dict[str, float]:
 
 
 def markdown(result: dict[str, dict[str, Any]]) -> str:
-    """A row for each stream: asked for by the budget / as many at random, for each share, and all labels."""
+    """Format a table of requested / random labels for each share, and of all labels."""
     head = [f"{100.0 * share:g} %" for share in SHARES]
     lines = [f"| | {' | '.join(head)} | all |", "|---" * (len(head) + 2) + "|"]
     means = np.zeros((len(SHARES), 2))
@@ -74,14 +74,14 @@ def _cells(pairs: Any) -> str:
 
 
 def table() -> str:
-    """The table of what was kept."""
+    """Return the table of the stored results."""
     return markdown(kept(RESULT))
 
 
 def main() -> None:
-    """Measure, and keep each stream as it comes."""
+    """Measure, and store each stream at once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    streams = [stream for stream in STREAMS if stream != "airlines"]  # whose order is none
+    streams = [stream for stream in STREAMS if stream != "airlines"]  # without airlines, which has no order
     parser.add_argument("streams", nargs="*", default=streams, help=", ".join(streams))
     for stream in parser.parse_args().streams:
         rows, labels = load_stream(stream, EVENTS)

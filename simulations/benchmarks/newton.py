@@ -1,14 +1,13 @@
-"""What the smoothed Newton solver costs beside LIBLINEAR, in the same run and on one core.
+"""Cost of the smoothed Newton solver, compared with LIBLINEAR on one core.
 
     python -m simulations.benchmarks.newton covertype   Covertype class 2 against the rest, C = 1
-    python -m simulations.benchmarks.newton sets        a9a, ijcnn1 and MNIST for three values of C, or the sets named
-    python -m simulations.benchmarks.newton path        an l1 path against separate fits and a loop over LinearSVC, or
-                                                        on the sets named
-    python -m simulations.benchmarks.newton growth      time and memory as rows grow
+    python -m simulations.benchmarks.newton sets        a9a, ijcnn1 and MNIST for three values of C, or the named sets
+    python -m simulations.benchmarks.newton path        an l1 path, separate fits and a loop over LinearSVC, optionally
+                                                        on the named sets
+    python -m simulations.benchmarks.newton growth      time and memory against the number of rows
 
-Both solve l2 / 2 (|w|^2 + b^2) + mean hinge with l2 = 1 / (C n), LIBLINEAR by dual coordinate descent. Times of both
-begin at `fit` with data in memory, and are those of the processor: what else runs counts little. Results are kept in
-`simulations/results`.
+Both solve l2 / 2 (|w|^2 + b^2) + mean hinge with l2 = 1 / (C n), LIBLINEAR by dual coordinate descent. Times are CPU
+seconds of `fit` with data in memory. Results are stored in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from simulations import data
 from simulations.keeping import keep, kept
 from streamsvm import SmoothedNewton
 
-# How often MNIST is solved for each C: LIBLINEAR takes most of a minute for C = 1.
+# Repetitions on MNIST for each C; LIBLINEAR takes almost a minute for C = 1.
 LARGE = {0.01: 3, 1.0: 1, 100.0: 1}
-# Passes that LIBLINEAR may make for each C. For the last it would not come to an end in its usual thousand either, and
-# its first hundred lower the objective the most a second.
+# Maximum passes of LIBLINEAR for each C. For C = 100 it does not converge in its default of 1,000 passes, and the first
+# 100 are the most effective.
 PASSES = {0.01: 1000, 1.0: 1000, 100.0: 100}
 SETS = ("a9a", "ijcnn1", "MNIST 2 vs rest")
 PATHS = {"a9a": ("a9a.train", 123), "rcv1 small": ("rcv1_small.train", 47_117), "madelon": ("madelon_scale", 500)}
-# What takes longer in all is not repeated.
+# Maximum total seconds of repeated measurements.
 ENOUGH = 10.0
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 
@@ -56,7 +55,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def objective(model: Any, X: Any, y: Any, C: float) -> float:
-    """n C times the objective with a penalised bias, as LIBLINEAR has it."""
+    """Compute n C times the objective with a penalised bias, as LIBLINEAR."""
     w, b = model.coef_[0], model.intercept_[0]
     return float(0.5 * (w @ w + b * b) + C * np.maximum(0.0, 1.0 - y * (X @ w + b)).sum())
 
@@ -66,7 +65,7 @@ def newton(n: int, C: float, tol: float) -> SmoothedNewton:
 
 
 def followed(model: SmoothedNewton, X: Any, y: Any) -> tuple[SmoothedNewton, list[tuple[float, float]]]:
-    """A fit, and seconds and objective after each of its iterations."""
+    """Fit a model; returns it with seconds and objective after each iteration."""
     history: list[tuple[float, float]] = []
     start = time.process_time()
     model.set_params(callback=lambda _, step: history.append((time.process_time() - start, step.objective)))
@@ -74,9 +73,12 @@ def followed(model: SmoothedNewton, X: Any, y: Any) -> tuple[SmoothedNewton, lis
 
 
 def compare(X: Any, y: Any, C: float, tolerances: tuple[float, ...], repeats: int, tol: float = 1e-6) -> list[Any]:
-    """For each tolerance of LIBLINEAR, the time ours needs to come as low, in turn, medians."""
+    """Measure the time to reach LIBLINEAR's objective for each of its tolerances.
+
+    Runs alternate, and medians count.
+    """
     n = len(y)
-    newton(n, C, 0.05).fit(X, y)  # have all compiled
+    newton(n, C, 0.05).fit(X, y)  # compiles
     times: dict[float, list[float]] = {t: [] for t in tolerances}
     reached: dict[float, float] = {}
     histories = []
@@ -164,10 +166,12 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def path(*names: str, n_alphas: int = 50, most: float = 30.0, repeats: int = 3) -> None:
-    """Fifty l1 penalties, in turn with fifty fits and with two loops over fifty values of C for LIBLINEAR.
+    """Compare a path of 50 l1 penalties with 50 fits and two loops of LIBLINEAR.
 
-    One loop ends at `most` times the smallest C with a non-zero model, the other where its model has as many non-zero
-    coefficients as ours at the end, or as many as a fit of ten seconds gives.
+    A loop has 50 values of C.
+
+    The first loop ends at `most` times the smallest C with a nonzero model. The second ends when its model has as many
+    nonzero coefficients as the path's last, or as many as a fit of ten seconds has. Runs alternate.
     """
     result = kept("newton-path")
     for name in names or PATHS:
@@ -188,7 +192,7 @@ def path(*names: str, n_alphas: int = 50, most: float = 30.0, repeats: int = 3) 
 
 def compare_paths(X: Any, y: Any, n_alphas: int, most: float, repeats: int) -> dict[str, Any]:
     ours = SmoothedNewton(l2=0.0, tol=1e-3)
-    found = ours.path(X, y, n_alphas=n_alphas, ratio=1.0 / most)  # compiles all too
+    found = ours.path(X, y, n_alphas=n_alphas, ratio=1.0 / most)  # compiles
     n_found = int(np.count_nonzero(found.coefs[-1]))
     first, reach, seconds = float(l1_min_c(X, y)), most, 0.0
 
@@ -231,17 +235,20 @@ def compare_paths(X: Any, y: Any, n_alphas: int, most: float, repeats: int) -> d
 
 
 def growth_once(which: str, n: int) -> dict[str, float]:
-    """One fit in a process of its own: seconds, and how far it raised the peak of memory, as a share of X."""
+    """Fit once in a separate process.
+
+    Returns seconds, and the increase of peak memory relative to X.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 50))
     y = np.where((X @ rng.normal(size=50) > 0.0) ^ (rng.random(n) < 0.1), 1, -1)
     model = newton(n, 1.0, 1e-3) if which == "ours" else LinearSVC(loss="hinge", C=1.0, tol=0.01)
     if which == "ours":
         newton(2000, 1.0, 1e-3).fit(X[:2000], y[:2000])
-        newton(40_000, 1.0, 1e-2).fit(np.tile(X[:5000], (8, 1)), np.tile(y[:5000], 8))  # samples are compiled too
+        newton(40_000, 1.0, 1e-2).fit(np.tile(X[:5000], (8, 1)), np.tile(y[:5000], 8))  # compiles sample kernels
     else:
         LinearSVC(loss="hinge", C=1.0, tol=0.1).fit(X[:200], y[:200])
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")
     seconds, model = timed(lambda: model.fit(X, y))
     return {
@@ -259,7 +266,10 @@ def _memory(field: str) -> float:
 
 
 def growth(most: int = 100_000, repeats: int = 3) -> None:
-    """LIBLINEAR goes up to `most` rows: it does not converge within its limit of iterations, and takes minutes."""
+    """Measure time and memory against the number of rows.
+
+    LIBLINEAR runs on up to `most` rows: it takes minutes and does not converge within its maximum of iterations.
+    """
     result: dict[str, list[Any]] = {"ours": [], "LIBLINEAR": []}
     for n in (10_000, 31_623, 100_000, 316_228, 1_000_000):
         for which, found in result.items():

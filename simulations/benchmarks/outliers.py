@@ -1,8 +1,8 @@
-"""What outliers and changes of units cost each learner: points of accuracy lost against the undisturbed stream.
+"""Loss in accuracy due to outliers and changes of units, in percentage points.
 
 Run it as `python -m simulations.benchmarks.outliers [--learners blend cpm] [--all]`. Each case disturbs one stream.
-Accuracy is over 2,000 events, which begin 1,000 events after the end of the disturbance, or after the beginning of one
-that does not end.
+Accuracy is measured over 2,000 events. These start 1,000 events after the end of the disturbance, or after its start if
+it does not end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN = ("cpm", "bsgd", "blend low", "blend")
 
 
 class Case(NamedTuple):
-    """A disturbed stream: its kind, what distinguishes it, and from which row on accuracy counts."""
+    """A disturbed stream: kind, name, rows, and the first row of the measurement."""
 
     kind: str
     name: str
@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 
 def normal(n: int = N) -> tuple[Floats, list[int]]:
-    """Normal columns with means and deviations of their own, two classes, a linear boundary."""
+    """Generate normal columns of various scales, and two linear classes."""
     rng = np.random.default_rng(1)
     Z = rng.normal(size=(n, D))
     y = (Z @ rng.normal(size=D) > 0.0).astype(int).tolist()
@@ -45,7 +45,7 @@ def normal(n: int = N) -> tuple[Floats, list[int]]:
 
 
 def mixed(n: int = N) -> tuple[Floats, list[int]]:
-    """Columns that are not normal, all of which say something about the class."""
+    """Generate columns of various distributions that depend on the class."""
     rng = np.random.default_rng(2)
     y = rng.integers(0, 2, n)
     rise = np.linspace(1.0, 5.0, n)
@@ -66,7 +66,7 @@ STREAMS = {"normal": normal, "mixed": mixed}
 
 
 def spikes(X: Floats) -> Iterator[Case]:
-    """Values far off in one column or all, once or in consecutive rows."""
+    """Yield streams with outliers in one or all columns, in one or several rows."""
     rng = np.random.default_rng(3)
     for factor in FACTORS:
         for row in ROWS:
@@ -80,7 +80,10 @@ def spikes(X: Floats) -> Iterator[Case]:
 
 
 def sentinels(X: Floats) -> Iterator[Case]:
-    """One value in a share of the cells of all columns; and these cells missing, which is the least that it costs."""
+    """Yield streams with a constant in a share of the cells, or these missing.
+
+    Missing cells are the lower bound of the loss.
+    """
     for share in SHARES:
         cells = np.random.default_rng(4).random(X.shape) < share
         yield Case(f"{share:.0%} missing", "", np.where(cells, np.nan, X), LATER)
@@ -89,7 +92,7 @@ def sentinels(X: Floats) -> Iterator[Case]:
 
 
 def units(X: Floats) -> Iterator[Case]:
-    """Other units, for good or for an hour."""
+    """Yield streams with other units, permanently or for HOUR events."""
     for factor in (1e-3, 1e3, 1e6):
         for columns in (slice(0, 1), slice(None)):
             for end in (CHANGE + HOUR, len(X)):
@@ -102,7 +105,7 @@ def units(X: Floats) -> Iterator[Case]:
 
 
 def losses(stream: str, learner: str) -> dict[tuple[str, str], float]:
-    """Points lost in each case."""
+    """Measure the lost percentage points in each case."""
     make, settings = LEARNERS[learner]
     X, y = STREAMS[stream]()
     labels = np.array(y)
@@ -120,7 +123,7 @@ def losses(stream: str, learner: str) -> dict[tuple[str, str], float]:
 
 
 def main() -> None:
-    """Print the mean and the most points lost for each kind of disturbance, and the worst cases."""
+    """Print mean and maximum loss by kind of disturbance, and the worst cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--learners", nargs="+", default=SHOWN, choices=list(LEARNERS))
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=list(STREAMS))

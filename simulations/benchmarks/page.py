@@ -1,14 +1,14 @@
-"""What the page costs: a run with it and with viewers beside the same run without, and how soon an event is seen.
+"""Cost of the dashboard: throughput with viewers, and latency of its updates.
 
-    python -m simulations.benchmarks.page                 throughput of blend and cpm, in ratios
-    python -m simulations.benchmarks.page latency         from an event's line in a followed file to a viewer
-    python -m simulations.benchmarks.page memory          what a board holds after ten million events
-    python -m simulations.benchmarks.page hostile         throughput while others ask for all points in a loop
+    python -m simulations.benchmarks.page                 throughput of blend and cpm, as ratios
+    python -m simulations.benchmarks.page latency         from writing an event to a followed file to a viewer
+    python -m simulations.benchmarks.page memory          memory of the dashboard after ten million events
+    python -m simulations.benchmarks.page hostile         throughput while clients request all points in a loop
 
-Viewers are a process of their own that reads all that is published, and does not draw it. In one run the page looks on
-for three seconds and then for three seconds not, in turns, and the ratio is that of the events per second of all turns
-of a kind. Where other work shares the machine, wall time is mostly that, so the time of the processor that the run's
-own process takes, the page's threads included, is compared as well; and what of it is the page's, counted by threads.
+Viewers are a separate process that reads all messages without drawing them. Within one run the page is on and off for
+three seconds each, in turns. The ratio compares the events per second of all turns of each kind. Wall time is
+unreliable if other work shares the machine. Therefore the CPU time of the process, including the threads of the page,
+is compared too, and the share of those threads is reported.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TURN_S = 3.0
 
 
 class Rows:
-    """The same block of a table again and again: what costs next to nothing to read."""
+    """A source that repeats one block of a table, at almost no cost."""
 
     name = identity = "rows"
 
@@ -83,7 +83,7 @@ class Rows:
 
 
 def view(port: int, n: int, messages: Any) -> None:
-    """Be so many viewers, and count what comes."""
+    """Run n viewers that count the messages."""
 
     def one() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -141,9 +141,9 @@ def ask(port: int, n: int, asking: Any, answers: Any) -> None:
 
 
 class Turns:
-    """An observer that lets the page look on for some seconds, and then for as long not, in turns.
+    """An observer that switches the page on and off in turns of a few seconds.
 
-    With `asking` the page always looks on, and it is others that ask in turns.
+    With `asking` the page is always on, and other clients send requests in turns.
     """
 
     def __init__(self, page: Page, n_turns: int, turn_s: float = TURN_S, asking: Any = None) -> None:
@@ -173,7 +173,10 @@ class Turns:
 
 
 def throughput(name: str, n_turns: int) -> dict[str, float]:
-    """Events a second with page and viewers over those without, from all turns; and what chance does to the ratio."""
+    """Compare events per second with page and viewers to those without.
+
+    Returns ratios over all turns, with standard errors.
+    """
     one = Page("0")
     observer = Turns(one, 2 * n_turns)
     with viewers(one.server) as messages:
@@ -184,7 +187,10 @@ def throughput(name: str, n_turns: int) -> dict[str, float]:
 
 
 def hostile(name: str, n_turns: int, turn_s: float) -> dict[str, float]:
-    """Events a second while others ask over those while nobody does, from all turns, and how many answers they got."""
+    """Compare events per second with and without clients that send requests.
+
+    Also counts the responses and the refusals.
+    """
     one, context = Page("0"), multiprocessing.get_context("spawn")
     asking, answers = context.Event(), context.Array("i", 2)
     fill(one._dashboard)
@@ -202,8 +208,8 @@ def hostile(name: str, n_turns: int, turn_s: float) -> dict[str, float]:
 
 
 def compared(observer: Turns) -> dict[str, float]:
-    """Ratios of the turns."""
-    on, off = (np.array(observer.turns[asked][1:], float) for asked in (True, False))  # the first compile
+    """Compute the ratios between the turns."""
+    on, off = (np.array(observer.turns[asked][1:], float) for asked in (True, False))  # the first turn compiles
     draws = np.random.default_rng(0).integers(0, len(off), (2, 2_000, len(off)))
     result = {"events/s without": off[:, 0].sum() / off[:, 1].sum(), "events/s with": on[:, 0].sum() / on[:, 1].sum()}
     for k, clock in ((1, "wall time"), (2, "processor time")):
@@ -222,7 +228,7 @@ def _ratio(on: Any, off: Any, k: int) -> float:
 
 
 def fill(board: DashboardState) -> None:
-    """Let a board have as many points over time, up to now, as after three months."""
+    """Fill a dashboard with as many points as it has after three months."""
     now, n = time.time(), 3_000_000 // 900
     for i in range(n):
         figures = {"time": now + 900.0 * (i - n), "judged": float(i)}
@@ -230,7 +236,7 @@ def fill(board: DashboardState) -> None:
 
 
 def memory(n: int) -> dict[str, float]:
-    """What Python holds for a board after so many events, and the bytes of what it serves."""
+    """Measure the memory of the dashboard after n events, and the size of its responses."""
     board = DashboardState()
     tracemalloc.start()
     Runner(CPMClassifier(), Rows(BATCH), observer=DashboardState()).run()
@@ -255,7 +261,7 @@ def memory(n: int) -> dict[str, float]:
 
 
 def latency(n: int) -> dict[str, float]:
-    """Milliseconds from the moment a line is written to a followed file until a viewer has it."""
+    """Measure the milliseconds from writing a line to a followed file to a viewer."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "in.csv")
         path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 3},{i % 2}\n" for i in range(2_000)))
@@ -310,7 +316,7 @@ def _arrivals(path: Path, port: int, n: int, every: float) -> list[float]:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Run the selected measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", nargs="?", default="throughput", choices=("throughput", "latency", "memory", "hostile"))
     parser.add_argument("--turns", type=int, default=30)

@@ -1,14 +1,14 @@
-"""River's classifiers on every stream: what they reach, and at what cost.
+"""Accuracy and cost of River's classifiers on every stream.
 
-    python -m simulations.benchmarks.peers              all that is missing, the most informative first
-    python -m simulations.benchmarks.peers --jobs 4     in as many processes
-    python -m simulations.benchmarks.peers --list       what is missing
+    python -m simulations.benchmarks.peers              all missing runs, the most informative first
+    python -m simulations.benchmarks.peers --jobs 4     in four processes
+    python -m simulations.benchmarks.peers --list       list missing runs
 
-Each stream is met by each peer once: every event is predicted, then learned. All together this takes hours; what is
-done is kept in `simulations/results/peers.json` at once, and the same command goes on with the rest. Peers
-have their default settings. They get the rows the learners here get, as dicts: a missing value is an absent name, and
-of sparse rows there are only the values that are not zero. Logistic regression and nearest neighbours see standardised
-numbers and one-hot strings. Times are those of the processor, so that a busy machine changes them little.
+Each peer runs once on each stream: every event is predicted, then learned. All runs take hours. Results are stored in
+`simulations/results/peers.json` at once, so an interrupted command continues. Peers have their default settings. They
+receive the rows as dicts without missing values, and without zeros for sparse rows. Logistic regression and nearest
+neighbours receive standardised numbers and one-hot encoded strings. Times are CPU times, so that other load on the
+machine has little effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from simulations.learners import standardised
 
 PATH = RESULTS / "peers.json"
 PACKAGES = ("river", "numpy")
-# Probabilities below count as this in the log loss.
+# Lower bound of probabilities in the log loss.
 LEAST = 1e-3
 
 
@@ -43,23 +43,23 @@ LEAST = 1e-3
 
 
 class Stream(NamedTuple):
-    """A stream by name; those of generators also by seed."""
+    """A stream by name; generated streams also have a seed."""
 
     name: str
     seed: int | None = None
 
     @property
     def key(self) -> str:
-        """What results are kept under."""
+        """Name of the stream in the results."""
         return self.name if self.seed is None else f"{self.name} #{self.seed}"
 
     @property
     def generated(self) -> bool:
-        """Whether it comes of a generator."""
+        """Whether the stream is generated."""
         return self.seed is not None
 
     def load(self) -> tuple[Any, list[Any]]:
-        """The rows every learner gets, and their labels."""
+        """Load rows and labels."""
         return data.load_stream(self.name) if self.seed is None else generators.load(self.name, self.seed)
 
 
@@ -68,7 +68,7 @@ GENERATED = [Stream(name, seed) for seed in generators.SEEDS for name in generat
 
 
 def digest(table: Any, labels: list[Any]) -> str:
-    """What tells rows and labels from others."""
+    """Return a hash of rows and labels."""
     seen = hashlib.sha256(repr(labels).encode())
     columns = (
         table.items() if isinstance(table, dict) else [(n, getattr(table, n)) for n in ("data", "indices", "indptr")]
@@ -127,7 +127,7 @@ PEERS: dict[str, Callable[[int, int], Any]] = {
     "LB": _leveraging_bagging,
     "SRP": _random_patches,
 }
-# Those that know labels as false and true alone when there are two.
+# Peers that need boolean labels if there are two classes.
 TRUTHS = {"LR"}
 
 
@@ -135,7 +135,7 @@ TRUTHS = {"LR"}
 
 
 def measures(right: NDArray[Any], of_label: NDArray[Any], confidence: NDArray[Any]) -> dict[str, float]:
-    """Accuracy in %, log loss, and calibration error in %."""
+    """Compute accuracy in percent, log loss, and calibration error in percent."""
     return {
         "accuracy": 100.0 * float(right.mean()),
         "log loss": -float(np.log(np.maximum(of_label, LEAST)).mean()),
@@ -144,14 +144,17 @@ def measures(right: NDArray[Any], of_label: NDArray[Any], confidence: NDArray[An
 
 
 def calibration_error(confidence: NDArray[Any], right: NDArray[Any], n_bins: int = 15) -> float:
-    """How far confidence and accuracy are apart, on average over bins of confidence."""
+    """Compute the expected calibration error, over bins of confidence."""
     bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
     gaps = np.bincount(bins, right - confidence, n_bins)
     return float(np.abs(gaps).sum() / len(right))
 
 
 def judged(probas: Iterable[dict[Hashable, float]], labels: list[Any]) -> dict[str, float]:
-    """The measures of predictions as River gives them; it predicts the most probable label."""
+    """Compute the measures of River's probabilities.
+
+    The prediction is the most probable label.
+    """
     rows = []
     for proba, label in zip(probas, labels, strict=True):
         total = sum(p for p in proba.values() if math.isfinite(p)) or 1.0
@@ -163,7 +166,7 @@ def judged(probas: Iterable[dict[Hashable, float]], labels: list[Any]) -> dict[s
 
 
 def prequential(model: Any, rows: list[dict[Any, Any]], labels: list[Any]) -> dict[str, float]:
-    """Measures and us an event of a River classifier that predicts every event before it learns it."""
+    """Compute the measures and the microseconds per event of a River classifier."""
     predict, learn, probas = model.predict_proba_one, model.learn_one, []
     start = time.process_time()
     for x, label in zip(rows, labels, strict=True):
@@ -177,7 +180,7 @@ def prequential(model: Any, rows: list[dict[Any, Any]], labels: list[Any]) -> di
 
 
 class Cell(NamedTuple):
-    """A stream met by a peer."""
+    """A run of a peer on a stream."""
 
     stream: Stream
     peer: str
@@ -185,14 +188,14 @@ class Cell(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _loaded(stream: Stream) -> tuple[list[dict[Any, Any]], list[Any], dict[str, Any]]:
-    """Rows and labels as River wants them, and what identifies them."""
+    """Return rows and labels for River, and properties that identify the stream."""
     table, labels = stream.load()
     facts = {"rows": len(labels), "classes": len(set(labels)), "digest": digest(table, labels)}
     return data.rows_of(table), labels, facts
 
 
 def measure(cell: Cell) -> tuple[dict[str, Any], dict[str, float]]:
-    """What identifies the stream, and what the peer reaches on it."""
+    """Run a cell; returns properties of the stream, and the measures."""
     rows, labels, facts = _loaded(cell.stream)
     if cell.peer in TRUTHS and facts["classes"] == 2:
         labels = [label == labels[0] for label in labels]
@@ -200,9 +203,9 @@ def measure(cell: Cell) -> tuple[dict[str, Any], dict[str, float]]:
     return facts, rounded(prequential(model, rows, labels))
 
 
-# How much an event costs a peer, roughly and in us: for any, and for each feature.
+# Approximate microseconds per event of a peer: a constant, and a term per feature.
 COSTS = {"LR": (10, 1.5), "HAT": (40, 8), "KNN": (1_000, 40), "ARF": (450, 15), "LB": (500, 100), "SRP": (600, 80)}
-# Rows, and features present, where many or few.
+# Rows and present features of streams that differ from the default.
 SIZES = {
     "electricity": (45_312, 7),
     "insects 2013": (5_325, 49),
@@ -222,14 +225,14 @@ SIZES = {
 
 
 def seconds(cell: Cell) -> float:
-    """About how long a cell takes."""
+    """Estimate the run time of a cell."""
     n, n_features = SIZES.get(cell.stream.name, (generators.LENGTH, 10))
     fixed, each = COSTS[cell.peer]
     return 1e-6 * n * (fixed + each * n_features)
 
 
 def _worth(cell: Cell) -> int:
-    """The turn of a cell: real streams and those who do well at little cost come first."""
+    """Return the priority of a cell: real streams and efficient peers come first."""
     if cell.stream.name == "spam" and cell.peer not in ("LR", "HAT", "ARF"):
         return 9
     if cell.stream.seed:
@@ -240,7 +243,7 @@ def _worth(cell: Cell) -> int:
 
 
 def cells() -> list[Cell]:
-    """All cells, the most informative first, and among equals the quickest."""
+    """Return all cells by priority, the fastest first among equals."""
     every = [Cell(stream, peer) for stream in REAL + GENERATED for peer in PEERS]
     return sorted(every, key=lambda cell: (_worth(cell), seconds(cell)))
 
@@ -249,7 +252,7 @@ def cells() -> list[Cell]:
 
 
 class Results:
-    """The cells that are done, in a file that is always whole."""
+    """The completed cells, in a file that is written atomically."""
 
     def __init__(self, path: Path = PATH) -> None:
         self.path = path
@@ -267,7 +270,7 @@ class Results:
         return cell.peer in self.streams.get(cell.stream.key, {}).get("peers", {})
 
     def add(self, cell: Cell, facts: dict[str, Any], measured: dict[str, float]) -> None:
-        """Keep a cell at once. Rows other than those of the other peers replace what these have reached."""
+        """Store a cell; if the rows have changed, the results of other peers are dropped."""
         known = self.streams.get(cell.stream.key, {})
         peers = known["peers"] if known.get("digest") == facts["digest"] else {}
         self.streams[cell.stream.key] = facts | {"peers": peers | {cell.peer: measured}}
@@ -276,14 +279,14 @@ class Results:
 
 
 def run(todo: list[Cell], results: Results, jobs: int) -> None:
-    """Measure cells in processes of their own; each is kept as it comes."""
+    """Run cells in separate processes, and store each result at once."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(measure, cell): cell for cell in todo}
         for i, future in enumerate(as_completed(futures), start=1):
             cell = futures[future]
             try:
                 facts, measured = future.result()
-            except Exception as error:  # a peer that fails on a stream must not cost the others theirs
+            except Exception as error:  # a failing peer must not stop the other runs
                 print(f"{i}/{len(todo)}  {cell.stream.key}, {cell.peer}: {type(error).__name__}: {error}", flush=True)
                 continue
             results.add(cell, facts, measured)
@@ -295,7 +298,7 @@ def run(todo: list[Cell], results: Results, jobs: int) -> None:
 
 
 def main() -> None:
-    """Run what is missing."""
+    """Run the missing cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="these alone")

@@ -1,13 +1,12 @@
-"""What it takes to wait for labels: memory, checkpoints, and events a second beside labels within events.
+"""Cost of delayed labels: memory, checkpoints, and throughput.
 
     python -m simulations.benchmarks.pending              all
-    python -m simulations.benchmarks.pending memory       ten million events of 20 numbers that wait
-    python -m simulations.benchmarks.pending disk         the same on disk
-    python -m simulations.benchmarks.pending checkpoint   the time of checkpoints at a million
-    python -m simulations.benchmarks.pending throughput   runs from files, labels 1,000 events late, and with the event
+    python -m simulations.benchmarks.pending memory       ten million waiting events of 20 numbers
+    python -m simulations.benchmarks.pending disk         the same events on disk
+    python -m simulations.benchmarks.pending checkpoint   time of checkpoints with a million waiting events
+    python -m simulations.benchmarks.pending throughput   runs with labels 1,000 events later, and in the events
 
-Runs with and without a join take turns; of each the median of the processor's seconds counts, and of the seconds that
-pass.
+Runs with and without a join alternate. Results are medians of CPU time and wall time.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MANY, ANSWERED, SAVED, RUN, ROUNDS = 10_000_000, 100_000, 1_000_000, 100_000, 5
 
 
 class Waiting:
-    """Events of 20 numbers that wait."""
+    """Events of 20 numbers that wait for labels."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._rng = np.random.default_rng(0)
@@ -48,7 +47,7 @@ class Waiting:
         self.add(1_000, answered=True)
 
     def add(self, n: int, *, answered: bool = False) -> None:
-        """So many more, with their labels or without."""
+        """Add n events, with or without labels."""
         for start in range(self._n, self._n + n, CHUNK):
             m = min(CHUNK, self._n + n - start)
             X = self._rng.normal(size=(m, COLUMNS))
@@ -62,7 +61,7 @@ class Waiting:
         self._n += n
 
     def answer(self, n: int) -> float:
-        """The processor's seconds a label, where so many come of events at random."""
+        """Label n random events; returns the CPU seconds per label."""
         chosen = self._rng.choice(self._n - 1_000, n, replace=False) + 1_000
         began, none = time.process_time(), np.zeros(0, np.int64)
         for start in range(0, n, CHUNK):
@@ -73,7 +72,10 @@ class Waiting:
 
 
 def memory(folder: Path | None = None) -> dict[str, float]:
-    """Of ten million events that wait: by the store's own count, in the whole process, and the time that they take."""
+    """Measure memory and time of ten million waiting events.
+
+    The memory is the store's own count, and that of the process.
+    """
     waiting = Waiting(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
@@ -92,13 +94,16 @@ def memory(folder: Path | None = None) -> dict[str, float]:
 
 
 def disk() -> dict[str, float]:
-    """The same where events wait on disk."""
+    """Measure memory and time of ten million events that wait on disk."""
     with tempfile.TemporaryDirectory() as folder:
         return memory(Path(folder))
 
 
 def checkpoint() -> dict[str, float]:
-    """Seconds of the processor to leave the store, with a million that wait and 5,000 that are new."""
+    """Measure the CPU seconds of a checkpoint with a million waiting events.
+
+    5,000 events are new since the last checkpoint.
+    """
     waiting, seconds = Waiting(), []
     with tempfile.TemporaryDirectory() as folder:
         waiting.add(SAVED)
@@ -112,7 +117,7 @@ def checkpoint() -> dict[str, float]:
 
 
 def throughput() -> dict[str, dict[str, float]]:
-    """Seconds of runs over CSV of five numbers, predictions written, beyond those of one event."""
+    """Time runs over CSV of five numbers, minus the run of a single event."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder))
@@ -139,7 +144,7 @@ def _write(folder: Path) -> None:
 
 
 def _run(folder: str, model: str, source: str) -> Callable[[int], NDArray[np.float64]]:
-    """A run over so many events, and the processor's seconds that it takes, and those that pass."""
+    """Return a function that times a run over n events, in CPU and wall seconds."""
     joining = ("--label-source", "labels.csv", "--join", "id") if source == "events.csv" else ("--set", "key=id")
     asked = [sys.executable, "-m", "streamsvm", "run", source, *joining, "--time", "t", "--label", "y"]
     asked += ["--model", model, "--out", "out.csv", "--quiet"]
@@ -155,7 +160,7 @@ def _run(folder: str, model: str, source: str) -> Callable[[int], NDArray[np.flo
 
 
 def table() -> str:
-    """What was kept of throughput, in Markdown: events a second of the processor."""
+    """Return the table of the stored throughput, in events per CPU second."""
     rows = ["| | labels in the events | in a file of their own, 1,000 events late | |", "|---|---|---|---|"]
     for model, found in kept("pending")["throughput"].items():
         within, joined = (f"{RUN / found[name]:,.0f}" for name in ("within events, s", "joined, s"))
@@ -172,7 +177,7 @@ PARTS: dict[str, Callable[[], Any]] = {
 
 
 def main() -> None:
-    """Measure, and keep each part as it comes."""
+    """Measure, and store each part at once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     for part in parser.parse_args().parts:

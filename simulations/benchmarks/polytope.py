@@ -1,12 +1,12 @@
-"""What the convex polytope machine reaches, and at what cost, beside others in the same run.
+"""Accuracy and cost of the convex polytope machine, compared with others.
 
-    python -m simulations.benchmarks.polytope event     one event through River's protocol, and rows at once
-    python -m simulations.benchmarks.polytope a9a       steps of the paper's training, and its errors on a9a
-    python -m simulations.benchmarks.polytope mnist     its errors on MNIST, 2 against the rest
+    python -m simulations.benchmarks.polytope event     single events through River's interface, and batches of rows
+    python -m simulations.benchmarks.polytope a9a       time of the paper's training steps, and its errors on a9a
+    python -m simulations.benchmarks.polytope mnist     errors on MNIST, digit 2 against the rest
     python -m simulations.benchmarks.polytope run       the command line on the electricity stream, end to end
-    python -m simulations.benchmarks.polytope streams   accuracy on all streams beside learners of River
+    python -m simulations.benchmarks.polytope streams   accuracy on all streams, with learners of River
 
-Results are kept in `simulations/results`; `streams` goes on where it was interrupted.
+Results are stored in `simulations/results`; an interrupted `streams` continues.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from streamsvm.polytope import kernels
 
 
 def event(repeats: int = 9) -> None:
-    """Predict and learn 20 features as a dict, two classes, ten faces; and the same events as an array."""
+    """Time predict and learn on dicts of 20 features, two classes, ten faces.
+
+    The same events are also timed as an array.
+    """
     from river import linear_model
 
     rng = np.random.default_rng(0)
@@ -59,7 +62,7 @@ def event(repeats: int = 9) -> None:
         return (time.perf_counter() - start) / len(rows) * 1e6
 
     at_once(CPMClassifier(n_faces=10))
-    # In turn, so that a change of the machine's speed meets all three.
+    # Interleaved, so that changes of the machine's speed affect all three.
     times = [
         (
             by_event(linear_model.LogisticRegression()),
@@ -81,7 +84,7 @@ def event(repeats: int = 9) -> None:
 
 
 def time_steps(X: Any, positive: Any, n_faces: int, n_steps: int, entropy: float, l2: float) -> float:
-    """Microseconds a step of one polytope, positives against the rest."""
+    """Time training of one polytope, in microseconds per step."""
     model = CPMClassifier(n_faces=n_faces, l2=l2, horizon=10**12, entropy=entropy, scaling="none")
     rows = model._space.encode(X, np.ones(X.shape[0], bool))
     model._code(True)
@@ -99,7 +102,10 @@ def time_steps(X: Any, positive: Any, n_faces: int, n_steps: int, entropy: float
 def tune(
     name: str, train: Any, test: Any, n_faces: int, n_steps: int, n_valid: int, tries: int = 1, average: int = 0
 ) -> dict[str, Any]:
-    """The paper's protocol (section 5.1): l2 by a validation part with h = 0, then h; both errors over five seeds."""
+    """Follow the paper's protocol (section 5.1); returns both errors over five seeds.
+
+    l2 is selected on a validation set with h = 0, then h.
+    """
     X, y = train
     order = np.random.default_rng(0).permutation(len(y))
     held, used = order[:n_valid], order[n_valid:]
@@ -172,7 +178,7 @@ def mnist(n_steps: int = 20_000_000) -> None:
 
 
 def run(repeats: int = 5) -> None:
-    """`streamsvm run` on the electricity stream as CSV, in fresh processes."""
+    """Time `streamsvm run` on the electricity stream as CSV, in new processes."""
     source = data.folder() / "elec2.csv.gz"
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
@@ -204,7 +210,7 @@ def logistic_regression(n_classes: int) -> Any:
 
 
 def learners() -> dict[str, Callable[[int], Any]]:
-    """Learners by name, made for a number of classes; River's with their default settings."""
+    """Return factories of learners by name; those of River have default settings."""
     from river import forest, tree
 
     return {
@@ -216,17 +222,17 @@ def learners() -> dict[str, Callable[[int], Any]]:
 
 
 def prequential(learner: str, name: str, most_seconds: float) -> dict[str, float]:
-    """Accuracy of predicting each event before learning it, and microseconds an event."""
+    """Measure prequential accuracy and microseconds per event."""
     table, labels = data.load_stream(name)
     make, n_classes = learners()[learner], len(set(labels))
     model, predicted = make(n_classes), []
     if learner == "CPM":
-        make(n_classes).test_then_train(table, labels)  # have all compiled
+        make(n_classes).test_then_train(table, labels)  # compiles
         start = time.perf_counter()
         predicted = model.test_then_train(table, labels).tolist()
     else:
         rows = data.rows_of(table)
-        if learner == "LogisticRegression":  # takes numbers alone, and labels that are false or true
+        if learner == "LogisticRegression":  # needs numeric features, and boolean labels if there are two
             rows = [{k: v for k, v in x.items() if not isinstance(v, str)} for x in rows]
             labels = [label == labels[0] for label in labels] if n_classes == 2 else labels
         start = time.perf_counter()

@@ -1,15 +1,14 @@
-"""Learners with refits beside themselves without: where nothing drifts, where it does, and what it costs.
+"""Accuracy and cost of learners with refits, compared with learners without.
 
-    python -m simulations.benchmarks.refits stay      where nothing drifts, and the ceiling: each solver on all rows
-    python -m simulations.benchmarks.refits forests   River's forests there, as far as an hour brings them
+    python -m simulations.benchmarks.refits stay      streams without drift, and the ceiling: each solver on all rows
+    python -m simulations.benchmarks.refits forests   River's forests on these streams, within an hour each
     python -m simulations.benchmarks.refits drift     real streams, and generators with drift
-    python -m simulations.benchmarks.refits labels    labels for one event in ten, labels late, a start from history
+    python -m simulations.benchmarks.refits labels    10 % of the labels, delayed labels, a start from history
     python -m simulations.benchmarks.refits cost      throughput, single events during a refit, memory
-    python -m simulations.benchmarks.refits show      tables of what is kept
+    python -m simulations.benchmarks.refits show      tables of stored results
 
-Every event is predicted, then learned. What is done is kept in `simulations/results/refits.json` at once,
-and the same command goes on with the rest; `--only TEXT...` keeps to cells with all
-the texts in their names.
+Every event is predicted, then learned. Results are stored in `simulations/results/refits.json` at once, so an
+interrupted command continues. `--only TEXT...` selects the cells whose names contain all texts.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from simulations.keeping import keep, kept
 NAME = "refits"
 PACKAGES = ("river", "numpy", "numba", "scikit-learn")
 SOLVERS = ("trees", "cuts", "newton", "bcd")
-# Windows for streams on which nothing drifts are longer than the default.
+# Window for streams without drift, longer than the default.
 LONG = 100_000
 LATE, HISTORY, RARE = 1_000, 5_000, 10
-# Of the processor, for each forest.
+# Maximum CPU seconds of a forest.
 HOUR = 3_600.0
-# Single events that are timed come so many a second: at full speed most would be those that wait for a late solver.
+# Rate of timed single events. At full speed most of them would wait for a late solver.
 PER_SECOND = 2_000
-# As often, with and without refits, for a 99.9th percentile of enough events.
+# Passes with and without refits, so that the 99.9th percentile has enough events.
 PASSES = 3
-# The process of a solver starts as a model is made; so many seconds later it has.
+# Seconds until the process of a solver has started.
 STARTED = 5.0
 
 Stream = tuple[Any, list[Any]]
@@ -50,7 +49,7 @@ Stream = tuple[Any, list[Any]]
 
 
 def shuffled(X: NDArray[np.float64], y: NDArray[Any], n: int) -> Stream:
-    """The first n rows in an order of chance."""
+    """Return the first n rows in random order."""
     order = np.random.default_rng(0).permutation(len(y))[:n]
     return np.ascontiguousarray(X[order]), y[order].tolist()
 
@@ -101,7 +100,10 @@ STAY: dict[str, Callable[[], Stream]] = {
 
 
 def centres(seed: int) -> Stream:
-    """Two concepts that alternate, four times each: three classes around a dozen centres in eight dimensions."""
+    """Generate two concepts that alternate four times each.
+
+    A concept is a label for each of 12 centres in 8 dimensions.
+    """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(24_000, 8))
     where = [rng.normal(size=(12, 8)) for _ in range(2)]
@@ -124,7 +126,7 @@ DRIFT: dict[str, Callable[[], Stream]] = {
 
 
 def sea(n: int) -> Stream:
-    """SEA by Street and Kim (2001): four concepts, and one label in ten is wrong."""
+    """Generate SEA by Street and Kim (2001): four concepts, and 10 % wrong labels."""
     rng = np.random.default_rng(1)
     X, threshold = rng.uniform(0.0, 10.0, (n, 3)), np.array([8.0, 9.0, 7.0, 9.5])[np.arange(n) * 4 // n]
     return X, ((X[:, 0] + X[:, 1] <= threshold) ^ (rng.random(n) < 0.1)).tolist()
@@ -140,7 +142,7 @@ LENGTHY: dict[str, Callable[[], Stream]] = {
 
 
 def make(learner: str, solver: str | None, **settings: Any) -> Any:
-    """A learner by name, with refits unless `solver` is None."""
+    """Create a learner by name, with refits unless `solver` is None."""
     import streamsvm
     from streamsvm import RefitClassifier
 
@@ -149,12 +151,12 @@ def make(learner: str, solver: str | None, **settings: Any) -> Any:
 
 
 def part(X: Any, a: int, b: int) -> Any:
-    """Rows a to b of an array, a sparse matrix or a table."""
+    """Select rows a to b of an array, a sparse matrix or a table."""
     return {name: column[a:b] for name, column in X.items()} if isinstance(X, dict) else X[a:b]
 
 
 def run(model: Any, X: Any, y: list[Any]) -> tuple[NDArray[np.bool_], float]:
-    """Whether each event was predicted right, and the seconds."""
+    """Run a model; returns whether each prediction is correct, and the seconds."""
     start, hits = time.perf_counter(), []
     for a in range(0, len(y), 1_000):
         predicted = model.test_then_train(part(X, a, a + 1_000), y[a : a + 1_000])
@@ -163,14 +165,14 @@ def run(model: Any, X: Any, y: list[Any]) -> tuple[NDArray[np.bool_], float]:
 
 
 def scored(hits: NDArray[np.bool_]) -> dict[str, Any]:
-    """The share of events that were predicted right, and that of each fifth."""
+    """Return the accuracy, and that of each fifth of the events."""
     n = len(hits)
     fifths = [float(np.mean(hits[k * n // 5 : (k + 1) * n // 5])) for k in range(5)]
     return {"accuracy": float(hits.mean()), "fifths": [round(f, 5) for f in fifths]}
 
 
 def measured(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """What a model reaches on a stream."""
+    """Measure the accuracy of a model on a stream, and describe its refits."""
     hits, seconds = run(model, X, y)
     found = scored(hits) | {"seconds": round(seconds, 2)}
     refits = getattr(model, "refits", [])
@@ -184,7 +186,7 @@ def measured(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
 
 
 def patient(solver: str | None, factor: float = 2.0) -> Any:
-    """A learner, with the refits it has where nothing drifts, after intervals that grow by a factor."""
+    """Create a learner for streams without drift; refit intervals grow by a factor."""
     from streamsvm.refit import Growing, Latest
 
     settings = {"window": Latest(LONG, max_bytes=1 << 30), "trigger": Growing(1_000, factor)}
@@ -192,14 +194,14 @@ def patient(solver: str | None, factor: float = 2.0) -> Any:
 
 
 def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Where nothing drifts."""
+    """Yield the measurements on streams without drift."""
     for stream, load in STAY.items():
         yield f"{stream} / without", lambda load=load: measured(patient(None), *load())
         for solver in SOLVERS:
-            if (stream, solver) == ("mnist", "trees"):  # a quarter of an hour for each refit
+            if (stream, solver) == ("mnist", "trees"):  # a refit takes a quarter of an hour
                 continue
             yield f"{stream} / {solver}", lambda load=load, solver=solver: measured(patient(solver), *load())
-        if stream == "mnist":  # with a factor of 2 its last refit is at half of the stream
+        if stream == "mnist":  # with a factor of 2 the last refit is halfway
             yield f"{stream} / cuts, factor 1.5", lambda load=load: measured(patient("cuts", 1.5), *load())
         for solver in SOLVERS:
             if (stream, solver) != ("mnist", "trees"):
@@ -207,7 +209,7 @@ def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
-    """A solver fitted to the first four fifths at once, on the last."""
+    """Fit a solver to the first four fifths, and measure its accuracy on the last."""
     from streamsvm import CPMClassifier
     from streamsvm.refit.members import Member
     from streamsvm.refit.solvers import solver_of
@@ -229,7 +231,10 @@ def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
 
 
 def forests() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """River's forests on the streams that do not drift, and ours on as many events, where these are not all."""
+    """Yield the measurements of River's forests on streams without drift.
+
+    If a forest has not finished a stream, StreamSVM is also measured on the events that it completed.
+    """
     for kind in ("ARF", "SRP"):
         for stream, load in STAY.items():
             yield f"{stream} / {kind}", lambda load=load, kind=kind: forest(kind, *load())
@@ -244,12 +249,12 @@ def forests() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def beginning(n: int, X: Any, y: list[Any]) -> Stream:
-    """The first n events."""
+    """Return the first n events."""
     return part(X, 0, n), y[:n]
 
 
 def forest(kind: str, X: Any, y: list[Any], seconds: float = HOUR) -> dict[str, Any]:
-    """What one of River's forests of ten trees reaches within so many seconds of the processor."""
+    """Measure a forest of River with ten trees, up to a limit of CPU seconds."""
     from river import ensemble
     from river import forest as forests
 
@@ -266,7 +271,7 @@ def forest(kind: str, X: Any, y: list[Any], seconds: float = HOUR) -> dict[str, 
 
 
 def drift() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Where things drift."""
+    """Yield the measurements on streams with drift."""
     for stream, load in DRIFT.items():
         for solver in (None, *SOLVERS):
             yield (
@@ -279,7 +284,7 @@ def drift() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def labels() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Labels for one event in ten, labels late, and a start from history."""
+    """Yield the measurements with few or delayed labels, and with a history."""
     for stream in ("electricity", "insects abrupt", "posture", "SEA 50k"):
         for how in (rare, late, history):
             for solver in (None, "trees"):
@@ -292,14 +297,14 @@ def labels() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def rare(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """Labels for one event in ten."""
+    """Measure the accuracy with labels for 10 % of the events."""
     given = [label if i % RARE == 0 else None for i, label in enumerate(y)]
     predicted = model.test_then_train(X, given)
     return {"accuracy": float(np.mean([p == label for p, label in zip(predicted.tolist(), y, strict=True)]))}
 
 
 def late(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """Labels that come so many events later."""
+    """Measure the accuracy with labels that arrive LATE events later."""
     rows, hits = data.rows_of(X), 0
     for i, x in enumerate(rows):
         hits += model.predict_one(x) == y[i]
@@ -309,7 +314,7 @@ def late(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
 
 
 def history(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """After so many events of history, on the next thousand."""
+    """Measure the accuracy on 1,000 events after learning HISTORY events."""
     n = min(HISTORY, len(y) // 2)
     model.learn_many(part(X, 0, n), y[:n])
     hits, _ = run(model, part(X, n, n + 1_000), y[n : n + 1_000])
@@ -320,7 +325,7 @@ def history(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
 
 
 def cost() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Throughput by batches, single events during a refit and without, and memory."""
+    """Yield the measurements of throughput, latency of single events, and memory."""
     for stream in ("electricity", "posture", "SEA 50k"):
         for solver in (None, "trees", "cuts", "newton"):
             yield (
@@ -333,7 +338,7 @@ def cost() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def ways() -> dict[str, dict[str, Any] | None]:
-    """How often and of what windows trees are fitted beside a long stream: settings, None for not at all."""
+    """Return settings for refits of trees on a long stream; None for no refits."""
     from streamsvm.refit import Growing, Latest
 
     return {
@@ -347,7 +352,7 @@ def ways() -> dict[str, dict[str, Any] | None]:
 
 
 def expense(what: str, stream: str, how: str | None) -> dict[str, Any]:
-    """In a process of its own, so that memory is its own."""
+    """Measure in a separate process, so that its memory can be measured."""
     command = [sys.executable, "-m", "simulations.benchmarks.refits", what, stream, str(how)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = dict(pair.split("=") for pair in text.split())
@@ -358,7 +363,7 @@ def _expense(stream: str, solver: str | None) -> None:
     X, y = data.load_stream(stream, 40_000)
     run(make("StreamSVMClassifier", solver), part(X, 0, 2_000), y[:2_000])
     _replay(make("StreamSVMClassifier", solver), X, y)
-    # No model is left whose solver others would wait for.
+    # The solvers of earlier models no longer run.
     if solver is not None:
         for name, times in singles(solver, data.rows_of(part(X, 0, 20_000)), y[:20_000]).items():
             for q in (50, 99, 99.9, 100):
@@ -371,7 +376,7 @@ def _replay(model: Any, X: Any, y: list[Any]) -> None:
     print(f"events_per_second={len(y) / seconds:.1f}")
     refits = getattr(model, "refits", [])
     print(f"solver_share={sum(refit['seconds'] for refit in refits) / seconds:.3f}")
-    if refits:  # up to this rate no event would have waited for a solver
+    if refits:  # the maximum rate at which no event waits for a solver
         print(f"keeps_up_with={min((refit['entered'] - refit['event']) / refit['seconds'] for refit in refits):.0f}")
 
 
@@ -391,7 +396,10 @@ def _pace(stream: str, way: str) -> None:
 
 
 def singles(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> dict[str, list[float]]:
-    """The seconds of single events: without refits, during one, and between them; in turns, as machines change."""
+    """Time single events without refits, during a refit, and between refits.
+
+    Passes alternate, because the speed of the machine changes.
+    """
     found: dict[str, list[float]] = {"without": [], "during": [], "between": []}
     for _ in range(PASSES):
         found["without"] += paced(make("StreamSVMClassifier", None), rows, y)
@@ -402,11 +410,11 @@ def singles(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> dict[str, 
 
 
 def refitted(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[float], list[float]]:
-    """The seconds of single events of a model with refits: during one, and between them."""
+    """Time single events of a model with refits: during a refit, and between refits."""
     model = make("StreamSVMClassifier", solver)
     time.sleep(STARTED)
     seconds = np.array(paced(model, rows, y))
-    # From the event after which it begins to the one after which its model enters.
+    # A refit lasts from the event that starts it to the event after which its model is used.
     is_during = np.zeros(len(y), bool)
     for refit in model.refits:
         is_during[refit["event"] - 1 : refit["entered"]] = True
@@ -414,7 +422,7 @@ def refitted(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> tuple[lis
 
 
 def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> list[float]:
-    """The seconds to predict and learn each of so many events a second."""
+    """Time predicting and learning single events at a rate of PER_SECOND."""
     seconds = []
     begin = time.perf_counter()
     for i, (x, label) in enumerate(zip(rows, y, strict=True)):
@@ -432,17 +440,17 @@ PARTS = {"stay": stay, "forests": forests, "drift": drift, "labels": labels, "co
 
 
 def do(what: str, only: list[str]) -> None:
-    """Measure what is missing."""
+    """Run the missing measurements."""
     for key, measure in PARTS[what]():
         if key in kept(NAME) or not all(text in key for text in only):
             continue
         found = measure()
-        keep(NAME, kept(NAME) | {key: found}, PACKAGES, lines=True)  # another may have kept something meanwhile
+        keep(NAME, kept(NAME) | {key: found}, PACKAGES, lines=True)  # another process may have stored results
         print(key, found, flush=True)
 
 
 def show() -> None:
-    """Tables of what is kept."""
+    """Print tables of stored results."""
     results = kept(NAME)
     for what, cells in PARTS.items():
         print(f"\n{what}")
@@ -452,7 +460,10 @@ def show() -> None:
 
 
 def stay_table() -> str:
-    """The last fifth of streams that do not drift, with each solver, and what forests and solvers of all rows reach."""
+    """Format the accuracy on the last fifth of streams without drift.
+
+    Columns are StreamSVM with each solver, the best solver of all rows, and River's forests.
+    """
     found = kept(NAME)
 
     def last(key: str) -> str:
@@ -474,7 +485,7 @@ def stay_table() -> str:
 
 
 def drift_table() -> str:
-    """Points that each solver adds where concepts come back, on posture, and elsewhere."""
+    """Format the gain of each solver in percentage points, by group of streams."""
     found = kept(NAME)
 
     def gains(streams: list[str], solver: str) -> list[float]:
@@ -510,7 +521,7 @@ def _line(key: str, results: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     if sys.argv[1:2] == ["_expense"]:
         _expense(sys.argv[2], None if sys.argv[3] == "None" else sys.argv[3])
         return

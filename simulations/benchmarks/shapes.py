@@ -1,12 +1,12 @@
-"""What an event costs where rows are wide and sparse, or classes many; two versions side by side, chunk by chunk.
+"""Cost per event for wide sparse rows and many classes.
 
     python -m simulations.benchmarks.shapes                         this checkout alone
-    python -m simulations.benchmarks.shapes --before ../other       beside another checkout: ratios
+    python -m simulations.benchmarks.shapes --before ../other       compared with another checkout, as ratios
     python -m simulations.benchmarks.shapes --only spam letters     some of the streams
 
-Microseconds of the processor an event, each predicted and then learned: rows in batches, and (where rows are sparse)
-event by event from dicts; the memory of the model afterwards, and its accuracy. Electricity and insects are there to
-show what should not have changed. Results are kept in `simulations/results` unless `--only` is given.
+It measures the CPU time to predict and learn an event, for batches of rows and, for sparse rows, for single dicts. It
+also measures the memory of the model and its accuracy. Versions alternate by chunks of events. Electricity and insects
+are references that should not change. Results are stored in `simulations/results` unless `--only` is given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import scipy.sparse
 
 CHUNK = 250
 LEARNERS = ("StreamSVMClassifier", "CPMClassifier", "BSGDClassifier")
-# Events that come before those timed, and events timed.
+# Numbers of events before the timing, and of timed events.
 STREAMS: dict[str, tuple[int, int]] = {
     "electricity": (1_000, 4_000),
     "insects 2013": (1_000, 2_000),
@@ -44,7 +44,7 @@ STREAMS: dict[str, tuple[int, int]] = {
 
 
 def load(name: str) -> tuple[Any, list[Any]]:
-    """Rows and labels of a stream."""
+    """Load rows and labels of a stream."""
     from simulations import data
 
     n = sum(STREAMS[name])
@@ -60,7 +60,10 @@ def load(name: str) -> tuple[Any, list[Any]]:
 
 
 def clusters(n: int, n_classes: int) -> tuple[Any, list[int]]:
-    """One cluster a class; every class comes once, then some more often than others."""
+    """Generate one cluster per class, with power-law frequencies.
+
+    Every class occurs once first.
+    """
     rng = np.random.default_rng(0)
     shares = 1.0 / np.arange(1, n_classes + 1) ** 0.8
     drawn = rng.choice(n_classes, max(n - n_classes, 0), p=shares / shares.sum())
@@ -69,7 +72,10 @@ def clusters(n: int, n_classes: int) -> tuple[Any, list[int]]:
 
 
 def sparse(n: int, n_columns: int, n_present: int) -> tuple[Any, list[int]]:
-    """Rows of a few ones, some columns more often than others, labelled by a linear rule with noise."""
+    """Generate sparse rows of ones, with a noisy linear rule.
+
+    Column frequencies follow a power law.
+    """
     rng = np.random.default_rng(1)
     shares = 1.0 / np.arange(1, n_columns + 1) ** 0.7
     shares /= shares.sum()
@@ -83,7 +89,10 @@ def sparse(n: int, n_columns: int, n_present: int) -> tuple[Any, list[int]]:
 
 
 def serve() -> None:
-    """Learn the stream named on the first line; for each line that follows the next chunk is timed."""
+    """Learn the stream named on the first line of stdin.
+
+    Each further line requests the time of a chunk.
+    """
     import streamsvm
     from simulations import data
 
@@ -91,7 +100,7 @@ def serve() -> None:
     make = getattr(streamsvm, learner)
     (X, y), before = load(name), STREAMS[name][0]
     events = data.rows_of(X) if way == "dicts" else []
-    for model in (make(), make()):  # the first has all compiled
+    for model in (make(), make()):  # the first one compiles
 
         def step(start: int, end: int, model: Any = model) -> list[Any]:
             if way == "rows":
@@ -117,7 +126,10 @@ def serve() -> None:
 
 
 def side_by_side(checkouts: dict[str, Path], cell: tuple[str, str, str]) -> dict[str, dict[str, float]]:
-    """us an event, accuracy and MB of each version; ratios are to the first, of chunks in turn."""
+    """Return microseconds per event, accuracy and MB of each version.
+
+    Versions alternate by chunks.
+    """
     processes = {
         version: subprocess.Popen(
             [sys.executable, __file__, "--serve"],
@@ -157,7 +169,7 @@ def _tell(process: subprocess.Popen[str], line: str) -> None:
 
 
 def run(before: Path | None, only: list[str] | None) -> None:
-    """All cells, or those of some streams."""
+    """Run all cells, or those of some streams."""
     from simulations.keeping import keep, kept
 
     here = Path(__file__).resolve().parents[2]
@@ -179,7 +191,7 @@ def run(before: Path | None, only: list[str] | None) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the selected measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="another checkout, whose version is timed beside this one")
     parser.add_argument("--only", nargs="+", choices=STREAMS, help="streams")

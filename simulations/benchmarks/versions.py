@@ -1,4 +1,4 @@
-"""Two versions of this package side by side: each measure is taken in a process of its own, in turn."""
+"""Comparison of two versions of this package, with alternating measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUSY = "while True: pass"
 
 
 class Load:
-    """Processes that do nothing, and that busily, for as long as anybody is inside."""
+    """Context with busy processes."""
 
     def __init__(self, n: int) -> None:
         self._n, self._processes = n, list[subprocess.Popen[bytes]]()
@@ -31,7 +31,10 @@ class Load:
 
 
 def ask(checkout: str, module: str, *arguments: str) -> Any:
-    """What a module of this checkout prints as JSON, where the package is that of a checkout."""
+    """Run a module of this checkout with the package of another.
+
+    Returns its JSON output.
+    """
     path = os.pathsep.join([checkout, str(Path(__file__).parents[2])])
     done = subprocess.run(
         [sys.executable, str(Path(__file__).parent / f"{module}.py"), *arguments],
@@ -45,7 +48,10 @@ def ask(checkout: str, module: str, *arguments: str) -> Any:
 
 
 def in_turn(module: str, arguments: Sequence[str], beside: str | None, repeats: int) -> dict[str, dict[str, float]]:
-    """The medians of what a module measures, here and in another checkout: each first every second time."""
+    """Return the medians of a module's measurements, here and in another checkout.
+
+    The order alternates.
+    """
     checkouts = {"now": HERE} | ({"before": beside} if beside else {})
     found: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
     for i in range(repeats):

@@ -1,16 +1,17 @@
 """What every learner does under every kind of drift.
 
-    python -m simulations.drift                          all scenarios, all learners that are there, then the report
-    python -m simulations.drift --quick                  some of each, short: within two minutes
-    python -m simulations.drift --list                   scenarios, learners, and what is missing
-    python -m simulations.drift --report                 the report alone, of what is kept
+    python -m simulations.drift                          all scenarios and available learners, then the report
+    python -m simulations.drift --quick                  a short selection, within two minutes
+    python -m simulations.drift --list                   scenarios, learners, and missing runs
+    python -m simulations.drift --report                 the report of stored results
     python -m simulations.drift --scenarios mine.toml 'kafka://host:9092/topic?label=y' --out mine
     python -m simulations.drift --learners StreamSVM 'river.forest.ARFClassifier?n_models=3' --out mine
 
-Every event is predicted, then learned when its label comes, by River's protocol. Each cell (a scenario of a seed met by
-a learner) is kept as it is done; the same command after a kill goes on with the rest. Times are those of the
-processor. Scenarios are those of `connectors/synthetic/scenarios`, files that describe others (see
-`connectors.synthetic.scenario`), and URLs of any stream with labels; learners those of `simulations/learners.toml`,
+Every event is predicted, then learned when its label arrives, through River's interface. Each cell (a run of a learner
+on a scenario with a seed) is stored when it is complete, so an interrupted command continues. Times are CPU times.
+
+Scenarios are those of `connectors/synthetic/scenarios`, files that describe others (see
+`connectors.synthetic.scenario`), and URLs of any stream with labels. Learners are those of `simulations/learners.toml`,
 and dotted paths of classes with parameters.
 """
 
@@ -42,7 +43,7 @@ QUICK = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     options = _options(arguments)
     table = known_learners.table()
     for path in options.learner_file:
@@ -65,18 +66,18 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "python -m simulations.drift", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--scenarios", nargs="+", metavar="NAME", help="names, files.toml or URLs; all that come along")
-    add("--learners", nargs="+", metavar="NAME", help="names or dotted paths; all that are there")
-    add("--learner-file", nargs="+", type=Path, default=[], metavar="FILE", help="more, as simulations/learners.toml")
-    add("--seeds", type=int, default=10, help="how many, of scenarios that have seeds (10)")
-    add("--events", type=int, help="stretch scenarios to so many, read so many of other streams")
-    add("--jobs", type=int, default=-1, help="cells at once (-1: as many as there are cores)")
-    add("--backend", default="loky", help="of joblib (loky)")
-    add("--limit", type=float, default=math.inf, metavar="S", help="seconds a cell may take; what it reached counts")
-    add("--out", type=Path, help=f"the folder of results ({RESULTS.name}/ of this package, quick/ in it for --quick)")
+    add("--scenarios", nargs="+", metavar="NAME", help="names, files.toml or URLs (all included ones)")
+    add("--learners", nargs="+", metavar="NAME", help="names or dotted paths (all available ones)")
+    add("--learner-file", nargs="+", type=Path, default=[], metavar="FILE", help="more, like simulations/learners.toml")
+    add("--seeds", type=int, default=10, help="number of seeds, for scenarios that have seeds (10)")
+    add("--events", type=int, help="length of scenarios, and maximum number of events of other streams")
+    add("--jobs", type=int, default=-1, help="parallel runs (-1: one per core)")
+    add("--backend", default="loky", help="backend of joblib (loky)")
+    add("--limit", type=float, default=math.inf, metavar="S", help="maximum seconds of a run; partial results count")
+    add("--out", type=Path, help=f"folder of results ({RESULTS.name}/ of this package, quick/ in it for --quick)")
     add("--quick", action="store_true", help="some scenarios and learners, 1,500 events, one seed")
-    add("--list", action="store_true", help="what there is and what is missing; nothing is run")
-    add("--report", action="store_true", help="write the report of what is kept; nothing is run")
+    add("--list", action="store_true", help="list scenarios, learners and missing runs, and exit")
+    add("--report", action="store_true", help="write the report of stored results, and exit")
     options = parser.parse_args(arguments)
     if options.quick:
         options.scenarios = options.scenarios or QUICK["scenarios"]
@@ -88,17 +89,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def shown_scenarios() -> list[str]:
-    """The names that make up the table."""
+    """Return the names of the scenarios in the report."""
     return [name for name in names() if name != "demo"]
 
 
 def _scenario(text: str, events: int | None) -> Scenario:
-    """A scenario by name or file, or the stream of a URL as one."""
+    """Return a scenario by name or file, or the stream of a URL as a scenario."""
     try:
         if text.endswith(".toml") or text in FAMILIES or text in names():
             scenario = find(text)
             return scenario.stretched(events) if events and scenario.generator else scenario
-        connectors.open_source(text).close()  # what is wrong with it is said at once
+        connectors.open_source(text).close()  # report errors before the first run
         return Scenario(text.partition("?")[0], text, "streams", events or 1_000_000, source=text)
     except connectors.ConnectorError as error:
         raise SystemExit(str(error)) from error
@@ -109,14 +110,14 @@ def _available(learners: list[Learner]) -> list[Learner]:
     for learner in learners:
         reason = learner.missing()
         if reason:
-            print(f"left out: {reason}")
+            print(f"not available: {reason}")
         else:
             there.append(learner)
     return there
 
 
 def _cells(scenarios: list[Scenario], learners: list[Learner], options: argparse.Namespace) -> list[Cell]:
-    """Seed by seed, so that what is there at any time is of as many scenarios and learners as can be."""
+    """List the cells seed by seed, so that partial results cover all combinations."""
     return [
         Cell(scenario, learner, seed, options.limit)
         for seed in range(options.seeds)
@@ -135,7 +136,7 @@ def _list(cells: list[Cell], store: Store) -> None:
         own = [cell for cell in cells if cell.learner.name == learner]
         print(f"{learner:28} {sum(cell.key in store for cell in own):5} of {len(own):5} cells done")
     missing = sum(cell.seconds for cell in cells if cell.key not in store)
-    print(f"what is missing takes about {missing / 60:,.0f} minutes of one core")
+    print(f"the missing runs take about {missing / 60:,.0f} minutes on one core")
 
 
 if __name__ == "__main__":

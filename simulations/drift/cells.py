@@ -1,4 +1,7 @@
-"""A cell: a scenario of a seed met by a learner, which predicts every event and learns each label when it comes."""
+"""A cell: a run of a learner on a scenario with a seed.
+
+The learner predicts every event, and learns each label when it arrives.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,18 @@ from connectors.synthetic import Drift, Event, Scenario
 from simulations.keeping import machine
 from simulations.learners import Learner
 
-# Accuracy over time is kept as so many means of equally many events.
+# Number of points of accuracy over time, each a mean over a part of the events.
 POINTS = 100
-# Probabilities below count as this in the log loss.
+# Lower bound of probabilities in the log loss.
 LEAST = 1e-3
-# A learner has recovered when the accuracy of so many latest events is within so much of what it was.
+# A learner has recovered when its accuracy over the last LATEST events is within WITHIN of the previous accuracy.
 LATEST, WITHIN = 100, 0.02
 PACKAGES = ("streamsvm", "river", "numpy", "numba", "scikit-learn", "capymoa")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A scenario of a seed met by a learner, in `limit` seconds at most."""
+    """A run of a learner on a scenario with a seed, for at most `limit` seconds."""
 
     scenario: Scenario
     learner: Learner
@@ -39,19 +42,19 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """The same for the same events and the same learner."""
+        """Hash of the events and the learner."""
         seen = hashlib.sha256(repr((self.scenario, self.learner.described, self.seed)).encode())
         return seen.hexdigest()[:16]
 
     @property
     def seconds(self) -> float:
-        """Roughly how long it takes."""
+        """Estimate of the run time."""
         return min(1e-6 * self.learner.us * self.scenario.events, self.limit)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The events of a scenario, and what is in them."""
+    """The events of a scenario, with its features and classes."""
 
     events: list[Event]
     features: list[str]
@@ -60,7 +63,7 @@ class Stream:
 
 @lru_cache(maxsize=1)
 def stream_of(scenario: Scenario, seed: int) -> Stream:
-    """The events; those of the stream asked for last are at hand."""
+    """Generate the events of a scenario; the last stream is cached."""
     events = list(scenario.draw(seed))
     features = dict.fromkeys(name for event in events for name in event.x)
     classes = dict.fromkeys(label for event in events for label in (event.truth, event.y) if label is not None)
@@ -68,7 +71,7 @@ def stream_of(scenario: Scenario, seed: int) -> Stream:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """What a learner reaches: a record for `simulations.drift.store`. A failure is one too."""
+    """Run a cell; returns a record for `simulations.drift.store`, also for a failure."""
     record: dict[str, Any] = {
         "key": cell.key,
         "scenario": cell.scenario.name,
@@ -85,7 +88,7 @@ def measure(cell: Cell) -> dict[str, Any]:
         _warm(cell, stream)
         model = cell.learner.begin(cell.seed, stream.features, stream.classes)
         probas, seconds = prequential(model, stream, cell.limit)
-    except Exception as error:  # a learner that fails on a stream must not cost the others theirs
+    except Exception as error:  # a failing learner must not stop the other runs
         return record | {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     record |= {"events": len(probas), "seconds": seconds, "us": 1e6 * seconds / max(len(probas), 1)}
     record["bytes"] = getattr(model, "_raw_memory_usage", None)
@@ -103,7 +106,7 @@ def _versions() -> dict[str, str]:
 
 
 def _warm(cell: Cell, stream: Stream) -> None:
-    """Compile and import before anything is timed."""
+    """Compile and import before the measurement."""
     model = cell.learner.begin(cell.seed, stream.features, stream.classes)
     for event in stream.events[:20]:
         model.predict_proba_one(event.x)
@@ -112,7 +115,10 @@ def _warm(cell: Cell, stream: Stream) -> None:
 
 
 def prequential(model: Any, stream: Stream, limit: float = math.inf) -> tuple[NDArray[np.float64], float]:
-    """Probabilities of the classes for each event up to the limit of time, and the processor's seconds."""
+    """Predict and learn the events, up to the time limit.
+
+    Returns the class probabilities of each event, and the CPU seconds.
+    """
     predict, learn = model.predict_proba_one, model.learn_one
     coming: dict[int, list[Event]] = {}
     probas: list[dict[Hashable, float]] = []
@@ -130,7 +136,7 @@ def prequential(model: Any, stream: Stream, limit: float = math.inf) -> tuple[ND
 
 
 def _columns(probas: list[dict[Hashable, float]], classes: Sequence[Hashable]) -> NDArray[np.float64]:
-    """Probabilities as rows that sum to one, or to zero where a learner says nothing."""
+    """Normalise probabilities to rows that sum to 1, or to 0 for an empty prediction."""
     rows = np.array([[proba.get(label, 0.0) for label in classes] for proba in probas], float)
     rows = np.where(np.isfinite(rows), np.maximum(rows, 0.0), 0.0)
     totals = rows.sum(axis=1, keepdims=True)
@@ -141,7 +147,7 @@ def _columns(probas: list[dict[Hashable, float]], classes: Sequence[Hashable]) -
 
 
 def measures(probas: NDArray[np.float64], stream: Stream, drifts: Sequence[Drift]) -> dict[str, Any]:
-    """All that is looked at, of the events that have a true label."""
+    """Compute all measures over the events that have a true label."""
     codes = {label: c for c, label in enumerate(stream.classes)}
     truth = np.array([codes.get(event.truth, -1) for event in stream.events[: len(probas)]])
     known = truth >= 0
@@ -162,19 +168,19 @@ def measures(probas: NDArray[np.float64], stream: Stream, drifts: Sequence[Drift
 
 
 def kappa(said: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
-    """Cohen's: agreement beyond that of chance."""
+    """Compute Cohen's kappa."""
     n = int(max(said.max(), truth.max())) + 2
     by_chance = float(np.bincount(said + 1, minlength=n) @ np.bincount(truth + 1, minlength=n)) / len(truth) ** 2
     return float(((said == truth).mean() - by_chance) / (1.0 - by_chance)) if by_chance < 1.0 else 0.0
 
 
 def balanced(said: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
-    """The mean over the classes of the share found of each."""
+    """Compute the balanced accuracy: the mean recall over the classes."""
     return float(np.mean([(said[truth == c] == c).mean() for c in np.unique(truth)]))
 
 
 def average_precision(probas: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
-    """Of the rarest class, by its probability."""
+    """Compute the average precision of the rarest class."""
     from sklearn.metrics import average_precision_score
 
     present = np.unique(truth)
@@ -183,11 +189,12 @@ def average_precision(probas: NDArray[np.float64], truth: NDArray[np.int64]) -> 
 
 
 def recovered(right: NDArray[np.bool_], drifts: Sequence[Drift]) -> list[int | None]:
-    """After each drift, how many events until the latest hundred are as good as before, or as at the end.
+    """Return the number of events until the accuracy recovers after each drift.
 
-    That is, within two points of the lesser of two accuracies: of the events since the drift before it, and of the
-    second half of those until the next. Where that never is so it is all events until the next. None where
-    the last or the next drift is less than two hundred events away.
+    The accuracy has recovered when that of the last LATEST events is within WITHIN of a target. The target is the lower
+    of two accuracies: over the second half of the events before the drift, and over the second half of those until the
+    next drift. If it never recovers, the number is that of all events until the next drift. None if the previous or
+    next drift is fewer than 2 * LATEST events away.
     """
     found: list[int | None] = []
     n = len(right)

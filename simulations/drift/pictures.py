@@ -1,4 +1,4 @@
-"""The pictures of the report."""
+"""Plots of the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = {
     "HAT": "#4d9a52",
     "LR": "#8a8a8a",
 }
-# So many neighbouring means of a curve are drawn as one.
+# Window of the moving average of a curve, in points.
 SMOOTH = 5
 
 
@@ -36,7 +36,7 @@ def _pyplot() -> Any:
 
 
 def _png(figure: Any, dpi: int = 110) -> bytes:
-    """A picture of few colours, small enough for a repository."""
+    """Save a figure as PNG with few colours, small enough for the repository."""
     from PIL import Image
 
     drawn, packed = io.BytesIO(), io.BytesIO()
@@ -47,7 +47,7 @@ def _png(figure: Any, dpi: int = 110) -> bytes:
 
 
 def curves(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequence[str], columns: int = 3) -> bytes:
-    """Accuracy over time, a panel a scenario, with the true drift points."""
+    """Plot accuracy over time with the true drift points, one panel per scenario."""
     pyplot = _pyplot()
     rows = -(-len(scenarios) // columns)
     figure, axes = pyplot.subplots(rows, columns, figsize=(3.7 * columns, 2.25 * rows), squeeze=False)
@@ -98,7 +98,10 @@ def _panel(axis: Any, cells: pd.DataFrame, scenario: Scenario, learners: Sequenc
 
 
 def ranks(found: Standing) -> bytes:
-    """Demšar's picture: mean ranks, a bar over learners that are not told apart."""
+    """Plot Demšar's critical difference diagram of mean ranks.
+
+    Bars join learners without a significant difference.
+    """
     import scikit_posthocs
 
     pyplot = _pyplot()
@@ -123,7 +126,7 @@ def ranks(found: Standing) -> bytes:
 
 
 def cost(cells: pd.DataFrame, table: pd.DataFrame) -> bytes:
-    """Mean accuracy against the time of an event."""
+    """Plot mean accuracy against the time per event."""
     pyplot = _pyplot()
     from matplotlib import ticker
 
@@ -145,7 +148,7 @@ def cost(cells: pd.DataFrame, table: pd.DataFrame) -> bytes:
 
 
 def _label(axis: Any, points: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Name points, each name at the first place around its point that is free."""
+    """Label each point at the first free place around it."""
     places = [(7, dy, "left") for dy in (0, 9, -9)] + [(-7, dy, "right") for dy in (0, 9, -9)]
     places += [(7, dy, "left") for dy in (18, -18, 27, -27, 36, -36)]
     axis.figure.canvas.draw()

@@ -1,4 +1,4 @@
-"""The report: Markdown for the documentation, and one HTML page that needs nothing else."""
+"""The report of the drift simulations, as Markdown and as a single HTML file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from simulations.drift.summary import OURS
 from simulations.keeping import DOCS, PICTURES, RESULTS, replace
 from simulations.learners import Learner
 
-# Shown at the top of the README: one of each kind.
+# Scenarios of the plot at the top of the report, one of each kind.
 SHOWN = ("sea-sudden", "agrawal-sudden", "mixed-gradual", "rbf-incremental", "stagger-recurring", "hyperplane-scale")
 _WHERE = "../simulations/pictures/"
 FACES = (OURS, "ARF", "SRP", "HAT", "LR")
 
 
 def write(store: Store, scenarios: Sequence[Scenario], learners: Mapping[str, Learner], out: Path) -> str:
-    """Write the report of what is kept; where it is."""
+    """Write the report of the stored results; returns where it is."""
     cells = _cells(store, scenarios)
     if not len(cells):
-        return "nothing is kept of these scenarios yet"
+        return "there are no stored results of these scenarios"
     own = out == RESULTS
     page, images = (DOCS / "drift.md", PICTURES) if own else (out / "drift.md", out)
     sections = _sections(cells, scenarios, learners)
@@ -41,7 +41,7 @@ def write(store: Store, scenarios: Sequence[Scenario], learners: Mapping[str, Le
 
 
 def documented(scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> str:
-    """The page of the documentation as what is kept has it."""
+    """Return the page of the documentation for the stored results."""
     return markdown(_sections(_cells(Store(RESULTS), scenarios), scenarios, learners), _WHERE)
 
 
@@ -51,14 +51,14 @@ def _cells(store: Store, scenarios: Sequence[Scenario]) -> pd.DataFrame:
 
 
 def present(cells: pd.DataFrame, learners: Mapping[str, Learner], ranked: bool | None = None) -> list[str]:
-    """The learners that have cells, in their order."""
+    """Return the learners that have results, in their order."""
     there = set(cells.learner)
     known = [name for name, each in learners.items() if name in there and ranked in (None, each.ranked)]
     return known if ranked is False else known + sorted(there - set(learners))
 
 
 def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> dict[str, bytes]:
-    """All pictures as PNG by name."""
+    """Draw all plots as PNG, by name."""
     lengths = cells.groupby("scenario").planned.first()
     met = [scenario.stretched(int(lengths[scenario.name])) for scenario in scenarios if scenario.name in lengths]
     chosen = [scenario for scenario in met if scenario.name in SHOWN] or met[:6]
@@ -76,7 +76,7 @@ def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[s
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 Section = tuple[str, str, "pd.DataFrame | None", str]
-"""Title, text, table, and the name of a picture."""
+"""Title, text, table, and the name of a plot."""
 
 
 def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> list[Section]:
@@ -88,8 +88,9 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
         text = f"Friedman's test of no difference: p = {found.friedman:.1e}."
         sections.append(("Mean ranks", text, None, "drift-ranks"))
         text = (
-            "Wins and losses are scenarios where it is more than half a point ahead or behind; p by Nemenyi's test, "
-            "and by Wilcoxon's signed ranks with Holm's correction; times are those of a median cell, as multiples."
+            "Wins and losses are scenarios with a difference of more than half a percentage point. p values are of "
+            "Nemenyi's test, and of Wilcoxon's signed-rank test with Holm's correction. Costs are ratios of median "
+            "times per event."
         )
         sections.append((f"{OURS} against each", text, _duels(summary.duels(found, cells)), ""))
         sections += [_guests(cells, everybody, ranked) for everybody in companies[1:]]
@@ -97,16 +98,16 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
         sections.append(_behind(cells, companies[-1]))
     table = summary.overview(cells, every, ranked or every)
     text = (
-        "Means over the scenarios and seeds that all learners ranked above have met; average precision of the rarest "
-        f"class where it is at most {summary.RARE:.0%} of the events; events until recovered, over all drifts at "
-        "least 200 events from the next, as `simulations.drift.cells.recovered` counts them; time and memory of a "
-        "median cell."
+        "Means over the scenarios and seeds that all ranked learners have in common. Average precision is that of the "
+        f"rarest class, over scenarios where it is at most {summary.RARE:.0%} of the events. Events until recovered "
+        "are means over all drifts at least 200 events from the next (`simulations.drift.cells.recovered`). Time and "
+        "memory are medians over runs."
     )
     sections.append(("Learners", text, _overview(table), "drift-cost"))
     sections.append(
         (
             "Accuracy by scenario",
-            "In %, the mean over the seeds of each cell.",
+            "In %, means over the seeds.",
             _accuracies(cells, scenarios, every),
             "",
         )
@@ -126,30 +127,32 @@ def _opening(cells: pd.DataFrame) -> str:
     made = f"{machine['processor']} ({machine['cores']} cores, Python {machine['python']})"
     n_learners, n_scenarios = cells.learner.nunique(), cells.scenario.nunique()
     return (
-        f"{n_scenarios} scenarios of {n_events} events, {n_learners} learners, {len(cells):,} cells "
+        f"{n_scenarios} scenarios of {n_events} events, {n_learners} learners, {len(cells):,} runs "
         f"({'; '.join(by_seeds)}). "
-        "Every event is predicted before it is learned, by River's protocol, with the settings of "
-        f"`simulations/learners.toml`. {stopped} cells were stopped by a limit of time. On {made}, with "
+        "Every event is predicted before it is learned, through River's interface, with the settings of "
+        f"`simulations/learners.toml`. {stopped} runs were stopped by a time limit. Measured by "
+        f"`python -m simulations.drift` on {made}, with "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + ". `python -m simulations.drift` measures this."
+        + "."
     )
 
 
 def _guests(cells: pd.DataFrame, everybody: Sequence[str], hosts: Sequence[str]) -> Section:
-    """Ours against those that have met fewer streams."""
-    title, found = f"{OURS} against those that have met fewer streams", summary.standing(cells, everybody)
+    """Compare StreamSVM with learners that ran on fewer streams."""
+    title, found = f"{OURS} against learners with fewer streams", summary.standing(cells, everybody)
     if found is None:
-        return (title, "There are no three scenarios yet that all of them have met.", None, "")
+        return (title, "Fewer than three scenarios have results of all learners.", None, "")
     n_met = len(summary.common(cells, everybody))
     ranks = ", ".join(f"{name} {rank:.1f}" for name, rank in found.ranks.items())
-    text = f"{len(found.accuracy)} scenarios, {n_met} streams in all, that everybody has met. Mean ranks: {ranks}."
+    text = f"{len(found.accuracy)} scenarios with {n_met} streams that all learners share. Mean ranks: {ranks}."
     return title, text, _duels(summary.duels(found, cells).drop(index=hosts, errors="ignore")), ""
 
 
 def _behind(cells: pd.DataFrame, ranked: Sequence[str]) -> Section:
     found = summary.behind(cells, [name for name in ranked if name != OURS])
     table = found.assign(points=[f"{p:.1f}" for p in found.points]).set_index("scenario")
-    return (f"Where {OURS} is behind", "By more than half a point of accuracy, and behind whom most.", table, "")
+    text = "Scenarios where another learner is more accurate by over half a percentage point, and the best such one."
+    return (f"Where {OURS} is behind", text, table, "")
 
 
 def _duels(found: pd.DataFrame) -> pd.DataFrame:
@@ -201,14 +204,14 @@ def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Se
 
 
 def front_table() -> str:
-    """The table of the README: each ranked learner beside ours, of what is kept."""
+    """Return the table of ranked learners, each compared with StreamSVM."""
     from simulations import learners as known
 
     cells = summary.frame(Store(RESULTS).records.values())
     ranked = summary.companies(cells, present(cells, known.table(), True))[0]
     found = summary.standing(cells, ranked)
     if found is None:
-        return "Nothing is kept yet."
+        return "There are no stored results."
     table = _overview(summary.overview(cells, list(found.ranks.index), ranked))
     duels = _duels(summary.duels(found, cells)).reindex(found.ranks.index).fillna("")
     table.insert(0, "mean rank", [f"{rank:.1f}" for rank in found.ranks])
@@ -218,7 +221,7 @@ def front_table() -> str:
     table.index.name = "learner"
     n, met = len(found.accuracy), summary.common(cells, ranked)
     lengths = " or ".join(f"{each:,}" for each in sorted(set(cells[cells.scenario.isin(found.accuracy.index)].planned)))
-    return f"{n} scenarios of {lengths} events, {len(met)} streams in all.\n\n" + markdown_table(
+    return f"{n} scenarios of {lengths} events with {len(met)} streams.\n\n" + markdown_table(
         table.drop(columns=["kappa", "MB", "cells"])
     )
 
@@ -227,15 +230,15 @@ def front_table() -> str:
 
 TITLE = "What every learner does under every kind of drift"
 CAPTIONS = {
-    "drift-front": "Accuracy over time of five learners on six scenarios; dashed lines where the stream truly changes",
-    "drift-ranks": "Critical-difference picture of mean ranks",
-    "drift-cost": "Accuracy against microseconds an event",
+    "drift-front": "Accuracy over time of five learners on six scenarios; dashed lines mark true drifts",
+    "drift-ranks": "Critical difference diagram of mean ranks",
+    "drift-cost": "Accuracy against microseconds per event",
     "drift-curves": "Accuracy over time on every scenario",
 }
 
 
 def markdown(sections: Sequence[Section], where: str) -> str:
-    """The report as Markdown, its pictures in a folder."""
+    """Format the report as Markdown, with its plots in a folder."""
     parts = [f"# {TITLE}"]
     for title, text, table, picture in sections:
         parts += [f"## {title}"] if title else []
@@ -246,7 +249,7 @@ def markdown(sections: Sequence[Section], where: str) -> str:
 
 
 def markdown_table(table: pd.DataFrame) -> str:
-    """A table of texts."""
+    """Format a table of texts as Markdown."""
     titles = [table.index.name or "", *table.columns]
     lines = ["| " + " | ".join(map(str, titles)) + " |", "|" + "---|" * len(titles)]
     lines += [
@@ -270,7 +273,7 @@ tbody tr:hover td { background: #f2f6fc; }
 
 
 def page_of(sections: Sequence[Section], drawn: Mapping[str, bytes]) -> str:
-    """The report as one HTML page, its pictures in it."""
+    """Format the report as one HTML file that includes its plots."""
     parts = []
     for title, text, table, picture in sections:
         parts += [f"<h2>{html.escape(title)}</h2>"] if title else []

@@ -1,4 +1,4 @@
-"""Cells in parallel, each kept as it comes."""
+"""Run cells in parallel, and store each result at once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from simulations.drift.store import Store
 
 
 def run(cells: Iterable[Cell], store: Store, jobs: int = 1, backend: str = "loky") -> None:
-    """Do what is missing, and show how far it is.
+    """Run the missing cells with a progress bar.
 
     Parameters
     ----------
     cells
-        In the order in which they are to be begun.
+        Cells in the order in which they start.
     store
-        Where the records go.
+        Store of the records.
     jobs
-        How many at once.
+        Number of parallel jobs.
     backend
-        Of joblib: processes of this machine, or a cluster's where one is registered (``dask``, ``ray``).
+        Backend of joblib: processes on this machine, or a registered cluster (``dask``, ``ray``).
     """
     import joblib
     from tqdm import tqdm

@@ -1,6 +1,6 @@
-"""What is done is kept at once: a journal of JSON lines while cells run, and a tidy Parquet table of all of them.
+"""Storage of results: a journal of JSON lines, and a Parquet table.
 
-The journal is appended to by one process. A line that a kill has torn is dropped, and its cell done again.
+One process appends each result to the journal. An incomplete line is dropped, and its cell runs again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from simulations.keeping import replace
 
 
 class Store:
-    """The records of cells in a folder: `drift.parquet`, and `drift.jsonl` of those that are not in it yet."""
+    """The records of cells in a folder.
+
+    `drift.jsonl` has the records that are not in `drift.parquet` yet.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path, self._journal = folder / "drift.parquet", folder / "drift.jsonl"
@@ -24,11 +27,11 @@ class Store:
         self.records = {record["key"]: record for record in self._kept()}
 
     def __contains__(self, key: str) -> bool:
-        """Whether a cell is done. One that failed is done again."""
+        """Return whether a cell is complete; failed cells run again."""
         return "error" not in self.records.get(key, {"error": ""})
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Keep a cell, on disk when this returns."""
+        """Store a record and sync it to disk."""
         with self._journal.open("ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             file.flush()
@@ -36,7 +39,7 @@ class Store:
         self.records[record["key"]] = dict(record)
 
     def finish(self) -> None:
-        """All into the table."""
+        """Move all records to the table."""
         import pyarrow
         from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""From records of cells to the figures of the report."""
+"""Summary statistics of the report, from records of cells."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import numpy as np
 import pandas as pd
 
 OURS = "StreamSVM"
-# Half a point of accuracy: what counts as behind.
+# Difference in accuracy that counts as a win or loss: half a percentage point.
 BEHIND = 0.005
-# Where at most one event in so many is of the rarest class, average precision says more than accuracy.
+# Maximum share of the rarest class for average precision to be reported.
 RARE = 0.2
-# Who has met this share of the streams is ranked beside the others over what all have met; who has met fewer, apart.
+# Minimum share of the streams for a learner to be in the first ranking.
 ENOUGH = 0.9
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How learners stand to each other over the scenarios that all of them have met.
+    """Comparison of learners over the scenarios that all of them have in common.
 
     Parameters
     ----------
     accuracy
-        A row a scenario, a column a learner: the mean over the seeds that all have met.
+        Mean accuracy over the common seeds: a row per scenario, a column per learner.
     ranks
-        Mean ranks, the best first.
+        Mean ranks, in ascending order.
     nemenyi
-        p of each pair: Nemenyi's test after Friedman's.
+        p value of each pair: Nemenyi's test after Friedman's.
     wilcoxon
-        p of each pair: Wilcoxon's signed ranks, with Holm's correction for all pairs.
+        p value of each pair: Wilcoxon's signed-rank test, with Holm's correction for all pairs.
     friedman
-        p of no difference at all.
+        p value of Friedman's test.
     """
 
     accuracy: pd.DataFrame
@@ -44,7 +44,7 @@ class Standing:
 
 
 def frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The cells that were done, of each scenario those of the length that most have."""
+    """Return the completed cells, of each scenario those of the most common length."""
     cells = pd.DataFrame([record for record in records if "accuracy" in record])
     if not len(cells):
         return cells
@@ -53,17 +53,20 @@ def frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def means(cells: pd.DataFrame, column: str, learners: Sequence[str]) -> pd.DataFrame:
-    """A row a scenario and a column a learner: means over the seeds that all learners have met there."""
+    """Return means over the common seeds: a row per scenario, a column per learner."""
     return _wide(cells, column, learners).groupby(level="scenario").mean()
 
 
 def common(cells: pd.DataFrame, learners: Sequence[str]) -> pd.MultiIndex:
-    """The scenarios and seeds that all learners have met."""
+    """Return the scenarios and seeds that all learners have in common."""
     return _wide(cells, "accuracy", learners).index
 
 
 def companies(cells: pd.DataFrame, ranked: Sequence[str]) -> list[list[str]]:
-    """Who are ranked together: those that have met nearly all streams, then, where there are others, everybody."""
+    """Return the groups of learners to rank.
+
+    The first group has nearly all streams. If there are other learners, a second group has all of them.
+    """
     n_met = cells.groupby("learner").size()
     first = [name for name in ranked if n_met[name] >= ENOUGH * n_met.max()]
     return [first] if len(first) == len(ranked) else [first, list(ranked)]
@@ -75,7 +78,10 @@ def _wide(cells: pd.DataFrame, column: str, learners: Sequence[str]) -> pd.DataF
 
 
 def standing(cells: pd.DataFrame, learners: Sequence[str]) -> Standing | None:
-    """Mean ranks and tests; None below three learners or scenarios that all of these have met."""
+    """Compute mean ranks and tests.
+
+    None if there are fewer than three learners, or fewer than three common scenarios.
+    """
     import scikit_posthocs
     from scipy import stats
 
@@ -97,7 +103,11 @@ def standing(cells: pd.DataFrame, learners: Sequence[str]) -> Standing | None:
 
 
 def duels(found: Standing, cells: pd.DataFrame) -> pd.DataFrame:
-    """Against each learner: wins, losses and ties of ours over scenarios, the mean gain in points, p, and the cost."""
+    """Compare StreamSVM with each learner.
+
+    Columns are wins, ties and losses over scenarios, the mean and median gain in percentage points, p values, and the
+    ratio of the costs.
+    """
     own, rows = found.accuracy[OURS], {}
     cost = cells.groupby("learner").us.median()
     for name in found.ranks.index.drop(OURS):
@@ -116,7 +126,10 @@ def duels(found: Standing, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def behind(cells: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
-    """The scenarios where ours is more than half a point behind another: by how much, and whom. The worst first."""
+    """Return the scenarios where StreamSVM is behind, and the best learner there.
+
+    The largest difference comes first.
+    """
     rows = []
     for other in others:
         both = means(cells, "accuracy", [OURS, other])
@@ -131,7 +144,10 @@ def behind(cells: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
 
 
 def overview(cells: pd.DataFrame, learners: Sequence[str], ranked: Sequence[str]) -> pd.DataFrame:
-    """A row a learner: means over what all ranked ones have met, of others where they have met all that too."""
+    """Return mean measures of each learner over the streams of all ranked learners.
+
+    Learners that lack some of these streams have no means.
+    """
     wanted = {
         "accuracy": "accuracy",
         "kappa": "kappa",
@@ -153,6 +169,6 @@ def overview(cells: pd.DataFrame, learners: Sequence[str], ranked: Sequence[str]
 
 
 def curve(cells: pd.DataFrame, scenario: str, learner: str) -> np.ndarray:
-    """Accuracy over time, the mean over the seeds."""
+    """Return accuracy over time, the mean over the seeds."""
     own = cells[(cells.scenario == scenario) & (cells.learner == learner)]
     return np.mean([list(each) for each in own.curve], axis=0) if len(own) else np.zeros(0)

@@ -173,7 +173,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return codes
 
     def _by_class(self, codes: Ints, weights: Floats) -> Floats:
-        """Normalise the weights to sum to 1, and multiply them by the class weights, in place."""
+        """Normalise the weights to sum to 1, and apply the class weights, in place."""
         by_class = np.bincount(codes, weights, minlength=len(self.classes_)).astype(np.float64, copy=False)
         weights *= (self._class_factors(by_class) / by_class.sum())[codes]
         return weights
@@ -257,7 +257,7 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def check_penalty(name: str, value: Any) -> None:
-    """Raise ValueError unless a parameter is 0, or positive and of a supported magnitude."""
+    """Raise ValueError unless a parameter is 0 or a supported positive magnitude."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
         raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
     if value:
@@ -348,7 +348,10 @@ class LinearClassifier(BatchClassifier):
         return Solution(attributes | more, objective, gap, n_iter, warning)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
-        """Return initial coefficients and intercepts from the last fit or `init`; None for zeros."""
+        """Return initial coefficients and intercepts; None for zeros.
+
+        They are those of the last fit or of `init`.
+        """
         if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape:
             return self.coef_.copy(), self.intercept_.copy()
         if self.init is None:

@@ -38,7 +38,7 @@ def scores_sparse(data, indices, indptr, weights, out):
 
 @allocating
 def adjoint_sparse(data, indices, indptr, r, out):
-    """Add the rows with weights r to `out`: out[j, m] += r[m] . column j, for CSR rows.
+    """Add rows with weights r: out[j, m] += r[m] . column j, for CSR rows.
 
     Shapes: r (k, n), out (d, k).
     """
@@ -63,7 +63,7 @@ def adjoint_sparse(data, indices, indptr, r, out):
 
 @allocating
 def gram_sparse(data, indices, indptr, rows, weights, place, out):
-    """Add the sum of weights[i] * x x^T over some rows to the lower triangle of `out`.
+    """Add sum(weights[i] * x x^T) over some rows to the lower triangle of `out`.
 
     `place[j]` is the row and column of `out` for column j of the data, ascending in j, or negative for an ignored
     column. The last row of `out` belongs to a constant column.

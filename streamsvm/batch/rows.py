@@ -146,7 +146,10 @@ def slice_of(X: Any, part: slice) -> Any:
 
 
 def stack(parts: list[Any], d: int) -> Any:
-    """Concatenate arrays and CSR matrices of d columns; the result is dense if all parts are."""
+    """Concatenate arrays and CSR matrices of d columns.
+
+    The result is an array if all parts are.
+    """
     if not parts:
         return np.empty((0, d))
     if any(scipy.sparse.issparse(part) for part in parts):

@@ -20,7 +20,7 @@ WORTH = 1e9
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Find the BLAS libraries; cached, because the search takes longer than a small fit."""
+    """Find the BLAS libraries; cached, because the search is slow."""
     return ThreadpoolController()
 
 

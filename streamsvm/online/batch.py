@@ -1,4 +1,4 @@
-"""Batch of rows for an online learner: features, labels, weights and output arrays."""
+"""Batch of rows for an online learner: features, labels, weights and outputs."""
 
 from __future__ import annotations
 

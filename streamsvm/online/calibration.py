@@ -1,4 +1,4 @@
-"""Calibration of probabilities: inverse temperatures, and a correction for label noise.
+"""Calibration of probabilities: inverse temperatures and label noise.
 
 An inverse temperature follows the gradient of the log loss with respect to its logarithm. That gradient is the log
 probability of the label plus the entropy: it is positive if labels are more probable than predicted.
@@ -160,7 +160,7 @@ def noise_of(state: State) -> float:
 
 
 def begin_with(state: State, noise: float, sharpness: float = 1.0) -> None:
-    """Activate the correction with a given sharpness, if the share of random labels is positive."""
+    """Activate the correction, if the share of random labels is positive."""
     if noise > 0.0:
         state.sharpness = min(max(sharpness, LEAST_SHARPNESS), MOST_SHARPNESS)
         state.odds = min(max(noise / (1.0 - noise), LEAST_ODDS), MOST_ODDS)
@@ -232,7 +232,7 @@ def learn_noise(state, n, label, proba):
 
 @kernel
 def learn_softmax(state, scores, n, beta, label):
-    """Update the correction with a label, for the probabilities softmax(beta * scores)."""
+    """Update the correction with a label, for probabilities softmax(beta * scores)."""
     logs, top = state.logs, scores[best_class(scores, 0, n)]
     of_total = log_of(fast_softmax_terms(scores, 0, n, beta, logs, 0))
     for c in range(n):

@@ -1,4 +1,4 @@
-"""Entry points of all online learners: single events from Python, and batches of rows.
+"""Entry points of all online learners, for single events and batches of rows.
 
 They are compiled once for all learners. A learner exports `step`, which predicts and learns the current event, and
 `drive`, which scales an event and calls `step`. Both are compiled separately and called by the addresses in `rows`.
@@ -30,7 +30,10 @@ NOT_TAKEN = -(1 << 62)
 
 
 def drive(address, values_address, columns_address, n, shared):
-    """Scale an event, predict it, learn it if it has a label, and update the statistics."""
+    """Scale an event, predict it, and learn it if it has a label.
+
+    The statistics are updated with learned events.
+    """
     rows = rows_at(address)
     values, columns = values_at(values_address, n), columns_at(columns_address, n)
     m = load(rows, values, columns)
@@ -107,7 +110,7 @@ def event(rows, packed, label, weight):
 
 @jit_holding_gil
 def event_proba(rows, packed):
-    """Return the probabilities of all classes for an event, or none if it cannot be used."""
+    """Return the class probabilities of an event, or none if it cannot be used."""
     known = event(rows, packed, PROBA, 1.0) >= 0
     return shares_of(rows.proba, rows.n_shares if known else 0)
 

@@ -1,4 +1,6 @@
-"""Minibatch of scaled rows that the members of an ensemble share, with their scores.
+"""Minibatch of scaled rows that the members of an ensemble share.
+
+It also has the scores of the members.
 
 The kernels of a member export `run_member(state, block, i, cached)`, compiled separately; `state` and `block` are
 addresses. It scores the rows of the block unless they are cached, and learns the rows with a label.
@@ -59,7 +61,7 @@ def keep_pairs(block, way, at, rows, m):
 
 @inlined
 def load_cached_row(block, k, way, rows):
-    """Make row k of the block the current row of a member; returns its number of pairs.
+    """Make row k of the block a member's current row; returns the number of pairs.
 
     Pairs of columns beyond the member's memory are dropped.
     """

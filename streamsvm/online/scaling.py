@@ -1,4 +1,4 @@
-"""Running scaling of the online learners: its memory, and conversion to and from `Scaler`."""
+"""Running scaling of the online learners, and conversion to and from `Scaler`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def new_rows(
 
 
 def n_recent(rows: State, by: State, j: int) -> int:
-    """Return the number of values among which column j is ranked, with statistics in `by`."""
+    """Return the number of values among which column j is ranked.
+
+    `by` is the memory that has the statistics of the columns.
+    """
     return int(min(by.present[j] - by.began[j], rows.window))
 
 

@@ -1,4 +1,4 @@
-"""What the blend reaches, and at what cost. See `python -m simulations.benchmarks.blend --help`."""
+"""Accuracy and cost of the blend; `python -m simulations.benchmarks.blend`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from simulations.benchmarks.peers import GENERATED, REAL, Stream, measures
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.online.base import OnlineClassifier
 
-# Heads, steps and gamma were chosen on the first six of the real streams, then looked at on the others. Which members
-# the presets hold was settled on both (without spam), so that these streams confirm that choice no more. Of the
-# generators half are for choosing; the others are for confirming, and so are all seeds but 0. The second vote and
-# label autocorrelation came later: their few constants were settled on seed 0 of all generators and on all real streams
-# (the second vote's without power supply and spam), so that for these only the other seeds confirm.
+# Heads, steps and gamma were selected on the first six real streams, and validated on the others. The members of the
+# presets were selected on all real streams except spam, so the real streams do not validate them. Of the generators,
+# half are for selection; the others, and all seeds but 0, are for validation. The constants of the stacked vote and of
+# label autocorrelation were selected on seed 0 of all generators and on the real streams (for the stacked vote without
+# power supply and spam). Only the other seeds validate them.
 CHOOSING = (
     *("electricity", "insects abrupt", "luxembourg", "usenet1", "posture", "airlines"),
     *("RBF incremental", "SEA sudden", "Agrawal gradual", "STAGGER recurring", "mixed gradual"),
@@ -30,7 +30,7 @@ LEARNERS: dict[str, tuple[type[OnlineClassifier], dict[str, Any]]] = {
     "blend low": (StreamSVMClassifier, {"effort": "low"}),
     "blend": (StreamSVMClassifier, {}),
     "blend high": (StreamSVMClassifier, {"effort": "high"}),
-    # The peers do not see which labels came before.
+    # For comparison with the peers, which do not use previous labels.
     "no autocorrelation": (StreamSVMClassifier, {"label_autocorrelation": False}),
 }
 
@@ -38,7 +38,10 @@ GROUPS = ("real", "generators", "choosing", "confirming")
 
 
 def chosen(only: Sequence[str] | None, seeds: Sequence[int] | None = None) -> list[Stream]:
-    """The streams of groups or names, of generators those with these seeds; None: all."""
+    """Return the streams of groups or names; None for all.
+
+    With `seeds`, generated streams are restricted to these.
+    """
     streams = [s for s in REAL + GENERATED if seeds is None or s.seed is None or s.seed in seeds]
     if only is None:
         return streams
@@ -52,13 +55,13 @@ def chosen(only: Sequence[str] | None, seeds: Sequence[int] | None = None) -> li
 
 
 def groups(stream: Stream) -> set[str]:
-    """What a stream belongs to."""
+    """Return the groups of a stream."""
     choosing = stream.name in CHOOSING and not stream.seed
     return {"generators" if stream.generated else "real", "choosing" if choosing else "confirming"}
 
 
 def warm(names: Sequence[str] = tuple(LEARNERS)) -> None:
-    """Compile before anything is timed."""
+    """Compile before the measurement."""
     for name in names:
         make, settings = LEARNERS[name]
         make(**settings).test_then_train(np.eye(3), [0, 1, 0], proba=True)
@@ -66,13 +69,16 @@ def warm(names: Sequence[str] = tuple(LEARNERS)) -> None:
         for i in range(3):
             model.predict_proba_one({"a": 1.0, "b": float(i)})
             model.learn_one({"a": 1.0, "b": float(i)}, i % 2)
-    # What compiling leaves behind is not to be looked through while something is timed.
+    # Objects left by compilation must not slow down garbage collection during the measurement.
     gc.collect()
     gc.freeze()
 
 
 def prequential(model: OnlineClassifier, X: Any, y: list[Any]) -> dict[str, float]:
-    """Measures and us an event on encoded rows, each predicted before it is learned."""
+    """Return the measures and microseconds per event on encoded rows.
+
+    Each row is predicted before it is learned.
+    """
     rows = model._space.encode(X, np.ones(len(y), bool))
     start = time.process_time()
     predicted, proba = model.test_then_train(rows, y, proba=True)
@@ -84,5 +90,5 @@ def prequential(model: OnlineClassifier, X: Any, y: list[Any]) -> dict[str, floa
 
 
 def head(table: Any, n: int) -> Any:
-    """The first n rows of a table or a sparse matrix."""
+    """Return the first n rows of a table or sparse matrix."""
     return {name: column[:n] for name, column in table.items()} if isinstance(table, dict) else table[:n]

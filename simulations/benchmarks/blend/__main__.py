@@ -1,16 +1,16 @@
-"""What the blend reaches, and at what cost, with default settings: one setting for all streams.
+"""Accuracy and cost of the blend with one setting for all streams.
 
-    python -m simulations.benchmarks.blend streams       every learner on every stream, beside the peers
-    python -m simulations.benchmarks.blend show          what was kept of it with the peers measured by now, and a table
-    python -m simulations.benchmarks.blend cost          beside a forest of ten trees in the same run; growth
-    python -m simulations.benchmarks.blend beside        beside another version (`--checkout`), rows and single events
-    python -m simulations.benchmarks.blend parts         where the time of an event goes, beside what could be
-    python -m simulations.benchmarks.blend robustness    noisy and late labels, irrelevant and transformed features
-    python -m simulations.benchmarks.blend ablation      each part taken out alone, and sets of members
+    python -m simulations.benchmarks.blend streams       every learner on every stream, and the peers python -m
+    simulations.benchmarks.blend show          stored results with the current results of the peers python -m
+    simulations.benchmarks.blend cost          cost compared with a forest of ten trees in the same run; growth python
+    -m simulations.benchmarks.blend beside        compared with another version (`--checkout`), rows and events python
+    -m simulations.benchmarks.blend parts         time per event by part, and lower bounds python -m
+    simulations.benchmarks.blend robustness    noisy and delayed labels, irrelevant and transformed features python -m
+    simulations.benchmarks.blend ablation      the blend without each part, and other sets of members
 
-`--only` takes names of streams and `real`, `generators`, `choosing`, `confirming`; such a part of all is shown, not
-kept. What is kept is in `simulations/results`, pictures in `simulations/pictures`. The peers are measured by
-`python -m simulations.benchmarks.peers`. Times are those of the processor, for one core.
+`--only` takes names of streams and `real`, `generators`, `choosing`, `confirming`; such partial results are not stored.
+Results are in `simulations/results`, plots in `simulations/pictures`. `python -m simulations.benchmarks.peers` measures
+the peers. Times are CPU times on one core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulations.benchmarks.blend import LEARNERS, ablation, beside, chosen, cos
 
 
 def main() -> None:
-    """Run the part asked for."""
+    """Run the selected part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("streams", "show", "cost", "beside", "parts", "robustness", "ablation"))
     parser.add_argument("--only", nargs="+", metavar="STREAM", help="streams or groups of streams")

@@ -1,4 +1,4 @@
-"""Each part of the blend taken out alone, and sets of members: what it changes in accuracy, and in cost."""
+"""Ablation of the blend: accuracy and cost without each part."""
 
 from __future__ import annotations
 
@@ -31,9 +31,18 @@ WHOLE = "whole"
 
 @dataclass(frozen=True)
 class Variant:
-    """How a blend differs: in settings of its own, of its kernel members, or in constants.
+    """Differences of a blend from the default.
 
-    Constants of compiled code are named with their modules.
+    Parameters
+    ----------
+    settings
+        Settings of the blend.
+    kernel
+        Settings of its kernel members.
+    constants
+        Constants of `streamsvm.ensemble.members`.
+    compiled
+        Constants of compiled code, with their modules.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +56,7 @@ def _without(*names: str) -> Variant:
 
 
 def _heads(loss: str) -> Variant:
-    """Kernel members whose heads have this loss alone."""
+    """Return kernel members whose heads have only this loss."""
     return Variant(constants={"HEADS": tuple(one for one in kinds.HEADS if one[0] == loss)})
 
 
@@ -71,14 +80,14 @@ VARIANTS: dict[str, Variant] = {
 
 @contextmanager
 def built_as(variant: Variant) -> Iterator[None]:
-    """Blends built meanwhile are of this variant."""
+    """Context in which new blends are of a variant."""
 
     class Settings(kinds._KernelMachine):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings | variant.kernel)
 
     changed = variant.constants | ({"_KernelMachine": Settings} if variant.kernel else {})
-    # Members are remembered by what they were made from, which does not name what changes here.
+    # The cache of members does not depend on the constants that are changed here.
     kinds._kernel_member.cache_clear()
     try:
         with mock.patch.multiple(kinds, **changed) if changed else nullcontext():
@@ -88,7 +97,7 @@ def built_as(variant: Variant) -> Iterator[None]:
 
 
 def measure(variant: Variant, stream: Stream) -> dict[str, float]:
-    """What a variant reaches on the first events of a stream."""
+    """Measure a variant on the first events of a stream."""
     X, y = _beginning(stream)
     with built_as(variant):
         return rounded(prequential(StreamSVMClassifier(**variant.settings), X, y))
@@ -102,7 +111,10 @@ def _beginning(stream: Stream) -> tuple[Any, list[Any]]:
 
 @contextmanager
 def compiled_as(variant: Variant) -> Iterator[Executor]:
-    """A process that compiles the kernels with constants of the variant, and leaves no trace of it."""
+    """Start a process that compiles the kernels with the constants of a variant.
+
+    Its cache is temporary.
+    """
     spawn = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -113,7 +125,7 @@ def compiled_as(variant: Variant) -> Iterator[Executor]:
 
 
 def _set_constants(constants: dict[str, Any]) -> None:
-    """Nothing is compiled before the first call, and then with these."""
+    """Set constants before anything is compiled, then compile."""
     for place, value in constants.items():
         module, _, name = place.rpartition(".")
         setattr(importlib.import_module(module), name, value)
@@ -121,7 +133,7 @@ def _set_constants(constants: dict[str, Any]) -> None:
 
 
 def run(streams: list[Stream], parts: Sequence[str] | None, keeping: bool) -> None:
-    """Every variant on the first events of every stream, and how it compares with the whole."""
+    """Measure every variant on the first events of every stream, and print changes."""
     warm(("blend",))
     variants = [WHOLE, *(name for name in parts or VARIANTS if name != WHOLE)]
     result: dict[str, dict[str, Any]] = {name: {} for name in variants}
@@ -142,7 +154,7 @@ def run(streams: list[Stream], parts: Sequence[str] | None, keeping: bool) -> No
 
 
 def report(result: dict[str, dict[str, Any]], streams: list[Stream]) -> None:
-    """Mean and worst change over the streams, also over those for choosing and for confirming alone."""
+    """Print mean and extreme changes over streams, and means over groups."""
     parts = {
         "all": streams,
         "choosing": [s for s in streams if "choosing" in groups(s)],

@@ -1,4 +1,4 @@
-"""This version beside another, in one run: on each stream the two take turns, and the least time of each counts."""
+"""Comparison of this version with another; runs alternate, the minimum counts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from simulations.benchmarks.versions import HERE
 from simulations.keeping import keep, rounded
 
 WAYS = ("rows", "events")
-# Images, beside the streams.
+# Images, in addition to the streams.
 DIGITS, N_DIGITS = "MNIST", 20_000
-# So many events come one by one; so many compile what is timed.
+# Number of single events, and of events that compile the code before the measurement.
 SINGLE, FIRST = 3_000, 200
 
 
@@ -44,21 +44,21 @@ class Version:
         self._process.stdin.flush()
 
     def ask(self, way: str) -> dict[str, float]:
-        """What it measures on the stream it was told last."""
+        """Measure on the last stream that was sent."""
         assert self._process.stdout is not None
         self.tell(way)
         answer: dict[str, float] = pickle.load(self._process.stdout)
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def loaded(streams: list[Stream], digits: bool) -> Iterator[tuple[str, Any, list[Any]]]:
-    """The streams, whole, and images in an order of chance."""
+    """Yield the streams, and images in random order."""
     for stream in streams:
         yield stream.key, *stream.load()
     if digits:
@@ -68,7 +68,7 @@ def loaded(streams: list[Stream], digits: bool) -> Iterator[tuple[str, Any, list
 
 
 def run(streams: list[Stream], checkout: str, rounds: int, keeping: bool) -> None:
-    """Microseconds an event of this version and of a checkout, and accuracies."""
+    """Measure microseconds per event and accuracies of this and another version."""
     versions = {"now": Version(HERE), "before": Version(checkout)}
     result: dict[str, Any] = {}
     print(f"{'us an event, its share of before':34s}" + "".join(f"{way:>18s}" for way in WAYS) + "     points")
@@ -91,14 +91,14 @@ def run(streams: list[Stream], checkout: str, rounds: int, keeping: bool) -> Non
 
 
 def asked(X: Any, y: list[Any]) -> dict[str, Any]:
-    """A stream as a version is told it."""
+    """Return the message that sends a stream."""
     first = head(X, SINGLE)
     rows = data.rows_of(dict(enumerate(first.T)) if isinstance(first, np.ndarray) else first)
     return {"X": X, "y": y, "rows": rows}
 
 
 def in_turn(versions: dict[str, Version], rounds: int) -> dict[str, float]:
-    """The least times of so many rounds in which each comes first every second time."""
+    """Return the minimum times over the rounds; the order alternates."""
     found: dict[str, float] = {}
     for i in range(rounds):
         for way in WAYS:
@@ -111,7 +111,7 @@ def in_turn(versions: dict[str, Version], rounds: int) -> dict[str, float]:
 
 
 def summarise(result: dict[str, Any]) -> None:
-    """Medians and ranges over the streams."""
+    """Print medians and ranges over the streams."""
     for way in WAYS:
         shares = [found[f"now, {way}"] / found[f"before, {way}"] for found in result.values()]
         print(f"{way}: {statistics.median(shares):.3f} of before (median; {min(shares):.2f} to {max(shares):.2f})")

@@ -1,4 +1,4 @@
-"""What an event costs, beside a forest on the same events in the same run, and how the cost grows."""
+"""Cost per event, compared with a forest in the same run, and its growth."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from streamsvm import StreamSVMClassifier
 
 EVENTS, CHUNK = 4_000, 200
 BLENDS = ("blend low", "blend", "blend high")
-# Shares of the forest's time that are aimed at.
+# Goals, as shares of the forest's time.
 GOALS = {"blend": 1 / 20, "blend low": 1 / 150}
 
 
 def run(streams: list[Stream], keeping: bool) -> None:
-    """The first events of each stream: every learner in turn, a few events at a time."""
+    """Run every learner on the first events of each stream, in turns."""
     warm(BLENDS)
     ways = [(name, way) for name in BLENDS for way in ("events", "rows")]
     print(f"{'us an event':26s}{'ARF':>8s}" + "".join(f"{f'{name}, {way}':>19s}" for name, way in ways))
@@ -45,7 +45,10 @@ def run(streams: list[Stream], keeping: bool) -> None:
 
 
 def side_by_side(stream: Stream) -> dict[str, float]:
-    """us an event of the forest and of the blends: event by event from dicts, and rows at once, scaling and all."""
+    """Measure microseconds per event of the forest and of the blends.
+
+    Blends run event by event on dicts, and on rows at once, including scaling.
+    """
     X, y = stream.load()
     X, y = head(X, EVENTS), y[:EVENTS]
     rows = data.rows_of(X)
@@ -68,7 +71,7 @@ def side_by_side(stream: Stream) -> dict[str, float]:
         make, settings = LEARNERS[name]
         steps[f"{name}, events"], steps[f"{name}, rows"] = by_event(make(**settings)), by_rows(make(**settings))
     seconds = dict.fromkeys(steps, 0.0)
-    # As timeit does it: or one learner's turn may be spent on looking through the objects of another.
+    # As in timeit: garbage collection in one learner's turn would scan the objects of another.
     gc.collect()
     gc.disable()
     try:
@@ -83,7 +86,7 @@ def side_by_side(stream: Stream) -> dict[str, float]:
 
 
 def between(table: Any, start: int, end: int) -> Any:
-    """Some rows of a table or a sparse matrix."""
+    """Return some rows of a table or sparse matrix."""
     return {name: column[start:end] for name, column in table.items()} if isinstance(table, dict) else table[start:end]
 
 
@@ -97,7 +100,7 @@ GROWING: dict[str, tuple[int, ...]] = {
 
 
 def growth(before: int = 4_000, timed: int = 3_000) -> None:
-    """us an event on clusters with noisy labels, once budgets are full; a line fitted, and how well it fits."""
+    """Measure microseconds per event on clusters with full budgets, and fit a line."""
     warm(("blend",))
     result: dict[str, Any] = {}
     for name, sizes in GROWING.items():
@@ -119,7 +122,7 @@ def growth(before: int = 4_000, timed: int = 3_000) -> None:
 
 
 def clusters(n: int, n_features: int, n_classes: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Three clusters a class; one label in ten is drawn anew."""
+    """Generate three clusters per class; 10 % of the labels are random."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(3 * n_classes, n_features))
     which = rng.integers(len(centres), size=n)

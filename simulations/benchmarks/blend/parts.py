@@ -1,9 +1,9 @@
-"""Where the time of an event goes: its stages as they run, and each part of the kernel members replayed.
+"""Time per event by stage, and by part of the kernel members.
 
-The stages are rows (scaling, ranks and statistics), each member, and votes (with label autocorrelation); what they
-leave of the whole is the way from Python. The parts of a kernel member stand beside what the processor could do: their
-bound is the longer of two times measured here: reading as many bytes, from memory as large, and as many products with
-sums in registers. What they leave of a member is new vectors, merging itself, and the heads' steps.
+Stages are the rows (scaling, ranks and statistics), each member, and the votes (with label autocorrelation). The rest
+of the total is the overhead of Python. Parts of a kernel member are replayed and compared with a lower bound. The bound
+is the maximum of two measured times: reading the same number of bytes from memory of the same size, and the same number
+of multiply-adds in registers. The rest of a member is new vectors, merging and the steps of the heads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamsvm.core.state import State
 from streamsvm.ensemble import vote as kernels
 
 EVENTS, COUNTED, CALLS, TURNS = 4_000, 400, 100, 30
-# Products with sums that a kernel value and the cost of a merge take, counted in their sources.
+# Multiply-adds of an exponential and of the cost of a merge, counted in the source code.
 OF_EXPONENTIAL, OF_COST = 9, 60
 
 
@@ -72,7 +72,7 @@ def replay_search(state, m, times):
 
 @kernel
 def read(values, n, times):
-    """Sum n values, over and over."""
+    """Sum n values repeatedly."""
     total = ZERO
     for _ in range(times):
         sums = lanes(ZERO)
@@ -84,7 +84,7 @@ def read(values, n, times):
 
 @kernel
 def multiply(values, n, times):
-    """n products with sums, of what is in registers, over and over."""
+    """Compute n multiply-adds in registers repeatedly."""
     for _ in range(times):
         first, second, third, x = lanes(ZERO), lanes(ZERO), lanes(ZERO), lanes_at(values, 0)
         for _ in range(0, n, 3 * LANES):
@@ -93,12 +93,15 @@ def multiply(values, n, times):
 
 
 def us(function: Callable[..., Any], *arguments: Any, calls: int = CALLS) -> float:
-    """us a turn of a function's loop: what so many take more than one, so that the way from Python counts nothing."""
+    """Measure the microseconds per iteration of a function's loop.
+
+    A call with a single iteration is subtracted, which removes the overhead of the call.
+    """
     return 1e6 * (_least(function, *arguments, calls + 1) - _least(function, *arguments, 1)) / calls
 
 
 def _least(function: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call, the least of several, so that other work on the machine counts little."""
+    """Return the minimum seconds of several calls."""
     least = float("inf")
     for _ in range(TURNS):
         start = time.perf_counter()
@@ -108,7 +111,10 @@ def _least(function: Callable[..., Any], *arguments: Any) -> float:
 
 
 def bound(n_bytes: float, n_products: float) -> float:
-    """us to read so many bytes, or to make so many products, whichever is longer."""
+    """Return the longer of the times to read `n_bytes` and compute `n_products`.
+
+    It is in microseconds.
+    """
     values = np.ones(max(int(n_bytes) // 4 // LANES, 1) * LANES, np.float32)
     return max(us(read, values, len(values)), us(multiply, values, int(n_products)))
 
@@ -117,7 +123,7 @@ def bound(n_bytes: float, n_products: float) -> float:
 
 
 class _Staged(StreamSVMClassifier):
-    """The same, which takes the time of each stage."""
+    """A `StreamSVMClassifier` that times each stage."""
 
     seconds: dict[str, float]
 
@@ -141,7 +147,7 @@ class _Staged(StreamSVMClassifier):
 
 
 def run(streams: list[Stream], keeping: bool) -> None:
-    """The parts on each stream."""
+    """Measure the parts on each stream."""
     warm(("blend",))
     result = {}
     for stream in streams:
@@ -152,7 +158,7 @@ def run(streams: list[Stream], keeping: bool) -> None:
 
 
 def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
-    """us an event of the whole, and of each part: us a call, calls an event, and the bound."""
+    """Return microseconds per call, calls per event and the bound of each part."""
     found: dict[str, dict[str, float]] = {}
     for name, asked in (("all", None), ("no kernel members", ("linear",))):
         model = StreamSVMClassifier(members=asked)
@@ -184,7 +190,7 @@ def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
 
 
 def parts(member: Any, m: int, moving: float, merging: float) -> dict[str, dict[str, float]]:
-    """The parts of a kernel member, for events of m pairs."""
+    """Measure the parts of a kernel member, for events of m pairs."""
     n, sums = int(member.n_vectors), member.n_heads * (1 if member.n_classes == 2 else member.n_classes)
     pulled = np.count_nonzero(member.update) // (2 if member.n_classes == 2 else 1)
     each = {
@@ -194,7 +200,7 @@ def parts(member: Any, m: int, moving: float, merging: float) -> dict[str, dict[
         "metric": (us(replay_metric, member, m), moving, bound(4 * n * (2 * m + pulled), n * (5 * m + pulled))),
         "search": (us(replay_search, member, m), merging, bound(4 * n * (m + sums), n * (m + sums + OF_COST))),
     }
-    # Evaluation is distances and exponentials first.
+    # The evaluation includes distances and exponentials.
     took, calls, least = each["scores"]
     each["scores"] = max(took - each["distances"][0] - each["exponentials"][0], 0.0), calls, least
     return {name: rounded({"us": a, "calls": b, "bound": c}) for name, (a, b, c) in each.items()}

@@ -1,7 +1,8 @@
-"""The blend and a forest of ten trees under noisy and late labels, irrelevant and bent features, and broken values.
+"""Robustness of the blend and of a forest to disturbed labels and features.
 
-Both learn event by event through River's protocol, from the same events. Accuracy is against the labels without noise.
-The forest's runs are kept and not repeated while its rows stay the same; the blend's are quick, and always made anew.
+Disturbances are label noise, delayed labels, irrelevant and transformed features, and corrupt values. Both learn event
+by event through River's interface. Accuracy is measured on labels without noise. Results of the forest are stored and
+reused for the same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LEVELS: dict[str, tuple[Any, ...]] = {
 
 
 class Case(NamedTuple):
-    """A stream as it is met: features, labels to learn, labels that are true, and how late labels come."""
+    """A disturbed stream: features, labels, true labels, and the delay of labels."""
 
     X: NDArray[np.float64]
     y: list[Any]
@@ -42,7 +43,7 @@ class Case(NamedTuple):
 
 
 def disturb(X: NDArray[np.float64], y: list[Any], kind: str, level: Any) -> Case:
-    """A stream disturbed in one way."""
+    """Disturb a stream in one way."""
     rng = np.random.default_rng(0)
     if kind == "label noise":
         return Case(X, noisy(y, level, rng), y, 0)
@@ -56,7 +57,7 @@ def disturb(X: NDArray[np.float64], y: list[Any], kind: str, level: Any) -> Case
 
 
 def noisy(y: list[Any], share: float, rng: np.random.Generator) -> list[Any]:
-    """Labels of which a share has become another one."""
+    """Replace a share of the labels by other ones."""
     classes = sorted(set(y), key=str)
     wrong, shifts = rng.random(len(y)) < share, rng.integers(1, len(classes), size=len(y))
     codes = {label: c for c, label in enumerate(classes)}
@@ -67,7 +68,7 @@ def noisy(y: list[Any], share: float, rng: np.random.Generator) -> list[Any]:
 
 
 def bent(X: NDArray[np.float64], how: str) -> NDArray[np.float64]:
-    """Each feature under the same increasing function of its standardised values."""
+    """Apply an increasing function to the standardised values of each feature."""
     z = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)
     functions = {
         "as they are": lambda: X,
@@ -79,7 +80,7 @@ def bent(X: NDArray[np.float64], how: str) -> NDArray[np.float64]:
 
 
 def accuracy(model: Any, case: Case) -> float:
-    """The share in % of events predicted right, each learned `delay` events later."""
+    """Measure the accuracy in percent, with labels `delay` events later."""
     names = [f"x{j}" for j in range(case.X.shape[1])]
     waiting: deque[tuple[dict[str, float], Any]] = deque()
     right = 0
@@ -93,7 +94,7 @@ def accuracy(model: Any, case: Case) -> float:
 
 
 def run() -> None:
-    """Every disturbance of every stream."""
+    """Measure every disturbance of every stream."""
     warm(("blend",))
     result, known = {}, kept(RESULT)
     for stream in STREAMS:
@@ -107,7 +108,7 @@ def run() -> None:
                 if before.get("digest") != same:
                     before = {PEER: round(accuracy(PEERS[PEER](len(set(y)), 0), case), 2), "digest": same}
                 result[key] = before | {"blend": round(accuracy(StreamSVMClassifier(), case), 2)}
-                # Until the end what was kept of the others stays.
+                # Keep the other stored results until the end.
                 keep(RESULT, known | result, lines=True)
                 print(f"{key:55s} blend {result[key]['blend']:6.2f}   {PEER} {result[key][PEER]:6.2f}", flush=True)
     keep(RESULT, result, lines=True)
@@ -115,7 +116,10 @@ def run() -> None:
 
 
 def draw(result: dict[str, Any], path: Path = PICTURES / "blend-robustness.png") -> None:
-    """Accuracies over the levels of each disturbance, of the streams whose runs are all there."""
+    """Plot accuracies over the levels of each disturbance.
+
+    Streams without complete results are omitted.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

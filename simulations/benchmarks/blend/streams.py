@@ -1,4 +1,4 @@
-"""Every learner on every stream, joined with what the peers reach there."""
+"""Every learner on every stream, joined with the results of the peers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from simulations.benchmarks.peers import GENERATED, PEERS, REAL, Results, Stream
 from simulations.keeping import PICTURES, keep, kept, rounded
 
 RESULT = "blend-streams"
-# Through River's protocol only the beginning of each stream is timed.
+# Number of events that are timed through River's interface.
 TIMED = 4_000
 
-# The best of HAT, KNN, ARF30, SRP10, LB10 and ARF100 of CapyMOA for that stream: accuracy, whose, and us an event.
-# Noted when the blend was designed, with the same files and at most 50,000 rows; not measured by this benchmark.
+# The best of HAT, KNN, ARF30, SRP10, LB10 and ARF100 of CapyMOA for a stream: accuracy, learner, and us per event.
+# Measured once with the same files and at most 50,000 rows; not measured by this benchmark.
 CAPYMOA: dict[str, tuple[float, str, int]] = {
     "electricity": (90.1, "ARF100", 990),
     "insects 2013": (89.9, "SRP10", 360),
@@ -38,7 +38,7 @@ CAPYMOA: dict[str, tuple[float, str, int]] = {
 }
 
 
-# How a learner is called in the picture, and where, seen from its point.
+# Label of a learner in the plot, its side of the point, and its vertical offset.
 TITLES: dict[str, tuple[str, str, float]] = {
     "cpm": ("CPM", "right", 0.0),
     "bsgd": ("BSGD", "right", 0.0),
@@ -53,7 +53,7 @@ TITLES: dict[str, tuple[str, str, float]] = {
 
 
 def run(streams: list[Stream], learners: Sequence[str], jobs: int = 1) -> None:
-    """Measure and show; what is kept are runs of every learner on every stream."""
+    """Measure and print; results of every learner on every stream are stored."""
     warm(learners)
     found, result = Results().streams, {}
     print(f"{'':26s}{'best peer':>14s}{'CapyMOA':>15s}" + "".join(f"{name:>22s}" for name in learners))
@@ -70,7 +70,7 @@ def run(streams: list[Stream], learners: Sequence[str], jobs: int = 1) -> None:
 
 
 def measure(stream: Stream, learners: Iterable[str]) -> dict[str, Any]:
-    """What learners reach on a stream."""
+    """Measure learners on a stream."""
     X, y = stream.load()
     rows, labels = data.rows_of(head(X, TIMED)), y[:TIMED]
     runs = {}
@@ -86,7 +86,7 @@ def measure(stream: Stream, learners: Iterable[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Row:
-    """A stream, what the learners here reach on it, and what the peers do that have been measured there."""
+    """A stream, with the results of the learners and of the available peers."""
 
     stream: Stream
     runs: dict[str, dict[str, float]]
@@ -94,15 +94,15 @@ class Row:
 
     @property
     def best(self) -> str | None:
-        """The most accurate of the peers."""
+        """The most accurate peer."""
         return max(self.peers, key=lambda name: self.peers[name]["accuracy"], default=None)
 
     def least(self, measure: str) -> float | None:
-        """The lowest of the peers' log losses or calibration errors, whoever's."""
+        """Return the minimum log loss or calibration error of the peers."""
         return min((cell[measure] for cell in self.peers.values()), default=None)
 
     def gain(self, learner: str, capymoa: bool = False) -> float | None:
-        """Points of accuracy over the best of the peers, with `capymoa` of those too."""
+        """Return the gain in points over the best peer, optionally including CapyMOA."""
         others = [cell["accuracy"] for cell in self.peers.values()]
         if capymoa and self.stream.name in CAPYMOA:
             others.append(CAPYMOA[self.stream.name][0])
@@ -110,7 +110,7 @@ class Row:
 
 
 def join(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Row]:
-    """Our results and the peers', stream by stream, where both have met the same rows."""
+    """Join our results with those of the peers on the same rows."""
     rows = []
     for stream in REAL + GENERATED:
         if stream.key in ours:
@@ -121,7 +121,7 @@ def join(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Row]:
 
 
 def by_name(rows: list[Row]) -> dict[str, list[Row]]:
-    """The rows of each stream: one of a real stream, one a seed of a generator."""
+    """Group rows by stream: one for a real stream, one per seed for a generator."""
     named: dict[str, list[Row]] = {}
     for row in rows:
         named.setdefault(row.stream.name, []).append(row)
@@ -129,7 +129,10 @@ def by_name(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def gains(rows: list[Row], learner: str, capymoa: bool) -> dict[str, float]:
-    """The gain over the best peer of each stream: of a generator the mean over the seeds, each with its own best."""
+    """Return the gain over the best peer of each stream.
+
+    The gain of a generator is the mean over the seeds, with the best peer of each.
+    """
     named = {name: [row.gain(learner, capymoa) for row in group] for name, group in by_name(rows).items()}
     known = {name: [gain for gain in group if gain is not None] for name, group in named.items()}
     return {name: statistics.mean(group) for name, group in known.items() if group}
@@ -139,7 +142,7 @@ def gains(rows: list[Row], learner: str, capymoa: bool) -> dict[str, float]:
 
 
 def line(row: Row) -> str:
-    """A row in print."""
+    """Format a row."""
     best, capymoa = row.best, CAPYMOA.get(row.stream.name)
     shown = f"{row.peers[best]['accuracy']:6.2f} {best:3s} {len(row.peers)}/{len(PEERS)}" if best else ""
     other = f"{capymoa[0]:6.2f} {capymoa[1]:6s}" if capymoa else ""
@@ -153,7 +156,7 @@ def line(row: Row) -> str:
 
 
 def print_totals(rows: list[Row], learners: Iterable[str]) -> None:
-    """Gains over the best peer of each stream, then calibration."""
+    """Print gains over the best peer, then calibration."""
     parts = {
         "all": rows,
         "real": [row for row in rows if not row.stream.generated],
@@ -179,14 +182,14 @@ def print_totals(rows: list[Row], learners: Iterable[str]) -> None:
 
 
 def _summary(found: list[float]) -> str:
-    """On how many streams ahead, mean gain, least gain."""
+    """Format the number of streams with a gain, the mean gain, and the minimum gain."""
     if not found:
         return ""
     return f"{sum(g >= 0 for g in found)}/{len(found)} {statistics.mean(found):+6.2f} {min(found):+6.2f}"
 
 
 def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
-    """Log loss and calibration error, beside the least of the peers'."""
+    """Print log loss and calibration error, and the minimum of the peers."""
     print(f"\n{'log loss, ECE in %':26s}{'least of peers':>16s}" + "".join(f"{name:>16s}" for name in learners))
     for row in rows:
         pairs = [(row.least("log loss"), row.least("ECE")), *((r["log loss"], r["ECE"]) for r in row.runs.values())]
@@ -203,7 +206,10 @@ def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
 
 
 def markdown(rows: list[Row]) -> str:
-    """The table of the README: accuracy in %, in brackets us an event through River's protocol."""
+    """Return the table of accuracies in percent, with microseconds per event.
+
+    Times are measured through River's interface.
+    """
     ours = {
         "cpm": "CPM",
         "bsgd": "BSGD",
@@ -214,7 +220,7 @@ def markdown(rows: list[Row]) -> str:
     titles = ["stream", *PEERS, "CapyMOA", *ours.values(), "gain"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, every in by_name(rows).items():
-        # Over the seeds that peers have met, so that means are of the same.
+        # Means are over the seeds that have results of peers.
         group = [row for row in every if row.peers] or every
         known = {peer: [row.peers[peer] for row in group if peer in row.peers] for peer in PEERS}
         found = {title: [row.runs[learner] for row in group] for learner, title in ours.items()}
@@ -242,7 +248,10 @@ def _cell(accuracy: float, us: float, best: float) -> str:
 
 
 def points(rows: list[Row]) -> dict[str, tuple[float, float]]:
-    """Of each learner the mean accuracy over streams all have met, and the geometric mean of its us an event."""
+    """Return mean accuracy and geometric mean of microseconds per event by learner.
+
+    Means are over the streams with results of all learners.
+    """
     complete = list(by_name([row for row in rows if len(row.peers) == len(PEERS)]).values())
     if not complete:
         return {}
@@ -256,7 +265,7 @@ def points(rows: list[Row]) -> dict[str, tuple[float, float]]:
 
 
 def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> None:
-    """Accuracy against us an event, of every learner."""
+    """Plot accuracy against microseconds per event of every learner."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -296,7 +305,7 @@ def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> 
 
 
 def show() -> None:
-    """What is kept: the totals with the peers measured by now, the README's table, and the picture."""
+    """Print stored results with the current results of the peers, and plot."""
     rows = join(kept(RESULT), Results().streams)
     print_totals(rows, LEARNERS)
     print()

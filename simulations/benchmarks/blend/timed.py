@@ -1,8 +1,8 @@
-"""A process that times the default learner of whichever version it finds: it gets a stream, then is asked about it.
+"""A process that times the default learner of the installed version.
 
-Messages are pickles on standard input and output: a stream (`X`, `y`, and `rows`, the first as dicts), then `rows`,
-`events`, until the next stream. It is started by `beside`, and imports nothing but the package it is to
-measure.
+Messages on standard input and output are pickles. A stream (`X`, `y`, and `rows`, the first rows as dicts) is followed
+by any number of `rows` or `events`, which request a measurement. `beside` starts the process, which imports only the
+measured package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Stream = dict[str, Any]
 
 
 def by_rows(stream: Stream) -> dict[str, float]:
-    """Microseconds of the processor for an event, where all come at once, and the share that is predicted right."""
+    """Return CPU microseconds per event for all rows at once, and the accuracy."""
     from streamsvm import StreamSVMClassifier
 
     model, start = StreamSVMClassifier(), time.process_time()
@@ -28,7 +28,7 @@ def by_rows(stream: Stream) -> dict[str, float]:
 
 
 def by_event(stream: Stream) -> dict[str, float]:
-    """Microseconds of the processor for each of the first events by River's protocol, predicted, then learned."""
+    """Return CPU microseconds per event for single events through River's interface."""
     from streamsvm import StreamSVMClassifier
 
     model, rows = StreamSVMClassifier(), stream["rows"]
@@ -44,7 +44,7 @@ WAYS = {"rows": by_rows, "events": by_event}
 
 
 def main() -> None:
-    """Answer until there is nothing more to answer."""
+    """Answer requests until the end of the input."""
     stream: Stream = {}
     gc.disable()
     while True:
@@ -54,7 +54,7 @@ def main() -> None:
             return
         if isinstance(asked, str):
             answer = WAYS[asked](stream)
-            gc.collect()  # before another is timed
+            gc.collect()  # before the next measurement
             pickle.dump(answer, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         else:

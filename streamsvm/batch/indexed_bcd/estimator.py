@@ -36,7 +36,7 @@ BORDER, BORDER_MANY = 0.5, 0.75
 
 
 class IndexedBCD(LinearClassifier):
-    """Linear SVM with a truncated loss, which bounds the influence of outliers and wrong labels.
+    """Linear SVM with a truncated loss, which is robust to outliers and wrong labels.
 
     It minimises
 

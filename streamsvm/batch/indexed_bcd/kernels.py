@@ -15,7 +15,7 @@ u64 = np.uint64
 class Losses(NamedTuple):
     """Truncated losses of rows.
 
-    With score z and u = 1 - y z, the loss of a row is min(L, ceiling), where L is the hinge max(0, u) or its square.
+    With score z and u = 1 - y z, the loss of a row is min(L, ceiling). L is the hinge max(0, u) or its square.
     The hinge is smoothed to u^2 / (2 eps) on [0, eps] and u - eps / 2 beyond. Rows outside the margin therefore
     contribute nothing to gradient and Hessian. Rows with L > ceiling are outliers, with a constant loss.
 
@@ -188,7 +188,7 @@ def sweep_sparse(X, block, order, constant, w):
 
 @kernel
 def sweep_dense(X, block, order, constant, w):
-    """Sweep once over the rows of a `DualBlock`; X is an array, otherwise as `sweep_sparse`."""
+    """Sweep once over the rows of a `DualBlock`, as `sweep_sparse`, for an array X."""
     y, upper, ridge, squares, alpha = block
     worst = 0.0
     d = X.shape[1]

@@ -109,7 +109,10 @@ class Newton:
         return at
 
     def _step(self, task: Task, at: Point, eps: float, damp_least: float) -> Point:
-        """Take a step that lowers the objective smoothed by eps; returns the last point tried."""
+        """Take a step that lowers the objective smoothed by eps.
+
+        Returns the last point tried, even if none is lower.
+        """
         if task.squared:
             return self._step_in_region(task, at)
         step, _ = newton_step(at, task)
@@ -172,7 +175,10 @@ class Newton:
         return self.truncated(task, at.w, report, at)
 
     def _round_on(self, working: WorkingSet, task: Task, at: Point, collect: WorkingSet) -> Point:
-        """Solve on a working set, then evaluate the result by a pass that collects the next one."""
+        """Solve on a working set, and evaluate the result by a pass over all rows.
+
+        The pass collects the next working set.
+        """
         kept, rows = working.rows()
         part = task.at(kept, task.c[kept])
         fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
@@ -204,7 +210,7 @@ class Newton:
     def convex(
         self, task: Task, w: Floats, report: OnRound | None = None, enough: float = -math.inf, fixed: float = 0.0
     ) -> Point:
-        """Minimise a convex problem until the objective is below `enough` or within `tol`.
+        """Minimise a convex problem until the objective is below `enough` or optimal.
 
         `fixed` is a constant part of the objective; `tol` is relative to the sum with it.
         """
@@ -233,7 +239,10 @@ class Newton:
 
 
 def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats, float]:
-    """Minimise g . s + s . (1 + H) s / 2 over |s| <= radius; returns s and the decrease."""
+    """Minimise g . s + s . (1 + H) s / 2 over |s| <= radius.
+
+    Returns s and the decrease.
+    """
     g = at.w - at.v
     if isinstance(at.hessian, list):
         return _step_by_rows(at.hessian, g, task.constant, radius)

@@ -261,7 +261,9 @@ def fixed_loss(task: Task, inside: NDArray[np.bool_]) -> float:
 
 
 def damp(task: Task, at: Point, new: Point, eps: float = 0.0) -> float:
-    """Backtrack from `new` towards `at`; returns the power of 1/2 with the lowest objective.
+    """Backtrack from `new` towards `at`.
+
+    Returns the power of 1/2 with the lowest objective.
 
     0 if no step lowers the objective.
     """

@@ -1,4 +1,4 @@
-"""Initial solutions: from a sample of the rows, and from the rows found by an index."""
+"""Initial solutions, from a sample of the rows and from rows found by an index."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEAVES_AT_ONCE = 16
 
 
 def share_needed(index: MetricForest, task: Task, w: Floats, positions: Ints, X: Any) -> float:
-    """Estimate the share of rows that a search visits to find 95 % of the rows in range.
+    """Estimate the share of rows that a search visits for 95 % of the rows in range.
 
     X holds the sampled rows at `positions`.
     """
@@ -98,7 +98,10 @@ class Search:
         return self.n_kept * self.index.row_bytes > self.most
 
     def _visit(self, leaves: Ints, w: Floats) -> tuple[int, int]:
-        """Collect the near rows of some leaves; returns how many rows are in range and visited."""
+        """Collect the near rows of some leaves.
+
+        Returns the number of rows in range, and of visited rows.
+        """
         task, index = self.task, self.index
         n_in_range = n_seen = 0
         for part, X in index.leaves(leaves):

@@ -79,7 +79,7 @@ def refusing_damage(folder: Path) -> Iterator[None]:
 
 
 def check_size(folder: Path, size: int) -> None:
-    """Raise ArchiveError if the size of the file of rows differs from the written one."""
+    """Raise ArchiveError if the file of rows does not have the expected size."""
     found = (folder / ROWS_FILE).stat().st_size
     if found != size:
         raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")

@@ -1,4 +1,4 @@
-"""Building an index: rows are split at random among trees, and leaves are summarised.
+"""Building an index: random split of the rows, trees, and summaries of leaves.
 
 On disk the folder is built under a temporary name, and renamed when it is complete. Incoming rows are first written to
 a temporary file of blocks, so building takes twice the space of the index.

@@ -16,7 +16,7 @@ REJECTED_KEPT = 20
 
 
 class SourceRows:
-    """Iterator over the complete rows of a source in batches, which counts the others.
+    """Iterator over batches of the complete rows of a source; counts the others.
 
     Parameters
     ----------

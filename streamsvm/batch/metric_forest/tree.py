@@ -15,7 +15,7 @@ from streamsvm.batch.rows import squares_of
 def grow(X: Any, leaf: int, width: int, rng: np.random.Generator) -> list[Ints]:
     """Split rows recursively by the nearest of `width` pivots.
 
-    The distance is the angle between x and the line through the pivot, which is the angle in the quadratic embedding (x
+    The distance is the angle between x and the line through the pivot, as in the quadratic embedding (x
     . p)^2 of Yen et al. Pivots are random rows. A pivot that is nearest to too few rows is dropped. In this metric x
     and -x are near. Therefore a part is also split by the sign of x . p if both sides are large enough, so that the
     mean of a leaf represents its rows. A width of 1 creates leaves of consecutive rows.

@@ -80,7 +80,7 @@ class Rows(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The gain slope * t - square * t^2 / 2 of a row's step t, for t from `least` to `most`."""
+    """The gain slope * t - square * t^2 / 2 of a step t from `least` to `most`."""
 
     slope: Any
     square: Any
@@ -181,7 +181,7 @@ def highest(losses, weights, high, up, back):
 
 @jit_fastmath
 def lowest(losses, weights, rows):
-    """Find the smallest loss among labels with weight, its label, and the label's weight.
+    """Find the smallest loss among labels with weight, its label, and its weight.
 
     A row without another such label gets the label of `highest`.
     """
@@ -236,7 +236,7 @@ def gain_alone(high, low, room, squares, gains):
 
 @jit_fastmath
 def gain_beside(rows, alone, inverse):
-    """Compute the gain of the best step of each row after the first row's step `alone`.
+    """Compute the gain of each row's best step after the first row's step `alone`.
 
     `inverse` is the reciprocal curvature of the first row if its step can adapt, and 0 if it is at its bound.
     """
@@ -254,7 +254,7 @@ def gain_beside(rows, alone, inverse):
 
 @jit_fastmath
 def largest(values, lanes):
-    """Return the index of the largest value; the number of values is a multiple of LANES."""
+    """Return the index of the largest of a multiple of LANES values."""
     for k in range(LANES):
         lanes[uint(k)] = values[uint(k)]
     for first in range(LANES, values.size, LANES):

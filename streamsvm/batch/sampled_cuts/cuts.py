@@ -178,7 +178,7 @@ class ScoredRows:
         self._n += 1
 
     def drop(self, is_stale: NDArray[np.bool_], sums: Floats) -> None:
-        """Drop the scores by some cuts; `sums` are the weights of the cuts in the average."""
+        """Drop the scores by some cuts; `sums` are their weights in the average."""
         self._past += self._weigh(np.where(is_stale, sums, 0.0))
         stays = np.flatnonzero(~is_stale)
         self._scores[: len(stays)] = self._scores[stays]

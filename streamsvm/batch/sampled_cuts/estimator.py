@@ -38,7 +38,7 @@ WHOLE = 4000
 
 
 class SampledCuts(BatchClassifier):
-    """Gaussian kernel SVM by cutting planes, in time independent of the number of rows.
+    """Gaussian kernel SVM by cutting planes, in time independent of the data size.
 
     It minimises, over functions f in the kernel's space and without a bias,
 
@@ -319,7 +319,9 @@ class SampledCuts(BatchClassifier):
         )
 
     def reduced(self, budget: int, X: Any, y: Any, method: str = "project") -> Self:
-        """Copy the model with at most `budget` vectors, and report the effect in `reduction_`.
+        """Copy the model with at most `budget` vectors.
+
+        `reduction_` of the copy has the effect on objective and accuracy.
 
         Parameters
         ----------

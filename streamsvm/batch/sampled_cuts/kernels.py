@@ -1,4 +1,4 @@
-"""Sums of Gaussian kernel values per cut, and the quadratic program over the cuts.
+"""Sums of Gaussian kernel values per cut, and the quadratic program of the cuts.
 
 Scores have shape (cuts, outputs, rows). Inner loops run along the rows, so they vectorise without a reduction, and the
 vectors of a cut are summed in a fixed order.
@@ -25,7 +25,10 @@ STRIP = 256
 
 @jit_fma
 def add(values, coefs, j, owner, out, first):
-    """Add the kernel values of vector j and the rows from `first` on to the scores of its cut."""
+    """Add kernel values of vector j to the scores of its cut.
+
+    The values are those of the rows from `first` on.
+    """
     m = values.size
     for c in range(coefs.shape[1]):
         a = coefs[j, uint(c)]
@@ -50,7 +53,7 @@ def add_exponentials(exponents, coefs, owners, out):
 
 @jit_fma
 def subtract_squares(values, vector, columns, j, first):
-    """Subtract squared differences in columns j to j + 3, for the rows from `first` on."""
+    """Subtract squared differences in columns j to j + 3, for rows from `first` on."""
     v0, v1, v2, v3 = vector[uint(j)], vector[uint(j + 1)], vector[uint(j + 2)], vector[uint(j + 3)]
     c0, c1, c2, c3 = columns[uint(j)], columns[uint(j + 1)], columns[uint(j + 2)], columns[uint(j + 3)]
     for i in range(values.size):
@@ -70,7 +73,7 @@ def subtract_square(values, vector, columns, j, first):
 
 @allocating
 def add_near(vectors, columns, coefs, owners, out):
-    """Add coefs[j, c] * exp(-|v_j - x|^2) to out[owners[j], c] for rows with few columns.
+    """Add coefs[j, c] * exp(-|v_j - x|^2) to out[owners[j], c], for few columns.
 
     `columns` has shape (d, rows). A strip of rows stays in the L1 cache while the loop runs over all vectors.
     """
@@ -97,7 +100,9 @@ def add_near(vectors, columns, coefs, owners, out):
 
 
 class Program(NamedTuple):
-    """The quadratic program max h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most.
+    """The quadratic program of the cuts.
+
+    It maximises h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most.
 
     The arrays may have room for more cuts than are in use.
 

@@ -152,7 +152,10 @@ class ConstantTime(Rounds):
         return s >= 2 * PATIENCE and self.losses[s - 1 - max(PATIENCE, s // 4)] - self.losses[-1] <= self.settings.tol
 
     def measure(self, indices: Ints, coefs: Singles, rng: np.random.Generator) -> tuple[float, float]:
-        """Estimate the objective of an expansion on new rows; returns it and its standard error."""
+        """Estimate the objective of an expansion on new rows.
+
+        Returns the estimate and its standard error.
+        """
         vectors, _ = self._rows(indices)
         rows, codes = self._rows(self.population.draw(rng, MEASURED))
         found = self._violations(self.kernel.decide(vectors, coefs, rows), codes)

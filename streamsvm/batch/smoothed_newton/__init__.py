@@ -1,4 +1,4 @@
-"""Linear SVM by Newton steps on the smoothed hinge, with l2 and exact l1 penalties."""
+"""Linear SVM by smoothed Newton steps, with l2 and exact l1 penalties."""
 
 from __future__ import annotations
 

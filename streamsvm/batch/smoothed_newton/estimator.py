@@ -226,7 +226,9 @@ class SmoothedNewton(LinearClassifier):
         ratio: float = 0.01,
         sample_weight: Any = None,
     ) -> RegularizationPath:
-        """Solve for decreasing l1 penalties, each from the last solution; `l1` is ignored.
+        """Solve for decreasing l1 penalties, each from the last solution.
+
+        The parameter `l1` is ignored.
 
         Points between two solutions are mixtures of them if these are proven to be within `tol`. The strong rule
         excludes columns that stay at zero. Certificates and a final check of the gradients cover all columns.

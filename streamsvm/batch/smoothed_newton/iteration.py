@@ -1,4 +1,4 @@
-"""Newton iterations for all one-vs-rest problems, which share passes over the rows."""
+"""Newton iterations for all one-vs-rest problems, with shared passes over rows."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _foresee(
     scratch: Floats,
     tol: float,
 ) -> None:
-    """Move the dual points along the steps, and compute their bounds if the steps are short."""
+    """Move the dual points along the steps; near the end, compute their bounds."""
     sums = [
         kernels.foresee(problem.margins, z, step.b, problem.shares, r)
         for problem, step, z, r in zip(problems, steps, dz, scratch, strict=False)

@@ -1,4 +1,4 @@
-"""Kernels of the smoothed hinge, and coordinate descent for Newton steps with l1 penalty.
+"""Kernels of the smoothed hinge, and coordinate descent for l1 penalties.
 
 The margin of row i is u = 1 - y (z + bias) with z = x . w. The hinge max(0, u) is smoothed to psi(u) = (u + sqrt(eps^2
 + u^2)) / 2.
@@ -41,7 +41,9 @@ class Margins(NamedTuple):
 
 
 class L1Step(NamedTuple):
-    """The problem min g . d + d^T H d / 2 + mu |w + d|_1; the last coordinate has no penalty.
+    """The problem min g . d + d^T H d / 2 + mu |w + d|_1.
+
+    The last coordinate has no penalty.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ def label(m, i):
 
 @jit_fastmath
 def measure(m, r):
-    """Fill r with y * alpha, where alpha = c * psi'(u) is the dual point of the margins.
+    """Fill r with y * alpha, where alpha = c * psi'(u) is the dual point.
 
     Returns
     -------
@@ -117,7 +119,7 @@ def along(m, dz, dbias, t):
 
 @jit_fastmath
 def foresee(m, dz, dbias, shares, r):
-    """Move alpha = c * shares by a full step, to first order, and fill r with y * alpha.
+    """Move alpha = c * shares by a full step to first order; fill r with y * alpha.
 
     The result is clipped to [0, c].
 
@@ -248,7 +250,9 @@ def descend(H, step, n_sweeps, tolerance):
 
 @kernel
 def descend_columns(B, diagonal, ridge, step, n_sweeps, tolerance):
-    """Minimise an `L1Step` with H = B^T B + ridge I and q = B d by coordinate descent.
+    """Minimise an `L1Step` with H = B^T B + ridge I by coordinate descent.
+
+    q is B d.
 
     B holds CSC arrays, and `diagonal` the diagonal of H. Returns the largest change of a coordinate's derivative in the
     last sweep.

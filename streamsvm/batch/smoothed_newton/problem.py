@@ -116,7 +116,7 @@ class Problem:
         return other
 
     def between(self, other: Problem, share: float, l1: float) -> Problem:
-        """Mix the best points and the dual points of two problems, for an l1 penalty between."""
+        """Mix the best and the dual points of two problems for an intermediate l1."""
 
         def mixed(a: Any, b: Any) -> Any:
             return a + share * (b - a)
@@ -164,7 +164,7 @@ class Problem:
         self.sums = kernels.measure(self.margins, r)
 
     def assess(self, v: Floats, r: Floats) -> None:
-        """Compute gradient, objective and bound from r = alpha y and v = sum of alpha y x."""
+        """Compute gradient, objective and bound from r = alpha y and v = sum(alpha y x)."""
         penalties, w, b = self.penalties, self.w, self.b
         hinge, mass, balance, self.slack = self.sums
         self.g = penalties.l2 * w - v
@@ -214,7 +214,7 @@ class Problem:
         return Step(dw, float(step[-1]))
 
     def _working_set(self) -> Ints:
-        """Select the nonzero columns, and the zero columns with the largest excess gradient."""
+        """Select nonzero columns, and the zero columns with the largest excess gradient."""
         is_active = self.w != 0.0
         excess = np.where(is_active, 0.0, np.abs(self.g) - self.penalties.l1)
         most = max(NEWCOMERS, 2 * int(np.count_nonzero(is_active)))
@@ -244,7 +244,10 @@ class Problem:
         return rows[:count], weights[:count]
 
     def descent(self, step: Step) -> float:
-        """Predict the change of the objective along a step, to first order in the smooth part."""
+        """Predict the change of the objective along a step.
+
+        The prediction is of first order in the smooth part.
+        """
         change = float(np.abs(self.w + step.w).sum() - np.abs(self.w).sum()) if self.penalties.l1 > 0.0 else 0.0
         return float(self.g @ step.w) + self.gb * step.b + self.penalties.l1 * change
 

@@ -21,7 +21,10 @@ FILLED = 0.2
 
 
 class QuadraticModel:
-    """The Hessian diag(l2) + sum of weights * x x^T, for some rows, some columns and the bias."""
+    """The Hessian diag(l2) + sum of weights * x x^T over some rows.
+
+    It covers some columns and the bias.
+    """
 
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
@@ -130,7 +133,7 @@ class QuadraticModel:
         return d
 
     def _shrunk_by_columns(self, g: Floats, w: Floats, d: Floats, tolerance: float) -> Floats:
-        """Minimise by coordinate descent on the columns of the weighted rows, without building H."""
+        """Minimise by coordinate descent on the columns of the rows, without H."""
         roots = np.sqrt(self.weights)
         B = scipy.sparse.csc_matrix(self.matrix.scaled(self.rows, roots, self.columns))
         constant = roots[:, None] if self.penalties.intercept else np.zeros((len(roots), 1))
@@ -143,7 +146,9 @@ class QuadraticModel:
 
 
 def _improve(H: Floats, step: kernels.L1Step) -> None:
-    """Take a Newton step on the nonzero coordinates with fixed signs, if it lowers the model.
+    """Take a Newton step on the nonzero coordinates, if it lowers the model.
+
+    Signs are fixed.
 
     d and q of `step` are updated. Coordinates that would change sign become zero. If this does not lower the model, the
     step ends at the first sign change.
