@@ -28,7 +28,7 @@ def write(store: Store, scenarios: Sequence[Scenario], learners: Mapping[str, Le
     """Write the report of the stored results; returns where it is."""
     cells = _cells(store, scenarios)
     if not len(cells):
-        return "there are no stored results of these scenarios"
+        return "nothing is kept of these scenarios yet"
     own = out == RESULTS
     page, images = (DOCS / "drift.md", PICTURES) if own else (out / "drift.md", out)
     sections = _sections(cells, scenarios, learners)
@@ -144,7 +144,7 @@ def _guests(cells: pd.DataFrame, everybody: Sequence[str], hosts: Sequence[str])
         return (title, "Fewer than three scenarios have results of all learners.", None, "")
     n_met = len(summary.common(cells, everybody))
     ranks = ", ".join(f"{name} {rank:.1f}" for name, rank in found.ranks.items())
-    text = f"{len(found.accuracy)} scenarios with {n_met} streams that all learners share. Mean ranks: {ranks}."
+    text = f"{len(found.accuracy)} scenarios, {n_met} streams in all. All learners have them. Mean ranks: {ranks}."
     return title, text, _duels(summary.duels(found, cells).drop(index=hosts, errors="ignore")), ""
 
 
