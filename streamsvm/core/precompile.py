@@ -200,7 +200,7 @@ class _Progress:
 
 
 class _Current:
-    """Progress to report this process's compilations to."""
+    """Progress that receives the compilations of this process."""
 
     progress: _Progress | None = None
 

@@ -93,10 +93,10 @@ class StreamSVMClassifier(Ensemble):
     text. Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and step
     size.
 
-    **Vote.** Each head votes with its probabilities. Its weight is exp(100 accuracy), with the accuracy over about the
-    last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log loss of a head
-    also enters its weight, by an amount that grows with the imbalance. A stacked vote weighs the heads by their joint
-    log loss. It replaces the first vote while it is more accurate.
+    **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
+    over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log
+    loss of a head also enters its weight, by an amount that grows with the imbalance. A stacked vote weighs the heads
+    by their joint log loss. It replaces the first vote while it is more accurate.
 
     **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
