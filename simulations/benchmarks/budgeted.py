@@ -45,7 +45,11 @@ def a9a(n_seeds: int = 10) -> None:
         "merges": 3,
         "scaling": "none",
     }
-    ways = {"last": {}, "averaged": {"average": 4_000}, "averaged, bias": {"average": 4_000, "bias": True}}
+    ways = {
+        "last": {},
+        "averaged": {"average": 4_000},
+        "averaged, bias": {"average": 4_000, "experimental": {"bias": True}},
+    }
     result = []
     print("     B  way               s (least of seeds)  accuracy in %: mean (spread), least")
     for budget, (way, settings) in itertools.product((120, 600, 1_200, 1_800, 2_500), ways.items()):
@@ -171,12 +175,12 @@ BESIDE: dict[str, dict[str, Any]] = {
     "log loss": {"loss": "log"},
     "l2 1e-5": {"l2": 1e-5},
     "l2 1e-2": {"l2": 1e-2},
-    "bias": {"bias": True},
+    "bias": {"experimental": {"bias": True}},
     "average 20": {"average": 20},
     "budget 100": {"budget": 100},
     "budget 500": {"budget": 500},
-    "gamma x 1/2": {"gamma_factor": 0.5},
-    "gamma x 2": {"gamma_factor": 2.0},
+    "gamma x 1/2": {"experimental": {"gamma_factor": 0.5}},
+    "gamma x 2": {"experimental": {"gamma_factor": 2.0}},
     "ranks": {"scaling": "rank"},
     "five heads": {"heads": FIVE_HEADS},
 }

@@ -1,4 +1,4 @@
-"""The budgeted kernel machine as an online learner."""
+"""Budgeted kernel support vector machine as a River classifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.budgeted import expansion, kernels
 from streamsvm.budgeted import vectors as support
-from streamsvm.budgeted.memory import LOSSES, SEARCHES, BudgetedMemory
+from streamsvm.budgeted.memory import EXPERIMENTAL, LOSSES, SEARCHES, BudgetedMemory
 from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors, put_sparse_coefs
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
@@ -23,89 +23,88 @@ from streamsvm.online.scaling import SCALINGS, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 
 METRICS = ("fixed", "learned")
-# Kernel values are within .01 where gamma times square norms in single precision are no more than this.
+# Kernel values in single precision are accurate to 0.01 up to this value of gamma times squared norm.
 FARTHEST = 1e5
 
 
 class BSGDClassifier(BudgetedMemory):
-    """Budgeted kernel machine: a Gaussian-kernel classifier of at most `budget` support vectors, learned by the event.
+    """Kernel support vector machine on a budget, trained by stochastic gradient descent (BSGD).
 
-    Each class has a score f_c(x) = sum_b A_cb k(x, v_b), k(x, v) = exp(-gamma |x - v|^2), over support vectors v that
-    all classes share; the largest wins. The coefficients A minimise
+    The model has at most `budget` support vectors v_b, shared by all classes. The score of class c is
+    f_c(x) = sum_b A_cb k(x, v_b) with the Gaussian kernel k(x, v) = exp(-gamma |x - v|^2). The predicted class has the
+    largest score. The coefficients A minimise
 
         l2 / 2 |f|^2 + mean [1 - f_y(x) + max_{c != y} f_c(x)]+        (loss "hinge", Crammer and Singer's)
         l2 / 2 |f|^2 - mean log softmax(f(x))_y                        (loss "log")
 
-    by stochastic gradient descent: an event that violates its margin becomes a support vector. When there are more than
-    the budget allows, `merges` of them are merged into one, so that f changes least. An event of n present features
-    costs O((n + n_classes) * budget).
+    by stochastic gradient descent. An event that violates its margin becomes a support vector. When the budget is
+    exceeded, `merges` support vectors are merged into one such that f changes least. An event with n features costs
+    O((n + n_classes) * budget).
 
-    Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
-    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Nothing is drawn at random.
+    Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
+    any time. Missing values (None, NaN, or an absent name) contribute nothing; infinite values are refused. Training is
+    deterministic.
 
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
-    gives what it would give by itself.
+    Thread-safe: threads may predict with one model while others train it.
 
     Parameters
     ----------
     budget
-        The most support vectors. More follow finer boundaries and remember longer, at proportional cost.
+        Maximum number of support vectors. A larger budget fits finer boundaries and remembers longer, at proportional
+        cost.
     gamma
-        Of the kernel, for scaled values: larger is more local. None: `gamma_factor` / the mean square norm of the
-        events so far, which is scikit-learn's gamma="scale" as it runs.
+        Kernel width for scaled values; a larger gamma is more local. None uses the inverse of the running mean of the
+        squared norm of events, as gamma="scale" of scikit-learn does.
     loss
-        `"hinge"`, for classes that can be told apart, or `"log"`, for noisy or overlapping ones.
+        `"hinge"` suits separable classes, `"log"` noisy or overlapping ones.
     learning_rate
-        A constant step, for streams that drift; None for Pegasos' steps 1 / (l2 t).
+        Constant step size, which follows drift. None uses the decreasing steps 1 / (l2 t) of Pegasos.
     heads
-        Several (loss, learning_rate) pairs instead of one: each has coefficients of its own over the shared support
-        vectors, at little cost, and they vote by their recent accuracies.
+        (loss, learning_rate) pairs that replace `loss` and `learning_rate`. Each head has its own coefficients over
+        the shared support vectors. Heads vote with weights by recent accuracy.
     scaling
-        `"standard"`: numbers are centred and divided by their standard deviation so far; `"decayed"`: the same over
-        the last values, with half-life `scaling_window`; `"rank"`: by the rank among the last `scaling_window` values,
-        immune to outliers; `"none"`. A column absent in most events is not centred, so that absent means zero.
+        `"standard"` subtracts the running mean and divides by the running standard deviation. `"decayed"` uses
+        exponentially decayed statistics with half-life `scaling_window`. `"rank"` uses the rank among the last
+        `scaling_window` values, which is robust to outliers. `"none"` keeps values. A column that is absent in most
+        events is not centred, so that absent means zero.
     scaling_window
-        See `scaling`.
+        Number of values, see `scaling`.
     class_weight
-        A weight of its events' steps for each label, `"balanced"` for weights inverse to how often a class came, or
-        None. That is for those who look at the class alone: probabilities are no longer any then. Where they count,
-        leave it, and decide by what a mistake costs, as `DecidingClassifier` does.
+        Weights of the training steps by label, `"balanced"` for weights inversely proportional to class frequencies,
+        or None. Weights distort predicted probabilities; `DecidingClassifier` decides by costs instead.
     max_features
-        The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+        Maximum number of columns (numeric features and categories). Later ones are ignored and counted.
     categories
-        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
-        out with a warning (see `FeatureSpace`).
+        Names of categorical features with any number of categories. Other features whose strings rarely repeat, such as
+        identifiers and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
-        The most classes; events of further ones are refused, since each class takes memory by the column.
+        Maximum number of classes. Events of further classes are refused.
     metric
-        `"fixed"`, or `"learned"`: each column's part in the distance is learned by the same loss, so that gamma hardly
-        matters and irrelevant columns fade. Costs up to twice as much on events that change the model.
+        `"learned"` trains a relevance of each column in the distance with the same loss. Irrelevant columns fade and
+        gamma matters less, at up to twice the cost of events that change the model. `"fixed"` weighs columns equally.
     average
-        Predict with coefficients averaged over about so many events, 0 for the latest ones. Steadier, slower to follow.
+        Predict with coefficients averaged over about this many events; 0 predicts with the latest. Averaging is
+        steadier and follows drift more slowly.
     l2
-        Strength of the penalty. For two classes, the C of a support vector machine on n events is l2 = 2 / (C n).
+        Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
+        l2 = 2 / (C n).
     horizon
-        With Pegasos' steps, t counts no further than this, so that a long stream is still followed.
-    gamma_factor
-        See `gamma`.
-    bias
-        Whether f_c has a constant, that takes the same steps and is not shrunk.
-    metric_rate
-        The step of the learned metric.
+        Maximum t of Pegasos' steps, so that the step size does not vanish on a long stream.
     absorb
-        An event whose kernel value with the nearest support vector is larger than this changes that one's coefficients
-        instead of joining; 1 for never.
+        Kernel value with the nearest support vector above which an event changes the coefficients of that vector
+        instead of becoming a new one; 1 never does.
     merges
-        How many support vectors are merged into one, one after another, 2 to 11. More are cheaper, and lose more. Only
-        those whose coefficients point the same way are merged; where the smallest has none such, it is removed.
-    search
-        How the point on the line between two support vectors is found: `"table"`, precomputed, or `"golden"`, exact and
-        slower.
+        Number of support vectors merged into one, 2 to 11. More merges cost less time and more accuracy. Vectors merge
+        only if their coefficients have the same direction; without such vectors the smallest is removed.
+    experimental
+        Settings of experiments by name: `gamma_factor` (1.0) multiplies the default `gamma`; `bias` (False) trains an
+        intercept; `metric_rate` (0.05) is the step size of the learned metric; `search` (`"table"`) is how the merged
+        point is found, from a precomputed table or by `"golden"` section search.
 
     Attributes
     ----------
     classes_ : list
-        The labels, in order of first arrival.
+        Labels in order of first appearance.
 
     Examples
     --------
@@ -119,19 +118,21 @@ class BSGDClassifier(BudgetedMemory):
 
     Notes
     -----
-    Support vectors are kept scaled, in single precision. Two classes keep one signed coefficient; Crammer and Singer's
-    machine at l2 is then the binary one at l2 / 2. The log loss acts only on events whose label has less than 0.7 of
-    the probability, because every event it acts on becomes a support vector. Probabilities are the softmax of f for the
-    log loss, and of 3 f for the hinge, and allow for labels that are noisy: how far is learned as they run, from one
-    event in four of the first 2,000 and one in eight after them, and changes no prediction.
+    Support vectors are stored scaled, in single precision. Two classes share one signed coefficient, so that Crammer
+    and Singer's machine at l2 is the binary machine at l2 / 2. The log loss acts only on events whose label has a
+    probability below 0.7, because each of these events becomes a support vector.
 
-    The learned metric follows the columns an event has a value other than zero in. A column that never had one in an
-    event learned before weighs nothing yet.
+    Probabilities are the softmax of f for the log loss and of 3 f for the hinge loss, mixed with an estimate of label
+    noise. The estimate uses one in four of the first 2,000 events and one in eight later ones; it never changes the
+    predicted class.
 
-    The paper's machine is metric="fixed", absorb=1.0, learning_rate=None, scaling="none" with its M as `merges`; with
-    more than two merged at once, average coefficients together with a bias. The defaults are good single choices over
-    fourteen streams; heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another
-    point on average, most with many or noisy classes, for two to three times the time.
+    The learned metric updates the columns in which an event is not zero. A column weighs nothing until an event with
+    another value than zero has been learned.
+
+    The machine of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is their
+    M. With more than two merges, `average` and a bias help. The defaults are good single choices over fourteen streams.
+    heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another point on average
+    at two to three times the time, most with many or noisy classes.
 
     References
     ----------
@@ -163,12 +164,9 @@ class BSGDClassifier(BudgetedMemory):
         average: int = 0,
         l2: float = 3e-4,
         horizon: int = 100_000,
-        gamma_factor: float = 1.0,
-        bias: bool = False,
-        metric_rate: float = 0.05,
         absorb: float = 0.9,
         merges: int = 2,
-        search: str = "table",
+        experimental: dict[str, Any] | None = None,
     ) -> None:
         self.budget = budget
         self.gamma = gamma
@@ -184,12 +182,9 @@ class BSGDClassifier(BudgetedMemory):
         self.average = average
         self.l2 = l2
         self.horizon = horizon
-        self.gamma_factor = gamma_factor
-        self.bias = bias
-        self.metric_rate = metric_rate
         self.absorb = absorb
         self.merges = merges
-        self.search = search
+        self.experimental = experimental
         self.categories = base.check_categories(categories)
         self._check_params()
         self._reset()
@@ -198,7 +193,6 @@ class BSGDClassifier(BudgetedMemory):
         check_number("budget", self.budget, 1, 1_000_000, whole=True)
         if self.gamma is not None:
             check_number("gamma", self.gamma, 1e-12, 1e12)
-        check_number("gamma_factor", self.gamma_factor, 1e-12, 1e12)
         _check_head("", self.loss, self.learning_rate)
         check_number("l2", self.l2, 1e-12, 1e6)
         check_number("horizon", self.horizon, 2)
@@ -208,13 +202,10 @@ class BSGDClassifier(BudgetedMemory):
             if rate is not None and rate * self.l2 >= 1.0:
                 raise ValueError(f"`learning_rate` times `l2` must be below 1, got {rate!r} times {self.l2!r}")
         check_number("average", self.average, 0)
-        if not isinstance(self.bias, bool):
-            raise TypeError(f"`bias` must be a bool, got {self.bias!r}")
         check_choice("metric", self.metric, METRICS)
-        check_number("metric_rate", self.metric_rate, 1e-6, 1.0)
         check_number("absorb", self.absorb, 0.0, 1.0)
         check_number("merges", self.merges, 2, expansion.MOST_MERGES, whole=True)
-        check_choice("search", self.search, tuple(SEARCHES))
+        _check_experimental(self.experimental)
         check_choice("scaling", self.scaling, SCALINGS)
         check_number("scaling_window", self.scaling_window, 2, whole=True)
         check_class_weight(self.class_weight, LARGEST)
@@ -226,30 +217,34 @@ class BSGDClassifier(BudgetedMemory):
         yield {}
         yield {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3}
         yield {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1}
-        yield {"budget": 10, "average": 100, "scaling": "rank", "class_weight": "balanced", "bias": True}
+        yield {
+            "budget": 10,
+            "average": 100,
+            "scaling": "rank",
+            "class_weight": "balanced",
+            "experimental": {"bias": True},
+        }
         yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1)), "average": 10}
         yield {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"}
         yield {"budget": 10, "gamma": 0.1, "absorb": 1.0}
 
-    # Memory ------------------------------------------------------------------------------------------------------
-
-    # What it knows -----------------------------------------------------------------------------------------------
+    # Inspection ---------------------------------------------------------------------------------------------------
 
     @property
     def n_support_vectors(self) -> int:
-        """How many support vectors there are."""
+        """Number of support vectors."""
         return int(self._state.n_vectors)
 
     @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
-        """The support vectors most like an event: what its prediction rests on, as `StreamSVMClassifier.nearest`.
+        """Return the support vectors most similar to an event, as `StreamSVMClassifier.nearest`.
 
         Parameters
         ----------
         x
             Features by name.
         n
-            How many at most.
+            Maximum number of support vectors.
 
         Examples
         --------
@@ -267,26 +262,26 @@ class BSGDClassifier(BudgetedMemory):
 
     @property
     def relevance(self) -> dict[Any, float]:
-        """The part of each column in the distance, by name; 1 for all where the metric is fixed."""
+        """Relevance of each column in the distance, by name; 1 with a fixed metric."""
         values = zip(self._space.names, self._relevances().tolist(), strict=True)
         return {name: value for j, (name, value) in enumerate(values) if not self._space.is_dead(j)}
 
     def _relevances(self) -> Floats:
-        """The relevance of each column."""
+        """Relevance of each column."""
         n = len(self._space)
         return self._state.relevance[:n] if self.metric == "learned" else np.ones(n)
 
     @property
     def model(self) -> KernelExpansion:
-        """What it predicts with, as plain arrays, with the scaling they live in; of several heads, the leading one.
+        """The model as plain arrays with its scaler; of several heads, the one with the largest weight.
 
-        It is for labels: how far probabilities allow for noisy ones is no part of it.
+        The estimate of label noise is not included.
         """
         model = self._held_model()
         return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
 
     def _held_model(self) -> KernelExpansion:
-        """The same in the units that values are held in."""
+        """Return `model` in the units of the stored values."""
         state = self._state
         d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
         head = int(state.heads.weight.argmax())
@@ -305,34 +300,33 @@ class BSGDClassifier(BudgetedMemory):
             coefs,
             biases,
             float(state.gamma_now),
-            # A column in which no value other than zero was learned has no part in the distance yet.
+            # Columns without a learned value other than zero do not contribute to distances.
             self._relevances() * (np.arange(d) < state.n_known),
             self._scaler(),
         )
 
     @locked
     def adopt(self, model: KernelExpansion) -> None:
-        """Forget all, and go on from another expansion with its scaling; every head takes it over.
+        """Replace the model by a kernel expansion and its scaling; every head starts from it.
 
-        Two classes keep half the difference of their coefficients, which leaves the decision as it is. With Pegasos'
-        steps, these go on as after a long stream. Where gamma follows the data, it starts from the model's.
+        Two classes keep half the difference of their coefficients, which does not change predictions. Pegasos' steps
+        continue at `horizon`. A gamma that follows the data starts from that of the model.
 
-        An expansion for numbers as they are, as batch solvers have them, keeps its gamma, and is mapped into this
-        learner's running scaling: by its own statistics where it has learned events with all the model's columns, else
-        by those of the support vectors. It says the same of any row where no value is missing or cut off as an outlier.
-        With `scaling="none"`, relevances beyond the range of the learned metric become units of the columns, which say
-        the same of every row.
+        An expansion of unscaled numbers, such as that of a batch solver, keeps its gamma and is mapped into the running
+        scaling of this learner. The mapping uses the statistics of this learner if it has learned events with all
+        columns of the model, else those of the support vectors. Predictions stay equal for rows without missing values
+        and outliers. With `scaling="none"`, relevances beyond the range of the learned metric become units of columns.
 
         Parameters
         ----------
         model
-            Support vectors and their coefficients, as `SampledCuts(...).model_` or another learner's `model`.
+            Support vectors and their coefficients, such as `SampledCuts(...).model_` or the `model` of another learner.
 
         Raises
         ------
         ValueError
-            Where there are more support vectors than the budget, too many columns, another gamma or metric
-            than this learner's, or the ways of scaling do not go together.
+            For more support vectors than the budget, too many columns, another gamma or metric than that of this
+            learner, or incompatible scaling.
         """
         n, d = model.vectors.shape
         c = len(model.classes)
@@ -373,7 +367,7 @@ class BSGDClassifier(BudgetedMemory):
         state.classes.learned[:c] = self.n_events_learned / c
         state.gamma_now = model.gamma
         state.gamma = model.gamma if held else self.gamma or 0.0
-        state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
+        state.sum_of_squares = self._experimental["gamma_factor"] * self._rows.seen / model.gamma
         if self.metric == "learned":
             state.relevance[:d] = model.relevance
             state.theta[:d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
@@ -383,7 +377,7 @@ class BSGDClassifier(BudgetedMemory):
         self._take_vectors(model.vectors, model.coefs, model.biases)
 
     def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
-        """Put other support vectors in the place of all, for every head, at the step of a long stream."""
+        """Replace the support vectors and the coefficients of every head, with steps at `horizon`."""
         state, (n, d), c = self._state, vectors.shape, len(biases)
         if c == 2:
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
@@ -400,7 +394,7 @@ class BSGDClassifier(BudgetedMemory):
             state.norms[b] = support.vector_norm(state, b)
 
     def _units(self, model: KernelExpansion) -> Floats | None:
-        """Units in which all columns of a model have the same relevance, where the metric cannot hold their own."""
+        """Return units that make all relevances of a model equal, if they exceed the range of the metric."""
         positive = model.relevance > 0.0
         logs = np.log(model.relevance[positive])
         if self.metric == "fixed" or not ((logs < expansion.LEAST_THETA) | (logs > expansion.MOST_THETA)).any():
@@ -411,7 +405,7 @@ class BSGDClassifier(BudgetedMemory):
         return np.where(model.scaler.is_indicator, 1.0, units)
 
     def _mapped(self, model: KernelExpansion, scaler: Scaler) -> KernelExpansion:
-        """A model for rows as they are, mapped into a scaling; gamma takes what all relevances share, if it may."""
+        """Map a model of unscaled rows into a scaling; a free gamma takes the common factor of relevances."""
         model = model.scaled_by(scaler)
         positive = model.relevance > 0.0
         if self.gamma is not None or not positive.any():
@@ -425,7 +419,7 @@ class BSGDClassifier(BudgetedMemory):
 
 
 def _farthest(model: KernelExpansion) -> float:
-    """The largest square norm of support vectors as the kernel measures it."""
+    """Return the largest squared norm of support vectors in the metric of the kernel."""
     return float(model.gamma * (model.relevance * model.vectors**2).sum(axis=1).max(initial=0.0))
 
 
@@ -433,6 +427,22 @@ def _check_head(place: str, loss: Any, rate: Any) -> None:
     check_choice(f"{place}loss", loss, tuple(LOSSES))
     if rate is not None:
         check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
+
+
+def _check_experimental(values: Any) -> None:
+    if values is None:
+        return
+    if not isinstance(values, dict):
+        raise TypeError(f"`experimental` must be a dict or None, got {values!r}")
+    for name, value in values.items():
+        check_choice("experimental", name, tuple(EXPERIMENTAL))
+        if name == "bias":
+            if not isinstance(value, bool):
+                raise TypeError(f"`experimental['bias']` must be a bool, got {value!r}")
+        elif name == "search":
+            check_choice("experimental['search']", value, tuple(SEARCHES))
+        else:
+            check_number(f"experimental[{name!r}]", value, 1e-12, 1e12 if name == "gamma_factor" else 1.0)
 
 
 def _check_heads(heads: Any) -> None:

@@ -1,13 +1,12 @@
-"""A kernel expansion on a budget: its memory, and its values for an event.
+"""Kernel expansion on a budget: state and evaluation.
 
-f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r_j,
-the relevance of column j, is 1 where the metric is fixed. Several heads, each with a loss, a step and coefficients of
-its own, share the vectors v and one row of kernel values. A head's coefficients are held as a V with a scalar a, so
-that shrinking them costs nothing.
+The score of class c is f_c(x) = sum_b A_cb k(x, v_b) + bias_c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2). The
+relevance r_j of column j is 1 with a fixed metric. Heads differ in loss, step size and coefficients, and share the
+vectors v and the kernel values. Coefficients are stored as a scalar times V, which makes shrinking cheap.
 
-Vectors are held by columns, in float32: a row of n pairs costs n runs over contiguous memory. A run is over all slots,
-rounded up to a multiple of LANES: slots without a vector have zero coefficients. Two classes keep one signed
-coefficient, that of class 1; class 0 has its negative.
+Vectors are stored by columns in float32, so that a row of n pairs takes n passes over contiguous memory. A pass covers
+all slots, rounded up to a multiple of LANES; empty slots have zero coefficients. Two classes share one signed
+coefficient: class 1 has the coefficient, class 0 its negative.
 """
 
 from __future__ import annotations
@@ -43,108 +42,111 @@ from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.calibration import CALIBRATION
 
 INFINITE = np.float32(np.inf)
-# Scalars are folded back into their arrays below this.
+# Scalars below this are multiplied into their arrays.
 SMALLEST = 1e-9
-# Where an average is longer than the memory of the coefficients, mean_v V and mean_u U grow and cancel each other: they
-# are brought together when mean_v is so many times the scale.
+# mean_v V and mean_u U cancel when the average is longer than the memory of the coefficients. They are merged when
+# mean_v exceeds this multiple of the scale.
 MOST_CANCELLED = 100.0
-# Where an event meets so many numbers of vectors, sums stay in registers; where more, so many runs go along the slots
-# together.
+# Up to NEAR stored numbers, sums stay in registers. Beyond, RUNS columns are accumulated per pass over the slots.
 NEAR, RUNS = 24_576, 24
-# Without scaling values are cut here, so that their squares do not overflow in float32.
+# Unscaled values are clipped here, so that their squares do not overflow in float32.
 LARGEST_UNSCALED = 1e15
-# Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
+# Bound of coefficients in archives: sums of larger ones overflow in float32.
 MOST_COEF = 1e32
-# The range of theta, and of its gradient: see `metric`.
+# Ranges of theta and of its gradient, see `metric`.
 LEAST_THETA, MOST_THETA = -6.0, 4.0
 LARGEST_GRADIENT = 1e100
-# The most vectors merged into one.
+# Maximum number of vectors merged into one.
 MOST_MERGES = 11
 _SHARE, _COUNT, _COEF, _BIAS = (0.0, 1.0), (0.0, MOST_EVENTS), (-MOST_COEF, MOST_COEF), (-1e300, 1e300)
 _VALUE = (-LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
 BSGD = Schema(
     "bsgd",
     {
-        "rows": Substate(SCALER, "rows on their way, and scaling"),
-        "calibration": Substate(CALIBRATION, "what probabilities are worth where labels are noisy"),
-        "n_classes": Number("classes known", i64, saved=True, bounds=_COUNT),
-        "n_vectors": Number("support vectors", i64, saved=True, bounds=_COUNT),
-        "n_relearned": Number("steps of the metric since norms were summed", i64, saved=True, bounds=_COUNT),
-        "n_due": Number("events that could have moved the metric", i64, saved=True, bounds=_COUNT),
-        "unrest": Number(
-            "the decayed mean square of what moves the relevances", start=1.0, saved=True, bounds=(0.0, 1e9)
-        ),
-        "n_known": Number("columns that were learned with a value other than zero", i64, saved=True, bounds=_COUNT),
-        "budget": Number("the most support vectors", i64),
-        "n_heads": Number("heads", i64),
-        "l2": Number("strength of the penalty"),
-        "horizon": Number("Pegasos' steps count no further"),
-        "average": Number("over so many events coefficients are averaged, 0 for the latest"),
-        "balanced": Number("whether classes weigh by how rare they are"),
-        "bias": Number("whether scores have a constant"),
-        "absorb": Number("the kernel value with the nearest vector above which that takes an event in"),
-        "metric_rate": Number("the step of the learned metric, 0 where it is fixed"),
-        "gamma": Number("what it is held at, 0 where it follows the data", saved=True, bounds=(0.0, 1e300)),
-        "gamma_factor": Number("see gamma"),
-        "merges": Number("how many vectors are merged into one", i64),
-        "search": Number("how the best point between two vectors is found", i64),
-        "maintain": address("how the budget is kept: see `maintenance`"),
-        "gamma_now": Number("gamma", saved=True, bounds=(0.0, 1e300)),
-        "sum_of_squares": Number("the sum of square norms it follows", saved=True, bounds=(0.0, 1e300)),
-        "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, bounds=_VALUE),
+        "rows": Substate(SCALER, "current row and scaling"),
+        "calibration": Substate(CALIBRATION, "estimate of label noise"),
+        "n_classes": Number("number of classes", i64, saved=True, bounds=_COUNT),
+        "n_vectors": Number("number of support vectors", i64, saved=True, bounds=_COUNT),
+        "n_relearned": Number("metric steps since norms were recomputed", i64, saved=True, bounds=_COUNT),
+        "n_due": Number("events on which a loss acted", i64, saved=True, bounds=_COUNT),
+        "unrest": Number("decayed mean square of the metric steps", start=1.0, saved=True, bounds=(0.0, 1e9)),
+        "n_known": Number("columns learned with a value other than zero", i64, saved=True, bounds=_COUNT),
+        "budget": Number("maximum number of support vectors", i64),
+        "n_heads": Number("number of heads", i64),
+        "l2": Number("regularisation strength"),
+        "horizon": Number("maximum t of Pegasos' steps"),
+        "average": Number("number of events that coefficients are averaged over, 0 for none"),
+        "balanced": Number("whether class weights are balanced"),
+        "bias": Number("whether the bias is trained"),
+        "absorb": Number("kernel value above which the nearest vector absorbs an event"),
+        "metric_rate": Number("step size of the learned metric, 0 if fixed"),
+        "gamma": Number("fixed gamma, 0 if it follows the data", saved=True, bounds=(0.0, 1e300)),
+        "gamma_factor": Number("factor of a gamma that follows the data"),
+        "merges": Number("number of vectors merged into one", i64),
+        "search": Number("search of the merged point", i64),
+        "maintain": address("address of `maintenance.maintain`"),
+        "gamma_now": Number("current gamma", saved=True, bounds=(0.0, 1e300)),
+        "sum_of_squares": Number("sum of squared norms of events", saved=True, bounds=(0.0, 1e300)),
+        "vectors": Array(("columns", "slots"), "support vectors", f32, saved=True, bounds=_VALUE),
         "coefs": Array(("heads*sparse_coefs", "slots"), "V of the coefficients", f32, saved=True, bounds=_COEF),
         "averaged": Array(("mean_heads*sparse_coefs", "slots"), "U of their average", f32, saved=True, bounds=_COEF),
         "coef_classes": Array(
-            ("listed_coefs", "slots"), "the class in each, see `sparse_coefs`", i64, saved=True, bounds=_COUNT
+            ("listed_coefs", "slots"), "classes of sparse coefficients", i64, saved=True, bounds=_COUNT
         ),
         "taken": Array(
-            ("listed_slots",), "how many coefficients a vector has", i64, saved=True, bounds=(0.0, MAX_SPARSE_COEFS)
+            ("listed_slots",),
+            "number of sparse coefficients of a vector",
+            i64,
+            saved=True,
+            bounds=(0.0, MAX_SPARSE_COEFS),
         ),
-        "coef_sizes": Array(("sparse_coefs",), "how much a vector says about each of the classes with a coefficient"),
-        "coef_of": Array(("classes",), "where classes sit at a vector looked up, -1 for nowhere", i64, start=-1),
-        "norms": Array(("slots",), "the vectors' weighted square norms", f32, saved=True),
-        "squares": Array(("heads", "slots"), "the square norms of their coefficients by each head", f32),
-        "touched": Array(("slots", "words"), "which columns each vector has a value in, a bit each", u64),
-        "biases": Array(("heads*classes",), "constants of the scores", saved=True, bounds=_BIAS),
-        "mean_biases": Array(("heads*classes",), "their averages", saved=True, bounds=_BIAS),
+        "coef_sizes": Array(("sparse_coefs",), "magnitudes of the sparse coefficients of a vector"),
+        "coef_of": Array(("classes",), "index of each class among sparse coefficients, -1 if absent", i64, start=-1),
+        "norms": Array(("slots",), "weighted squared norms of the vectors", f32, saved=True),
+        "squares": Array(("heads", "slots"), "squared norms of coefficients by head", f32),
+        "touched": Array(("slots", "words"), "bit mask of nonzero columns", u64),
+        "biases": Array(("heads*classes",), "biases of the scores", saved=True, bounds=_BIAS),
+        "mean_biases": Array(("heads*classes",), "averaged biases", saved=True, bounds=_BIAS),
         "heads": records(
             ("heads",),
-            "the heads",
-            loss=Number("the id of its loss", i64),
-            rate=Number("the constant step, 0 for 1 / (l2 t)"),
-            scale=Number("the scalar a", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
-            steps=Number("steps made", saved=True, bounds=_COUNT),
-            mean_v=Number("averaged: mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)),
-            mean_u=Number("see mean_v", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
-            eta=Number("the step of the current event", saved=True),
-            accuracy=Number("the decayed accuracy", saved=True, bounds=_SHARE),
-            weight=Number("the expert weight: its share of the vote", saved=True, bounds=_SHARE),
-            share=Number("what products of its coefficients count for where vectors are compared"),
+            "heads",
+            loss=Number("loss", i64),
+            rate=Number("constant step size, 0 for 1 / (l2 t)"),
+            scale=Number("factor of V", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
+            steps=Number("number of steps", saved=True, bounds=_COUNT),
+            mean_v=Number(
+                "factor of V in the average mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)
+            ),
+            mean_u=Number("factor of U in the average", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
+            eta=Number("step size of the current event", saved=True),
+            accuracy=Number("decayed accuracy", saved=True, bounds=_SHARE),
+            weight=Number("weight in the vote", saved=True, bounds=_SHARE),
+            share=Number("weight of its coefficients in comparisons of vectors"),
         ),
         "classes": records(
             ("classes",),
-            "the classes",
-            weight=Number("the class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
+            "classes",
+            weight=Number("class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
             learned=Number("events learned", saved=True, bounds=_COUNT),
         ),
         "relevance": Array(
-            ("metric",), "exp(theta)", start=1.0, saved=True, bounds=(0.0, math.exp(MOST_THETA) * 1.001)
+            ("metric",), "relevance, exp(theta)", start=1.0, saved=True, bounds=(0.0, math.exp(MOST_THETA) * 1.001)
         ),
-        "theta": Array(("metric",), "the logarithm of the relevance", saved=True, bounds=(LEAST_THETA, MOST_THETA)),
+        "theta": Array(("metric",), "logarithm of the relevance", saved=True, bounds=(LEAST_THETA, MOST_THETA)),
         "gradient": Array(
-            ("metric",), "its decayed gradient", saved=True, bounds=(-LARGEST_GRADIENT, LARGEST_GRADIENT)
+            ("metric",), "decayed gradient of theta", saved=True, bounds=(-LARGEST_GRADIENT, LARGEST_GRADIENT)
         ),
-        "square": Array(("metric",), "the gradient's decayed square", saved=True, bounds=(0.0, LARGEST_GRADIENT**2)),
-        "scores": Array(("heads*classes",), "of the current event"),
-        "mean_scores": Array(("heads*classes",), "the same by the average"),
-        "update": Array(("heads*classes",), "of the scores, that a step makes"),
-        "proba": Array(("classes",), "the probability of each class"),
-        "kernel": Array(("slots",), "the kernel values between the current event and the vectors", f32),
-        "work": Array(("work", "slots"), "rows of work", f32),
-        "pairs": Array(("weight_rows",), "the event's values in float32; for index 0 its square norm", f32),
-        "weighted": Array(("weight_rows",), "the same times relevance; for index 0 the weighted square norm", f32),
-        "chosen": Array(("merged",), "the vectors to be merged, the first the smallest", i64),
-        "table": Array(("grid", "grid"), "where merging loses least: see `merging`", f32, external=True),
+        "square": Array(("metric",), "decayed square of the gradient", saved=True, bounds=(0.0, LARGEST_GRADIENT**2)),
+        "scores": Array(("heads*classes",), "scores of the current event"),
+        "mean_scores": Array(("heads*classes",), "averaged scores of the current event"),
+        "update": Array(("heads*classes",), "gradient of the loss in the scores, negated"),
+        "proba": Array(("classes",), "class probabilities"),
+        "kernel": Array(("slots",), "kernel values of the current event and the vectors", f32),
+        "work": Array(("work", "slots"), "work space", f32),
+        "pairs": Array(("weight_rows",), "values of the event in float32; index 0: squared norm", f32),
+        "weighted": Array(("weight_rows",), "values times relevance; index 0: weighted squared norm", f32),
+        "chosen": Array(("merged",), "vectors to merge, the smallest first", i64),
+        "table": Array(("grid", "grid"), "best merge points, see `merging`", f32, external=True),
     },
 )
 bsgd_at = state_at(BSGD)
@@ -152,19 +154,19 @@ bsgd_at = state_at(BSGD)
 
 @inlined
 def padded(n):
-    """n slots, rounded up so that no run has a remainder."""
+    """Round n slots up to a multiple of LANES."""
     return (n + LANES - 1) // LANES * LANES
 
 
 @inlined
 def first_class(state):
-    """The first class with coefficients of its own."""
+    """First class with its own coefficients."""
     return 1 if state.n_classes <= 2 else 0
 
 
 @inlined
 def is_weighing(state):
-    """Whether columns have relevances."""
+    """Whether the metric is learned."""
     return state.metric_rate > 0.0
 
 
@@ -173,7 +175,7 @@ def is_weighing(state):
 
 @inlined
 def dot(coefs, c, row, n):
-    """sum over n slots of coefs[c, b] * row[b]."""
+    """Return the sum of coefs[c, b] * row[b] over n slots."""
     sums, c = lanes(ZERO), uint(c)
     for b in range(0, n, LANES):
         sums = times_plus(lanes_at(coefs, (c, uint(b))), lanes_at(row, uint(b)), sums)
@@ -182,7 +184,7 @@ def dot(coefs, c, row, n):
 
 @inlined
 def sum_heads(coefs, c, rows, row, n, out, capacity):
-    """out[c] of each head = sum over n slots of its coefs[c, b] * row[b]; of three, the row is gone through once."""
+    """Write `dot` of each head to `out`; three heads share one pass over the row."""
     c, heads = uint(c), coefs.shape[0] // rows
     if heads != 3:
         for h in range(heads):
@@ -200,9 +202,9 @@ def sum_heads(coefs, c, rows, row, n, out, capacity):
 
 @inlined
 def dots(vectors, b, rows, values, start, end, sums):
-    """Add to sums value * vectors[row - 1] of the pairs start ... end - 1, in the slots from b on that are a lane each.
+    """Add value * vectors[row - 1] of pairs start ... end - 1 to the sums of slots b ... b + LANES - 1.
 
-    One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
+    Pairs are added in order, so that zeros change nothing and dense and sparse rows have equal results.
     """
     for i in range(start, end):
         sums = times_plus(values[uint(i)], lanes_at(vectors, (uint(rows[uint(i)] - 1), uint(b))), sums)
@@ -211,7 +213,7 @@ def dots(vectors, b, rows, values, start, end, sums):
 
 @inlined
 def largest(row, n, sign):
-    """The largest of n values times a sign, 1 or -1; what comes after them up to `padded(n)` is overwritten."""
+    """Return the largest of n values times `sign`; overwrites the values from n to `padded(n)`."""
     for b in range(n, padded(n)):
         row[uint(b)] = -sign * INFINITE
     tops = lanes(-INFINITE)
@@ -222,7 +224,7 @@ def largest(row, n, sign):
 
 @inlined
 def first_of(row, n, value):
-    """Where the first of n values is that equals a value, 0 if there is none."""
+    """Return the index of the first of n values that equals `value`, 0 without one."""
     for b in range(0, n, LANES):
         at = first_equal(lanes_at(row, uint(b)), value)
         if at < LANES:
@@ -232,7 +234,7 @@ def first_of(row, n, value):
 
 @inlined
 def smallest_of(row, n):
-    """Where the first of the smallest of n values is."""
+    """Return the index of the first smallest of n values."""
     return first_of(row, n, -largest(row, n, -ONE))
 
 
@@ -241,10 +243,9 @@ def smallest_of(row, n):
 
 @inlined
 def take_event(state, m):
-    """The current event as pairs of float32, for index 0 its square norm and its weighted square norm.
+    """Write the current event in float32 to `pairs` and `weighted`, with its squared norms at index 0.
 
-    Columns not known yet weigh nothing, as if they had not been met: what is met first in the event to be learned next
-    must not change the prediction of it.
+    Columns that no learned event had weigh nothing: a new column must not change the prediction of its first event.
     """
     rows, scaled = current_row(state.rows)
     pairs, weighted, relevance, known = state.pairs, state.weighted, state.relevance, state.n_known
@@ -268,7 +269,7 @@ def take_event(state, m):
 
 @inlined
 def distances(state, m, out):
-    """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
+    """Write gamma times the weighted squared distance between the event and each vector to `out`."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = current_row(state.rows)
     norm, at_once, start = weighted[0], pairs_at_once(m, state.n_vectors), 1
@@ -284,13 +285,13 @@ def distances(state, m, out):
 
 @inlined
 def pairs_at_once(m, n):
-    """Of how many of m pairs sums go along n slots together: what is not near is fetched ahead of a few runs alone."""
+    """Columns accumulated per pass. Fewer when data exceed the cache: the prefetcher follows only a few streams."""
     return m if m * n <= NEAR else RUNS
 
 
 @inlined
 def kernel_row(state, m):
-    """The kernel values between the current event and all vectors."""
+    """Compute the kernel values of the current event and all vectors."""
     row = state.kernel
     take_event(state, m)
     distances(state, m, row)
@@ -300,14 +301,14 @@ def kernel_row(state, m):
 
 @inlined
 def evaluate(state, m, averaging):
-    """The scores of all classes by all heads for the current event, and (if `averaging`) the averaged ones."""
+    """Compute the scores of the current event by all heads, with `averaging` also the averaged scores."""
     kernel_row(state, m)
     score_heads(state, state.kernel, averaging)
 
 
 @inlined
 def score_heads(state, row, averaging):
-    """The same, from a row of kernel values."""
+    """Compute scores from kernel values."""
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     scores, means = state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
@@ -334,7 +335,7 @@ def score_heads(state, row, averaging):
 
 @kernel
 def evaluate_sparse(state, row, averaging):
-    """Scores with sparse coefficients."""
+    """Compute scores with sparse coefficients."""
     capacity, n, scores, means = state.classes.size, state.n_classes, state.scores, state.mean_scores
     sum_sparse_coefs(state, row, state.coefs, scores)
     if averaging:
@@ -350,11 +351,11 @@ def evaluate_sparse(state, row, averaging):
 
 @view
 def deciding(state):
-    """The scores that predictions rest on."""
+    """Scores used for prediction."""
     return state.mean_scores if state.average > 0.0 else state.scores
 
 
 @inlined
 def best_of_head(state, scores, h):
-    """The best class by one head."""
+    """Return the class with the largest score of a head."""
     return best_class(scores, h * state.classes.size, state.n_classes)

@@ -1,7 +1,7 @@
-"""The budgeted kernel machine: one step of stochastic gradient descent on a kernel expansion.
+"""Budgeted stochastic gradient descent on a kernel expansion (BSGD).
 
-An event that violates its margin joins the support vectors of the `expansion`, or is taken in by one near to it; when
-there are more than the budget allows, `maintenance` makes them fewer. Which columns matter is learned by the `metric`.
+An event that violates its margin becomes a support vector of the `expansion` or is absorbed by the nearest one.
+`maintenance` enforces the budget and `metric` learns the relevances of columns.
 
 Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 """
@@ -38,12 +38,12 @@ from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 
 __all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 
-# Changes of coefficients are cut here, so that their squares do not overflow in float32, whatever an event weighs.
+# Changes of coefficients are clipped here, so that their squares do not overflow in float32 for any weight.
 LARGEST_CHANGE = 1e15
-# Heads weigh exp(VOTE_INVERSE_TEMPERATURE * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
+# Weights of heads are exp(VOTE_INVERSE_TEMPERATURE * accuracy), with the accuracy decayed by VOTE_DECAY.
 VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
-# Each event learned from brings a vector, for all heads: one that weighs less than this, in equal shares, learns from
-# those events alone that a loss of the others acts on.
+# Support vectors are shared by heads. A head with less than this multiple of the equal weight 1 / n_heads does not add
+# vectors; it learns only from events on which the losses of other heads act.
 LEAST_WEIGHT = 0.9
 
 block_at = state_at(MINIBATCH)
@@ -51,7 +51,7 @@ block_at = state_at(MINIBATCH)
 
 @inlined
 def find_proba(state):
-    """The probabilities of all classes, from the scores last computed."""
+    """Compute class probabilities from the current scores."""
     if state.n_heads > 1:
         find_votes(state)
     else:
@@ -61,7 +61,7 @@ def find_proba(state):
 
 @kernel
 def find_votes(state):
-    """Those of each head, times its weight."""
+    """Compute class probabilities as the weighted mean over heads."""
     n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, deciding(state), state.update
     for c in range(n):
         proba[c] = 0.0
@@ -76,7 +76,7 @@ def find_votes(state):
 
 @kernel
 def predict(state, m):
-    """The best class for the current event, -1 where there is none."""
+    """Predict the class of the current event, -1 without classes."""
     n = state.n_classes
     if n == 0:
         return -1
@@ -89,13 +89,13 @@ def predict(state, m):
 
 @inlined
 def calibrates(state, label):
-    """Whether the next event that is learned is one by which probabilities are calibrated."""
+    """Whether the next learned event is in the sample for calibration."""
     return is_sampled(state.rows.seen) and label < state.n_classes > 1
 
 
 @kernel
 def calibrate(state, label, has_proba):
-    """Make probabilities better by the label of the event whose scores are known."""
+    """Update the calibration with the label of the event that the scores belong to."""
     if state.n_heads == 1:
         beta = inverse_temperature(state.heads[0].loss)
         learn_softmax(state.calibration, deciding(state), state.n_classes, beta, label)
@@ -110,7 +110,7 @@ def calibrate(state, label, has_proba):
 
 @inlined
 def score_to_learn(state, m, label):
-    """The scores of an event that is learned next."""
+    """Compute the scores of an event to learn, and update the calibration with it."""
     is_calibrating = calibrates(state, label)
     evaluate(state, m, votes_on_means(state) or (is_calibrating and state.average > 0.0))
     if is_calibrating:
@@ -119,16 +119,13 @@ def score_to_learn(state, m, label):
 
 @inlined
 def votes_on_means(state):
-    """Whether learning needs the averaged scores."""
+    """Whether learning needs averaged scores."""
     return state.n_heads > 1 and state.average > 0.0
 
 
 @inlined
 def step(state, m, label, weight):
-    """One step of every head on the current event, whose scores and kernel values are known.
-
-    There may be one vector more than the budget afterwards.
-    """
+    """Take a training step of every head on the evaluated current event; may exceed the budget by one vector."""
     if label >= state.n_classes:
         open_classes(state, label + 1)
     n, capacity, own = state.n_classes, state.classes.size, state.classes[label]
@@ -164,7 +161,7 @@ def step(state, m, label, weight):
 
 @inlined
 def learn(state, m, label, weight):
-    """Learn the current event, which has been evaluated."""
+    """Learn the evaluated current event and enforce the budget."""
     step(state, m, label, weight)
     if state.n_vectors > state.budget:
         call_pointer(state.maintain, (address_of(state),))
@@ -172,7 +169,7 @@ def learn(state, m, label, weight):
 
 @inlined
 def follow_norms(state, square):
-    """gamma = gamma_factor / the mean square norm of the events learned (this one is the seen + 1st)."""
+    """Set gamma to gamma_factor / mean squared norm of all learned events including this one."""
     state.sum_of_squares += square
     if state.sum_of_squares > 0.0:
         state.gamma_now = state.gamma_factor * (state.rows.seen + 1.0) / state.sum_of_squares
@@ -180,7 +177,7 @@ def follow_norms(state, square):
 
 @kernel
 def vote(state, label):
-    """Take the heads' predictions of the current event into their accuracies, and weigh them anew."""
+    """Update the accuracies and the weights of heads with the label of the current event."""
     heads, scores, n_heads = state.heads, deciding(state), state.n_heads
     top = 0.0
     for h in range(n_heads):
@@ -197,7 +194,7 @@ def vote(state, label):
 
 @inlined
 def shrink(state, h):
-    """Settle the step of a head, and shrink its coefficients; t begins at 2, because at 1 all would be lost."""
+    """Set the step size of a head and shrink its coefficients; t starts at 2 because t = 1 shrinks them to zero."""
     head = state.heads[h]
     head.eta = head.rate
     if head.rate == 0.0:
@@ -216,7 +213,7 @@ def shrink(state, h):
 
 @inlined
 def find_slot(state, m):
-    """The slot of the vector that takes the event in: the nearest, if near enough to absorb it, else a new one."""
+    """Return the slot for the event: that of the nearest vector if it absorbs the event, else a new one."""
     n, row = state.n_vectors, state.kernel
     if state.absorb < 1.0 and n > 0:
         nearest = largest(row, n, ONE)
@@ -229,7 +226,7 @@ def find_slot(state, m):
 
 @inlined
 def add_update(state, slot, weight):
-    """Add each head's step times its update to the coefficients of a slot, and to the biases."""
+    """Add the steps of all heads to the coefficients of a slot and to the biases."""
     capacity, n, update = state.classes.size, state.n_classes, state.update
     coefs, averaged, biases, sparse = state.coefs, state.averaged, state.biases, is_sparse(state)
     for h in range(state.n_heads):
@@ -242,7 +239,7 @@ def add_update(state, slot, weight):
                 delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
                 coefs[row, slot] += f32(delta)
                 if state.average > 0.0:
-                    # mean_v V + mean_u U stays what it was; the new V joins it in `average`.
+                    # Keeps mean_v V + mean_u U; `average` adds the new V.
                     averaged[row, slot] -= f32(delta * head.mean_v / head.mean_u)
                 biases[c] += state.bias * change * update[c]
     measure(state, slot)
@@ -250,7 +247,7 @@ def add_update(state, slot, weight):
 
 @kernel
 def average(state):
-    """Let mean_v V + mean_u U forget a share, and V join it."""
+    """Update the averages: decay mean_v V + mean_u U and add V."""
     capacity, n, biases, means = state.classes.size, state.n_classes, state.biases, state.mean_biases
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
@@ -267,7 +264,7 @@ def average(state):
 
 @kernel
 def settle_average(state, h):
-    """Write the average of a head into U alone."""
+    """Move the average of a head into U."""
     head, rows, coefs, averaged = state.heads[h], n_sparse_coefs(state), state.coefs, state.averaged
     p, q = f32(head.mean_v), f32(head.mean_u)
     for c in range(h * rows, (h + 1) * rows):
@@ -280,7 +277,7 @@ def settle_average(state, h):
 
 
 def run_event(address):
-    """Predict and learn the current event; compiled separately, see `driver`."""
+    """Predict and learn the current event; an entry point called by `driver`."""
     state = bsgd_at(address)
     rows = state.rows
     m, label = rows.n_pairs, rows.label
@@ -304,7 +301,7 @@ def run_event(address):
 
 
 def run_member(address, block_address, i, cached):
-    """Score the rows of a block as its i-th member, and learn those with a label."""
+    """Score the rows of a minibatch as member i of an ensemble and learn labelled rows."""
     state, block = bsgd_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
     for k in range(block.n_rows):

@@ -1,4 +1,4 @@
-"""Budget maintenance: one or several support vectors fewer, so that the scores change least.
+"""Budget maintenance: merge or remove support vectors such that scores change least.
 
 Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018.
 """
@@ -27,14 +27,14 @@ from streamsvm.core.schema import f32
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, uint
 
-# How the best point between two vectors is found.
+# Searches of the merged point.
 LOOKUP, GOLDEN = 0, 1
-# By so much the cost of the best may be above the least that is found: see `near_loss`.
+# Bounds of the error of `near_loss`.
 LOOSE, TINY = 1.6, 1e-4
 
 
 def maintain(address):
-    """Merge the smallest vector with others, one after another (MM-BSGD); where nothing fits it is removed."""
+    """Merge the smallest vector with others in turn (MM-BSGD), or remove it if none has its direction."""
     state = bsgd_at(address)
     smallest = find_smallest(state)
     n_chosen = choose(state, smallest)
@@ -46,7 +46,7 @@ def maintain(address):
 
 @inlined
 def is_plain(state):
-    """Whether each vector has a single coefficient."""
+    """Whether vectors have a single coefficient."""
     return state.n_heads == 1 and state.n_classes == 2
 
 
@@ -55,7 +55,7 @@ def is_plain(state):
 
 @kernel
 def find_smallest(state):
-    """The vector with the smallest coefficients; the square size of all vectors' coefficients is left in work row 0."""
+    """Return the vector with the smallest coefficients; writes squared norms of coefficients to work row 0."""
     squares, sizes, heads = state.squares, state.work[0], state.heads
     for h in range(state.n_heads):
         heads[h].share = head_weight(state, h) ** 2
@@ -69,7 +69,7 @@ def find_smallest(state):
 
 @kernel
 def products_with(state, i, out):
-    """out[b] = the product of the coefficients of vectors i and b, summed over heads and classes."""
+    """Write the dot products of the coefficients of vector i and all vectors to `out`."""
     coefs = state.coefs
     if is_sparse(state):
         sparse_products(state, i, out)
@@ -87,9 +87,9 @@ def products_with(state, i, out):
 
 @kernel
 def choose(state, i):
-    """Choose what to merge with vector i: up to `merges` - 1 others of the same direction, least degradation first.
+    """Choose up to `merges` - 1 vectors of the direction of vector i, least degradation first.
 
-    The slots are left in `chosen`, i itself the first; returns their number, 1 where no other has the same direction.
+    Writes their slots, after i, to `chosen` and returns the number of slots.
     """
     n, chosen, costs, count = state.n_vectors, state.chosen, state.work[3], 1
     find_costs(state, i, costs)
@@ -107,9 +107,9 @@ def choose(state, i):
 
 @kernel
 def find_costs(state, i, costs):
-    """What merging each vector with i costs, as `near_loss` compares it, in units of what removing i does.
+    """Write `near_loss` of merging each vector with i, relative to removing i, to `costs`.
 
-    inf for i itself, and where the angle between coefficients is not below 90°. Sizes are those `find_smallest` left.
+    The cost is inf for i and for coefficients at an angle of 90° or more. Uses the norms written by `find_smallest`.
     """
     slots, sizes, products, far = padded(state.n_vectors), state.work[0], state.work[1], state.work[2]
     size = sizes[uint(i)]
@@ -125,7 +125,7 @@ def find_costs(state, i, costs):
 
 @kernel
 def settle_costs(state, i, costs):
-    """What merging with i costs at the very best point, for vectors that may be the best."""
+    """Compute exact degradations for vectors that may be the best to merge with i."""
     n, sizes, products, far = state.n_vectors, state.work[0], state.work[1], state.work[2]
     least = costs[smallest_of(costs, n)] if state.merges == 2 else INFINITE
     limit = LOOSE * least / (1.0 + least) + TINY if least < INFINITE else 1.0
@@ -144,7 +144,7 @@ def settle_costs(state, i, costs):
 
 @kernel
 def product(state, a, b):
-    """The product of the coefficients of two vectors, summed over heads and classes."""
+    """Return the dot product of the coefficients of two vectors."""
     coefs, total = state.coefs, 0.0
     if is_sparse(state):
         return sparse_product(state, a, b)
@@ -157,7 +157,7 @@ def product(state, a, b):
 
 @kernel
 def merge_in_turn(state, count):
-    """Merge the chosen vectors one after another into the first, whose distances to all are those `find_costs` left."""
+    """Merge the chosen vectors in turn into the first, with the distances written by `find_costs`."""
     first, log_kappa = state.chosen[0], -float(state.work[2, state.chosen[1]])
     for i in range(1, count):
         if i > 1:
@@ -168,7 +168,7 @@ def merge_in_turn(state, count):
 
 @kernel
 def merge_pair(state, a, b, log_kappa):
-    """Merge vector b into vector a, at the point where least is lost; log_kappa is ln k of the two."""
+    """Merge vector b into vector a at the point of least degradation; `log_kappa` is ln k(a, b)."""
     size_a, size_b = math.sqrt(product(state, a, a)), math.sqrt(product(state, b, b))
     larger, smaller = max(size_a, size_b), min(size_a, size_b)
     ratio, cosine = ratio_of(larger, smaller), 1.0
@@ -186,7 +186,7 @@ def merge_pair(state, a, b, log_kappa):
 
 @kernel
 def join(state, a, b, of_a, keep_a, keep_b):
-    """Vector a becomes of_a times a plus the rest of b, its coefficients keep_a times its own plus keep_b times b's."""
+    """Set vector a to of_a * a + (1 - of_a) * b and its coefficients to keep_a * A_a + keep_b * A_b."""
     vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, is_weighing(state)
     share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), uint(a), uint(b), ZERO
     for w in range(touched.shape[1]):
@@ -205,7 +205,7 @@ def join(state, a, b, of_a, keep_a, keep_b):
 
 @kernel
 def join_coefs(state, a, b, keep_a, keep_b):
-    """Coefficients of a = keep_a times those of a + keep_b times those of b, for all heads and classes."""
+    """Set the coefficients of a to keep_a * A_a + keep_b * A_b."""
     if is_sparse(state):
         join_sparse_coefs(state, a, b, keep_a, keep_b)
         return
@@ -216,7 +216,7 @@ def join_coefs(state, a, b, keep_a, keep_b):
 
 @inlined
 def join_rows(state, coefs, a, b, keep_a, keep_b):
-    """The same of an array of coefficients in which every class has a row."""
+    """Apply `join_coefs` to dense coefficients."""
     for h in range(state.n_heads):
         for c in coef_range(state, h):
             coefs[uint(c), uint(a)] = keep_a * coefs[uint(c), uint(a)] + keep_b * coefs[uint(c), uint(b)]
@@ -227,7 +227,7 @@ def join_rows(state, coefs, a, b, keep_a, keep_b):
 
 @kernel
 def drop(state, count):
-    """Remove all chosen vectors but the first, from the highest slot down, so that the others keep theirs meanwhile."""
+    """Remove the chosen vectors but the first, the highest slot first so that lower slots stay valid."""
     chosen = state.chosen
     for _ in range(1, count):
         highest = 1
@@ -241,7 +241,7 @@ def drop(state, count):
 
 @kernel
 def remove(state, slot):
-    """Remove a vector; the last one takes its slot."""
+    """Remove a vector by moving the last one to its slot."""
     last = state.n_vectors - 1
     if slot != last:
         put_in_place(state, last, slot)
@@ -253,7 +253,7 @@ def remove(state, slot):
 
 @kernel
 def put_in_place(state, a, b):
-    """Put vector a in the place of b."""
+    """Move vector a to slot b."""
     vectors, touched, squares, start, to = state.vectors, state.touched, state.squares, uint(a), uint(b)
     for w in range(touched.shape[1]):
         bits = touched[start, uint(w)] | touched[to, uint(w)]

@@ -1,4 +1,4 @@
-"""The memory of a budgeted kernel machine."""
+"""State of a budgeted kernel machine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from streamsvm.online.scaling import new_rows
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
-# float32 in a line of the cache.
+# Defaults of the settings that only experiments change.
+EXPERIMENTAL: dict[str, Any] = {"gamma_factor": 1.0, "bias": False, "metric_rate": 0.05, "search": "table"}
+# Number of float32 in a cache line.
 CACHE_LINE = 16
 
 
 class BudgetedMemory(base.OnlineClassifier):
-    """The state of a budgeted kernel machine, and its settings."""
+    """Base of `BSGDClassifier`: its state and settings."""
 
     budget, learning_rate, l2, horizon = Setting(), Setting(), Setting(), Setting()
     gamma: float | None
@@ -38,25 +40,22 @@ class BudgetedMemory(base.OnlineClassifier):
     class_weight: dict[Any, float] | str | None
     metric: str
     average: int
-    gamma_factor: float
-    bias: bool
-    metric_rate: float
     absorb: float
     merges: int
-    search: str
+    experimental: dict[str, Any] | None
 
     def _room_for(self, n: int) -> int:
         return n if n < self.budget else ROOM
 
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
-        """As for every learner; rows that another has scaled come in `rows`."""
+        """Return an empty state. An ensemble passes the substate `rows` that holds its scaled rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         if self.scaling == "none":
             own.limit = expansion.LARGEST_UNSCALED
         heads = self._heads()
-        # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
+        # An odd number of cache lines per column avoids conflicts of cache sets between columns.
         own.room = room
-        is_full = room >= self.budget  # before, nothing is merged
+        is_full = room >= self.budget  # nothing is merged before
         slots = expansion.padded(self.budget + 1) + CACHE_LINE if is_full else expansion.padded(room + 1)
         sizes = {
             "columns": n_columns,
@@ -100,23 +99,29 @@ class BudgetedMemory(base.OnlineClassifier):
         while state.n_vectors > self.budget:
             maintain.ctypes(state.address)
 
+    @property
+    def _experimental(self) -> dict[str, Any]:
+        """Settings of experiments, with defaults."""
+        return EXPERIMENTAL | (self.experimental or {})
+
     def _heads(self) -> tuple[tuple[str, float | None], ...]:
         return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
 
     def _set_params(self, state: State) -> None:
-        """Write the settings that the step reads."""
+        """Copy the settings to the state."""
+        experimental = self._experimental
         state.budget = self.budget
         state.n_heads = len(self._heads())
         state.l2 = self.l2
         state.horizon = self.horizon
         state.average = self.average
         state.balanced = self.class_weight == "balanced"
-        state.bias = self.bias
+        state.bias = experimental["bias"]
         state.absorb = self.absorb
-        state.metric_rate = self.metric_rate if self.metric == "learned" else 0.0
-        state.gamma_factor = self.gamma_factor
+        state.metric_rate = experimental["metric_rate"] if self.metric == "learned" else 0.0
+        state.gamma_factor = experimental["gamma_factor"]
         state.merges = self.merges
-        state.search = SEARCHES[self.search]
+        state.search = SEARCHES[experimental["search"]]
         for head, (loss, rate) in zip(state.heads, self._heads(), strict=True):
             head.loss, head.rate = LOSSES[loss], rate or 0.0
 

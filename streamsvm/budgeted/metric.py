@@ -1,6 +1,6 @@
-"""The learned metric: a relevance for each column (ARD), by the gradient of the same losses.
+"""Learned metric: relevances of columns (ARD), trained with the gradients of the losses.
 
-After Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002.
+Similar to Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002.
 """
 
 from __future__ import annotations
@@ -16,33 +16,32 @@ from streamsvm.core.schema import f32
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, uint
 from streamsvm.features.scaler import current_row
 
-# The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want
-# their own class nearer, which lowers them all; what tells columns apart are the differences.
+# Decay rates. Each theta is pulled towards 0 and by the mean of all: violated margins lower all relevances alike, and
+# only differences separate columns.
 GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
 MOST_RELEVANCE = math.exp(MOST_THETA)
-# The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
+# The first events take steps of twice the size, decaying over this number of events.
 METRIC_YOUTH = 50.0
-# What moves relevances that have settled is chance: its mean square is (1 - GRADIENT_DECAY) / (1 + GRADIENT_DECAY), or
-# .053. While it is not above SETTLED, the mean over columns decayed by UNREST_RATE, one event in SETTLED_SAMPLE is
-# enough: where a concept changes, what moves them is of one sign, and all events count again.
+# Random steps of converged relevances have a mean square of (1 - GRADIENT_DECAY) / (1 + GRADIENT_DECAY) = 0.053. While
+# the mean over columns, decayed by UNREST_RATE, is at most SETTLED, one event in SETTLED_SAMPLE is used. After a drift
+# steps have one sign, and every event is used again.
 SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 2, 0.05
 
 
 @inlined
 def is_due(state):
-    """Whether the metric learns from an event that a loss acts on: each while it moves, else one in so many."""
+    """Whether the metric learns from this event: always while relevances change, else from a sample."""
     state.n_due += 1
     return state.unrest > SETTLED or state.n_due % SETTLED_SAMPLE == 0
 
 
 @kernel
 def relearn_metric(state, m):
-    """One step of the relevances of the columns the event has a value in, along the gradient of the heads' losses.
+    """Update the relevances of the nonzero columns of the event by a gradient step, then the norms of the vectors.
 
-    With u the update and A the coefficients, the gradient of u . f in theta_j is
-    -gamma r_j sum_b co_b (x_j - v_bj)^2, co_b = k_b sum_c u_c A_cb. It is divided by the root of its mean square. The
-    vectors' norms follow.
+    With u the update of scores and A the coefficients, the gradient of u . f in theta_j is
+    -gamma r_j sum_b co_b (x_j - v_bj)^2 with co_b = k_b sum_c u_c A_cb. It is divided by its root mean square.
     """
     n_vectors = state.n_vectors
     slots = padded(n_vectors)
@@ -57,7 +56,7 @@ def relearn_metric(state, m):
         if x == ZERO:
             continue
         g = -state.gamma_now * relevance[j] * weighted_spread(vectors, j, x, co, slots)
-        g = g if abs(g) < LARGEST_GRADIENT else 0.0  # one that overflowed teaches nothing
+        g = g if abs(g) < LARGEST_GRADIENT else 0.0  # skip overflows
         gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
         square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
         common += theta[j]
@@ -93,7 +92,7 @@ def relearn_metric(state, m):
 
 @inlined
 def weighted_spread(vectors, j, x, co, n):
-    """sum over n slots of co[b] * (x - vectors[j, b])^2."""
+    """Return the sum of co[b] * (x - vectors[j, b])^2 over n slots."""
     sums = lanes(ZERO)
     for b in range(0, n, LANES):
         away = x - lanes_at(vectors, (j, uint(b)))
@@ -103,7 +102,7 @@ def weighted_spread(vectors, j, x, co, n):
 
 @inlined
 def pull(state, out):
-    """out[b] = k_b sum over heads and classes of the head's weight * u_c A_cb."""
+    """Write co_b of `relearn_metric`, summed over heads with their weights, to `out`."""
     capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
     coefs, row, update, rows = state.coefs, state.kernel, state.update, n_sparse_coefs(state)
     for b in range(slots):

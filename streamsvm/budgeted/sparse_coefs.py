@@ -3,7 +3,7 @@
 A vector keeps the coefficients of at most `MAX_SPARSE_COEFS` classes. Up to that many classes, all vectors list them in
 order, as rows of numbers (see `expansion`). With more classes, `coef_classes` names the class of each coefficient, all
 other coefficients are zero, and the cost of an event depends on the coefficients kept rather than on the number of
-classes. A class that finds no free place replaces the class with the smallest coefficients.
+classes. A new class takes a free place or replaces the class with the smallest coefficients.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def head_weight(state, h):
 
 @kernel
 def begin_sparse_coefs(state):
-    """Change to sparse coefficients, when the first class comes that vectors have no place for."""
+    """Switch to sparse coefficients, at the first class beyond `MAX_SPARSE_COEFS`."""
     n_coefs, taken, coef_classes, coefs, averaged = (
         n_sparse_coefs(state),
         state.taken,

@@ -15,7 +15,7 @@ from streamsvm.online.scaling import unscaled
 
 
 def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
-    """The coefficients (`coefs` or `averaged`) of all classes for some vectors or all, shape (heads, classes, n)."""
+    """Return `coefs` or `averaged` of the vectors in `slots` (default all), shape (heads, classes, n)."""
     held, c = state.split(name), int(state.n_classes)
     chosen = np.arange(int(state.n_vectors)) if slots is None else slots
     if not sparse_coefs.is_sparse(state):
@@ -30,30 +30,30 @@ def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
 def nearest_vectors(
     state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
 ) -> list[dict[str, Any]]:
-    """At most n vectors, the most like the current event first, as `StreamSVMClassifier.nearest` has them.
+    """Return at most n vectors for `StreamSVMClassifier.nearest`, most similar to the current event first.
 
     Parameters
     ----------
     state
-        Those of a kernel machine, with the kernel values of the current event.
+        State of a kernel machine with the kernel values of the current event.
     rows
-        How its values are scaled.
+        Scaling of its values.
     by
-        The statistics of its columns.
+        Statistics of its columns.
     space
-        The names of its columns.
+        Names of its columns.
     classes
-        The labels.
+        Labels.
     n
-        How many.
+        Maximum number of vectors.
     weights
-        How much each head has to say of the label of a vector.
+        Weights of heads for the label of a vector.
     """
     found: list[dict[str, Any]] = []
     if state.n_vectors == 0:
         return found
     slots = most_like(state, n)
-    for b, code in zip(slots.tolist(), spoken_for(state, slots, weights), strict=True):
+    for b, code in zip(slots.tolist(), labels_of_vectors(state, slots, weights), strict=True):
         vector = state.vectors[: len(space), b]
         columns = np.flatnonzero(vector)
         values = zip(columns.tolist(), unscaled(rows, by, columns, vector[columns].astype(float)), strict=True)
@@ -63,7 +63,7 @@ def nearest_vectors(
 
 
 def most_like(state: State, n: int) -> Ints:
-    """The slots of at most n vectors, the most like the current event first."""
+    """Return the slots of the n vectors most similar to the current event, most similar first."""
     similarity = state.kernel[: int(state.n_vectors)]
     near = np.arange(len(similarity))
     if n < len(near):
@@ -71,8 +71,8 @@ def most_like(state: State, n: int) -> Ints:
     return near[np.argsort(-similarity[near], kind="stable")[:n]]
 
 
-def spoken_for(state: State, slots: Ints, weights: Floats) -> list[int]:
-    """The class that each of some vectors speaks for most, by heads that weigh so much."""
+def labels_of_vectors(state: State, slots: Ints, weights: Floats) -> list[int]:
+    """Return the class with the largest coefficient of each vector, with weights of heads."""
     coefs = class_coefs(state, "coefs", slots)
     if state.average:
         v, u = (state.heads[name][:, None, None] for name in ("mean_v", "mean_u"))
@@ -83,7 +83,7 @@ def spoken_for(state: State, slots: Ints, weights: Floats) -> list[int]:
 
 
 def put_sparse_coefs(state: State, coefs: Floats) -> None:
-    """Take coefficients of all classes, shape (classes, vectors), for every head; the largest, if not all fit."""
+    """Set the coefficients of every head, shape (classes, vectors), keeping the largest if they are sparse."""
     c, n = coefs.shape
     sparse, k = sparse_coefs.is_sparse(state), min(c, sparse_coefs.n_sparse_coefs(state))
     if sparse:
@@ -96,7 +96,7 @@ def put_sparse_coefs(state: State, coefs: Floats) -> None:
 
 
 def mark_touched(state: State) -> None:
-    """Mark the columns in which each slot holds something other than zero."""
+    """Recompute the bit masks of nonzero columns."""
     vectors, touched = state.vectors, state.touched
     for first in range(0, len(vectors), 64):
         bits = vectors[first : first + 64] != 0.0

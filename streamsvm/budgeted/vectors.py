@@ -1,4 +1,4 @@
-"""Support vectors and their coefficients: writing, reading and measuring them."""
+"""Support vectors and their coefficients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamsvm.features.scaler import current_row
 
 @kernel
 def write_vector(state, slot, m):
-    """Put the event taken into an empty slot."""
+    """Write the current event to an empty slot."""
     rows, _ = current_row(state.rows)
     vectors, pairs, touched, relevance = state.vectors, state.pairs, state.touched, state.relevance
     weighing, slot, norm = is_weighing(state), uint(slot), ZERO
@@ -46,7 +46,7 @@ def write_vector(state, slot, m):
 
 @kernel
 def vector_norm(state, slot):
-    """The weighted square norm of a vector."""
+    """Return the weighted squared norm of a vector."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
     weighing, slot, norm = is_weighing(state), uint(slot), ZERO
     for w in range(touched.shape[1]):
@@ -61,7 +61,7 @@ def vector_norm(state, slot):
 
 @kernel
 def take_vector(state, slot):
-    """Take a vector as pairs, as `take_event` takes an event; returns how far they go."""
+    """Write a vector to `pairs` and `weighted` as `take_event` does; returns the end of the pairs."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
     pairs, weighted, rows = state.pairs, state.weighted, state.rows.own_rows
     weighing, slot = is_weighing(state), uint(slot)
@@ -83,7 +83,7 @@ def take_vector(state, slot):
 
 @kernel
 def log_kernel_between(state, a, b):
-    """The logarithm of the kernel value of two vectors."""
+    """Return the logarithm of the kernel value of two vectors."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
     weighing, a, b, total = is_weighing(state), uint(a), uint(b), 0.0
     for w in range(touched.shape[1]):
@@ -98,7 +98,7 @@ def log_kernel_between(state, a, b):
 
 @kernel
 def open_classes(state, n):
-    """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
+    """Add classes with zero coefficients up to n; with the third, classes 0 and 1 get separate coefficients."""
     capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
     before, rows = state.n_classes, n_sparse_coefs(state)
     for h in range(state.n_heads):
@@ -121,14 +121,14 @@ def open_classes(state, n):
 
 @inlined
 def coef_range(state, h):
-    """The rows of a head's coefficients, where every class has one."""
+    """Return the rows of the dense coefficients of a head."""
     at = h * n_sparse_coefs(state)
     return range(at + first_class(state), at + state.n_classes)
 
 
 @kernel
 def measure(state, slot):
-    """Sum the squares of a vector's coefficients anew: they have changed."""
+    """Recompute the squared norms of the coefficients of a vector."""
     coefs, squares, rows, slot = state.coefs, state.squares, n_sparse_coefs(state), uint(slot)
     first, n = (0, state.taken[slot]) if is_sparse(state) else (first_class(state), state.n_classes)
     for h in range(state.n_heads):
@@ -140,6 +140,6 @@ def measure(state, slot):
 
 @kernel
 def measure_all(state):
-    """`measure` for all vectors."""
+    """Recompute the squared norms of all coefficients."""
     for b in range(state.n_vectors):
         measure(state, b)

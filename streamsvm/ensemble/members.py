@@ -113,7 +113,12 @@ class _KernelMember(Member):
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
         self.learner = _KernelMachine(
-            budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
+            budget=budget,
+            heads=HEADS,
+            scaling="none",
+            absorb=0.95,
+            max_features=1,
+            experimental={"gamma_factor": gamma_factor},
         )
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]

@@ -219,7 +219,7 @@ def test_two_vectors_of_two_classes_merge_as_well_as_can_be(search):
     rng = np.random.default_rng(6)
     for _ in range(40):
         vectors, coefs = rng.normal(size=(2, 3)), rng.choice([-1.0, 1.0]) * rng.uniform(0.1, 2.0, 2)
-        lost, model = merged(vectors, coefs, 0.3, search=search)
+        lost, model = merged(vectors, coefs, 0.3, experimental={"search": search})
         best = best_single(vectors, np.vstack([-coefs, coefs]), 0.3)
         assert model.n_support_vectors == 1
         assert lost <= best + 2.0 * TABLE_BOUND * coefs.min() ** 2 + 3e-6 * (coefs**2).sum()
@@ -372,8 +372,10 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     """Before the classes are known the learner waits, so the twin begins with the last class to come."""
     settings = {"rate": 0.3, **settings}
     rate = settings.pop("rate")
+    bias = settings.get("bias", False)
     X, y = blobs(250, n_classes, 3, seed=11)
     twin = Twin(n_classes, gamma=0.4, rate=rate, l2=0.02, **settings)
+    settings.pop("bias", None)
     model = BSGDClassifier(
         gamma=0.4,
         scaling="none",
@@ -381,8 +383,8 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
         absorb=1.0,
         learning_rate=rate,
         l2=0.02,
-        search="golden",
         **{"merges": 2, **settings},
+        experimental={"bias": bias, "search": "golden"},
     )
     for label in range(n_classes):
         model._code(label)
@@ -415,7 +417,7 @@ def test_a_third_class_ends_the_sharing_of_one_coefficient():
 def test_metric_follows_the_gradient(n_classes):
     rng = np.random.default_rng(13)
     X, y = blobs(80, n_classes, 3, seed=13)
-    model = BSGDClassifier(budget=200, gamma=0.4, scaling="none", metric_rate=1e-6, absorb=1.0)
+    model = BSGDClassifier(budget=200, gamma=0.4, scaling="none", absorb=1.0, experimental={"metric_rate": 1e-6})
     model.learn_many(X, y.tolist())
     x = rng.normal(size=3)
     known = model.model
@@ -466,7 +468,7 @@ def test_metric_settles_on_chance_and_is_unsettled_by_another_concept():
 
 def test_norms_stay_right_as_the_metric_moves():
     X, y = blobs(3_000, 3, 5, seed=14)
-    model = BSGDClassifier(budget=30, metric_rate=0.2)
+    model = BSGDClassifier(budget=30, experimental={"metric_rate": 0.2})
     model.learn_many(X, y.tolist())
     relevance = np.array(list(model.relevance.values()))
     assert relevance.std() > 0.1
@@ -477,7 +479,7 @@ def test_norms_stay_right_as_the_metric_moves():
 def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
     X, _ = blobs(400, 2, 200, seed=14)
     y = np.arange(400) // 2 % 2  # says nothing, so that every event becomes a vector
-    model = BSGDClassifier(budget=150, metric_rate=0.2, scaling="none", absorb=1.0)
+    model = BSGDClassifier(budget=150, scaling="none", absorb=1.0, experimental={"metric_rate": 0.2})
     model.learn_many(X[:-1], y[:-1].tolist())
     relevance, vectors, n = np.array(list(model.relevance.values())), model.model.vectors, model.n_support_vectors
     assert relevance.std() > 0.01
@@ -490,7 +492,7 @@ def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
 
 def test_gamma_follows_the_data():
     X, y = blobs(500, 2, 5, seed=15)
-    model = BSGDClassifier(scaling="none", gamma_factor=2.0)
+    model = BSGDClassifier(scaling="none", experimental={"gamma_factor": 2.0})
     model.learn_many(X, y.tolist())
     assert model._state.gamma_now == pytest.approx(2.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
 

@@ -30,7 +30,7 @@ def pair(n, settings, n_said=5):
 SETTINGS = {
     "merge": {},
     "merge several": {"merges": 4},
-    "golden": {"search": "golden"},
+    "golden": {"experimental": {"search": "golden"}},
     "averaged": {"average": 10},
 }
 
