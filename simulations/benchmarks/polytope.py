@@ -29,7 +29,7 @@ import numpy as np
 from simulations import data
 from simulations.keeping import keep, kept
 from streamsvm import CPMClassifier
-from streamsvm.features.transform import load_all
+from streamsvm.features.transform import ScaledRows, load_all
 from streamsvm.polytope import kernels
 
 # One event --------------------------------------------------------------------------------------------------------
@@ -91,11 +91,11 @@ def time_steps(X: Any, positive: Any, n_faces: int, n_steps: int, entropy: float
     model._grow()
     kernels.open_classes(model._state, 1)
     n = X.shape[0]
-    pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
-    load_all(model._rows, rows.values, rows.columns, rows.indptr, rows.shared, *pairs)
+    scaled = ScaledRows.empty(len(rows.values), n)
+    load_all(model._rows, rows.values, rows.columns, rows.indptr, rows.shared, scaled)
     labels, counted, rng = np.where(positive, 0, -1), np.full(n, -1), np.zeros(1, np.uint64)
     start = time.perf_counter()
-    kernels.fit_rows(model._state, *pairs, labels, np.ones(n), counted, rng, n_steps)
+    kernels.fit_rows(model._state, scaled, labels, np.ones(n), counted, rng, n_steps)
     return (time.perf_counter() - start) / n_steps * 1e6
 
 

@@ -67,9 +67,10 @@ def step(state, rows, values, m, label, weight):
         # Limits the step size to 1 for events with large weights.
         change = min(weight, 1.0 / rates[h]) * rates[h]
         if n > FEW:
-            step_likely(state, h, h, rows, values, m, label, change, total)
+            step_likely(state, h, h, (rows, values, m), label, change, total)
             if h + 1 == n_heads and n_heads < rates.size:
-                step_likely(state, h, n_heads, rows, values, m, label, -change * state.mean_v / state.mean_u, total)
+                share = -change * state.mean_v / state.mean_u
+                step_likely(state, h, n_heads, (rows, values, m), label, share, total)
         else:
             scale_terms(update, at, n, -change / total)
             update[at + label] += change
@@ -82,12 +83,13 @@ def step(state, rows, values, m, label, weight):
 
 
 @kernel
-def step_likely(state, h, to, rows, values, m, label, change, total):
+def step_likely(state, h, to, pairs, label, change, total):
     """Make the step of head h with many classes, in the weights of head `to`.
 
     Only the label and classes with at least LEAST_SHARE of the probability change.
     """
     update, weights, capacity = state.update, state.weights, state.scores.size // state.rates.size
+    rows, values, m = pairs
     least, at, at_to = LEAST_SHARE * total, h * capacity, to * capacity
     for c in range(state.n_classes):
         if c == label or update[uint(at + c)] >= least:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.simd import uint
@@ -19,6 +23,20 @@ from streamsvm.features.scaler import (
     is_whole,
     row_at,
 )
+
+
+class ScaledRows(NamedTuple):
+    """Scaled rows: row i has the pairs starts[i]:starts[i + 1] of `rows` and `values`, the first of them the bias."""
+
+    rows: NDArray[np.int64]
+    values: NDArray[np.float64]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, n_values: int, n_rows: int) -> ScaledRows:
+        """Arrays for rows with a number of values in all."""
+        n = n_values + n_rows
+        return cls(np.zeros(n, np.int64), np.zeros(n), np.zeros(n_rows + 1, np.int64))
 
 
 @inlined
@@ -121,18 +139,15 @@ def scaled_outlier(rows, j, x):
 
 
 @kernel
-def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_starts):
-    """Scale all rows and concatenate their pairs.
-
-    Row i becomes the pairs out_starts[i]:out_starts[i + 1] of `out_rows` and `out_values`.
-    """
+def load_all(rows, values, columns, indptr, shared, out):
+    """Scale rows into `out`, a `ScaledRows`."""
     at = 0
     for i in range(indptr.size - 1):
         m = load_pairs(rows, rows, *row_at(values, columns, indptr, shared, i))
         event_rows, scaled = current_row(rows)
-        out_starts[i] = at
+        out.starts[i] = at
         for k in range(m):
-            out_rows[at + k] = event_rows[k]
-            out_values[at + k] = scaled[k]
+            out.rows[at + k] = event_rows[k]
+            out.values[at + k] = scaled[k]
         at += m
-    out_starts[indptr.size - 1] = at
+    out.starts[indptr.size - 1] = at

@@ -17,7 +17,7 @@ from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import FeatureSpace
 from streamsvm.features.statistics import observe_rows
-from streamsvm.features.transform import load_all
+from streamsvm.features.transform import ScaledRows, load_all
 from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
@@ -256,11 +256,11 @@ class CPMClassifier(base.OnlineClassifier):
         entries = rows.values, rows.columns, rows.indptr, rows.shared
         observe_rows(self._rows, *entries)
         kernels.open_classes(self._state, len(self.labels.codes))
-        pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
-        load_all(self._rows, *entries, *pairs)
+        scaled = ScaledRows.empty(len(rows.values), n)
+        load_all(self._rows, *entries, scaled)
         rng = np.array([seed], np.uint64)
         steps = 10 * n if n_steps is None else n_steps
-        kernels.fit_rows(self._state, *pairs, codes, weights, np.full(n, -1), rng, steps)
+        kernels.fit_rows(self._state, scaled, codes, weights, np.full(n, -1), rng, steps)
         return self
 
     # What it knows -----------------------------------------------------------------------------------------------

@@ -23,18 +23,17 @@ def dot_faces(weights, n_faces, rows, values, m, out):
     f, most = 0, n_faces if n_faces <= MOST_IN_LANES else 0
     while f + DOUBLES <= most:
         stop = min(f + 3 * DOUBLES, n_faces)
-        dot_lanes(weights, uint(f), uint(min(f + DOUBLES, stop - DOUBLES)), uint(stop - DOUBLES), rows, values, m, out)
+        starts = uint(f), uint(min(f + DOUBLES, stop - DOUBLES)), uint(stop - DOUBLES)
+        dot_lanes(weights, starts, rows, values, m, out)
         f = stop
     if f < n_faces:
         dot_few(weights, f, n_faces, rows, values, m, out)
 
 
 @inlined
-def dot_lanes(weights, a, b, c, rows, values, m, out):
-    """Compute `dot_faces` for three groups of faces in registers.
-
-    The groups start at a, b and c, and may overlap.
-    """
+def dot_lanes(weights, starts, rows, values, m, out):
+    """`dot_faces` for LANES faces from each of three starts, which may overlap; sums stay in registers."""
+    a, b, c = starts
     j, x = uint(rows[0]), values[0]
     first = x * lanes_at(weights, (j, a))
     second = x * lanes_at(weights, (j, b))

@@ -362,13 +362,13 @@ def run_member(address, block_address, i, cached):
 
 
 @kernel
-def fit_rows(state, rows, values, starts, labels, weights, unadjusted, rng, n_steps):
+def fit_rows(state, scaled, labels, weights, unadjusted, rng, n_steps):
     """Make `n_steps` steps on events drawn at random (Algorithm 1).
 
     Parameters
     ----------
-    rows, values, starts
-        Event i has the pairs starts[i]:starts[i + 1], scaled and starting with the bias.
+    scaled
+        Rows, a `ScaledRows`.
     labels, weights
         Class and weight of each event.
     unadjusted
@@ -376,6 +376,7 @@ def fit_rows(state, rows, values, starts, labels, weights, unadjusted, rng, n_st
     rng
         State of the generator.
     """
+    rows, values, starts = scaled
     n = starts.size - 1
     growth = state.count_growth
     state.count_growth = 1.0

@@ -1,4 +1,4 @@
-"""The second vote, against a plain oracle."""
+"""The stacked vote against a plain oracle."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_it_begins_as_the_first_vote_and_is_a_product_of_powers():
     vote(state, heads, first)
     np.testing.assert_allclose(state.stacked[:N_CLASSES], first, rtol=1e-5)
     state.weights[:] = rng.normal(size=N_HEADS + 1)
-    np.testing.assert_array_equal(vote(state, heads, first), first)  # not heard yet
+    np.testing.assert_array_equal(vote(state, heads, first), first)  # not used yet
     np.testing.assert_array_equal(state.plain[:N_CLASSES], first)
     expected = pooled(state.weights, heads, first)
     np.testing.assert_allclose(state.stacked[:N_CLASSES], expected, rtol=1e-5)
-    state.stacked_right = 2.0 * stacking.MARGIN
+    state.advantage = 2.0 * stacking.MARGIN
     np.testing.assert_allclose(vote(state, heads, first), expected, rtol=1e-5)
 
 
