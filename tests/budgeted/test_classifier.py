@@ -63,7 +63,7 @@ def accuracy(model, X, y):
         {"metric": "fixed"},
         {"experimental": {"search": "golden"}},
         {"average": 200},
-        {"absorb": 1.0, "bias": True},
+        {"absorb": 1.0, "experimental": {"bias": True}},
         {"learning_rate": None, "l2": 1e-3},
         {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
         {"scaling": "rank"},
@@ -202,7 +202,8 @@ def test_predicting_changes_nothing():
 
 
 def test_model_predicts_as_the_learner_does():
-    for settings in ({}, {"average": 100}, {"metric": "fixed"}, {"scaling": "rank"}, {"bias": True, "loss": "log"}):
+    logistic = {"loss": "log", "experimental": {"bias": True}}
+    for settings in ({}, {"average": 100}, {"metric": "fixed"}, {"scaling": "rank"}, logistic):
         for n_classes in (2, 4):
             X, y = blobs(500, n_classes)
             model = BSGDClassifier(budget=40, **settings)

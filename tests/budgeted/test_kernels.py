@@ -372,10 +372,9 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     """Before the classes are known the learner waits, so the twin begins with the last class to come."""
     settings = {"rate": 0.3, **settings}
     rate = settings.pop("rate")
-    bias = settings.get("bias", False)
     X, y = blobs(250, n_classes, 3, seed=11)
     twin = Twin(n_classes, gamma=0.4, rate=rate, l2=0.02, **settings)
-    settings.pop("bias", None)
+    experimental = {"bias": settings.pop("bias", False), "search": "golden"}
     model = BSGDClassifier(
         gamma=0.4,
         scaling="none",
@@ -384,7 +383,7 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
         learning_rate=rate,
         l2=0.02,
         **{"merges": 2, **settings},
-        experimental={"bias": bias, "search": "golden"},
+        experimental=experimental,
     )
     for label in range(n_classes):
         model._code(label)

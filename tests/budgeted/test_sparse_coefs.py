@@ -59,7 +59,11 @@ def stream(n, n_classes, seed=0):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"loss": "log", "learning_rate": 0.5}, {"average": 50, "bias": True}, {"heads": (("hinge", 1.0), ("log", 0.5))}],
+    [
+        {"loss": "log", "learning_rate": 0.5},
+        {"average": 50, "experimental": {"bias": True}},
+        {"heads": (("hinge", 1.0), ("log", 0.5))},
+    ],
 )
 def test_scores_are_the_expansion_in_plain_numpy(settings):
     X, y = stream(900, 150)
