@@ -158,7 +158,7 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, c
             how["markevery"] = max(1, len(curve) // 20)
             shown[label] = axis.plot(times, 100.0 * errors, zorder=1 if label in (ONLINE, "SGD") else 2, **how)[0]
         best = min(value for curve in curves.values() for _, value in curve)
-        # What is worst does not set the scale: stochastic gradients jump, and first rounds are far off.
+        # Outliers do not determine the scale: stochastic gradients vary, and first rounds are far from the optimum.
         ends = [curve[-1][1] for label, curve in curves.items() if label not in (ONLINE, "SGD")]
         most = max(*ends, 1.06 * best, min(max(error for _, error in curves.get(PLAIN, [(0.0, 0.0)])), 2.0 * best))
         axis.set_ylim(100.0 * (best - 0.06 * (most - best)), 100.0 * (most + 0.25 * (most - best)))
@@ -201,7 +201,7 @@ def over_time(*titles: str) -> None:
         "indexed-figures-time",
         panels,
         "training time (CPU seconds)",
-        "Figures 2 to 4: s = 1, C = 1, one core; what is far above the others is cut off",
+        "Figures 2 to 4: s = 1, C = 1, one core; curves far above the others are cut off",
         2,
     )
 
@@ -285,7 +285,7 @@ def main() -> None:
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=list(parts), help="all by default")
-    parser.add_argument("rest", nargs="*", help="of `time`: mnist, covertype; of `penalty`: values of C")
+    parser.add_argument("rest", nargs="*", help="mnist or covertype, for `time`; values of C, for `penalty`")
     arguments = parser.parse_args()
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -469,7 +469,7 @@ def compute() -> dict[str, Any]:
 def needs_table() -> str:
     """Return the table of required resources, by skew and checkpoint interval."""
     columns = {
-        "keys saved a second": "keys saved a second",
+        "keys saved a second": "keys saved per second",
         "workers": "workers",
         "machines": "machines",
         "partitions": "partitions",
@@ -486,7 +486,7 @@ def needs_table() -> str:
 
 def runs_table() -> str:
     """Return the table of lags, by assignment of the partitions of a failed machine."""
-    heads = ["failures", "busiest worker", *(f"behind by more than {s:g} s" for s in LIMITS), "worst, s"]
+    heads = ["failures", "busiest worker", *(f"lag over {s:g} s" for s in LIMITS), "maximum lag, s"]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for name, row in kept(RESULT)["runs"].items():
         shares = [f"{100.0 * share:.2g} %" for share in row["share behind by more"].values()]
@@ -503,10 +503,10 @@ def plot() -> None:
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12.0, 4.2), layout="constrained")
     for name, row in found["runs"].items():
         left.plot(*row["curve"].values(), label=name, ls="-" if name in SHOWN else "--")
-    left.set(xscale="log", yscale="log", xlabel="s", ylabel="share of events", title="behind by more, 30 days")
+    left.set(xscale="log", yscale="log", xlabel="s", ylabel="share of events", title="events with larger lag, 30 days")
     for name, rows in found["after a failure"].items():
         right.plot(rows["time s"], rows["worst s"], label=name)
-    right.set(xlabel="s (a machine fails at 60)", ylabel="s behind", title="the worst partition, one failure")
+    right.set(xlabel="s (a machine fails at 60)", ylabel="lag, s", title="largest lag of a partition, one failure")
     for panel in (left, right):
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
@@ -518,7 +518,7 @@ def plot() -> None:
 def main() -> None:
     """Compute, store and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plot", action="store_true", help="draw only")
+    parser.add_argument("--plot", action="store_true", help="only plot stored results")
     if not parser.parse_args().plot:
         keep(RESULT, compute(), ("numpy",))
     plot()

@@ -174,7 +174,7 @@ def renewed(text: str) -> str:
         head, _, rest = text.partition(begin)
         _, end, tail = rest.partition(f"<!-- end of {name} -->")
         if not end:
-            raise SystemExit(f"the table {name} has no end")
+            raise SystemExit(f"table {name} has no end marker")
         text = f"{head}{begin}\n\n{TABLES[name]()}\n\n{end}{tail}"
     return text
 
@@ -182,14 +182,14 @@ def renewed(text: str) -> str:
 def main() -> None:
     """Update or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--check", action="store_true", help="check only")
     check = parser.parse_args().check
     made = {page: renewed(page.read_text()) for page in PAGES}
     behind = [page for page, text in made.items() if text != page.read_text()]
     for page in behind:
         if not check:
             replace(page, made[page])
-        print(f"{_shown(page)} {'differs from what is kept' if check else 'written'}")
+        print(f"{_shown(page)} {'is out of date' if check else 'written'}")
     sys.exit(1 if check and behind else 0)
 
 

@@ -51,7 +51,7 @@ def a9a(n_seeds: int = 10) -> None:
         "averaged, bias": {"average": 4_000, "experimental": {"bias": True}},
     }
     result = []
-    print("     B  way               s (least of seeds)  accuracy in %: mean (spread), least")
+    print("     B  way               s (minimum)         accuracy in %: mean (std), minimum")
     for budget, (way, settings) in itertools.product((120, 600, 1_200, 1_800, 2_500), ways.items()):
         seconds, accuracies = [], []
         for seed in range(n_seeds):
@@ -131,7 +131,7 @@ def grid() -> None:
     result = []
     # Compiles before the measurement.
     prequential(np.eye(3), [0, 1, 0])
-    print("stream          metric   goal  best                                          B = 100, us an event")
+    print("stream          metric   goal  best                                          B = 100, us per event")
     for name, goal in GRID_STREAMS.items():
         X, y = load(name)
         for metric in ("fixed", "learned"):

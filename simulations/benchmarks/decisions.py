@@ -493,7 +493,7 @@ def coverage_table() -> str:
     """Return the table of coverage and size at each level, over all streams."""
     found = kept("decisions-coverage")
     lines = [
-        "| asked for | sets | coverage | least of a window of 500 | labels in a set | least of a class |",
+        "| target | sets | coverage | minimum of a window of 500 | mean size | minimum of a class |",
         "|---|---|---|---|---|---|",
     ]
     for wanted in COVERAGES:
@@ -526,7 +526,7 @@ def rare_table() -> str:
 def votes_table() -> str:
     """Return the table of means over the streams of each ratio, by kind of votes."""
     found = kept("decisions-votes")
-    lines = ["| | by accuracy | and by log loss where classes are rare |", "|---|---|---|"]
+    lines = ["| | accuracy | accuracy and log loss |", "|---|---|---|"]
     for ratio in (*RATIOS, 0):
         cells = [cell for key, cell in found.items() if (key.endswith(f":{ratio}") if ratio else ":" not in key)]
         for measure, places in (("average precision", 3), ("log loss", 4), ("accuracy", 2)):
@@ -549,7 +549,7 @@ def noise_table() -> str:
 def late_table() -> str:
     """Return the table of alarms by delay: mean, minimum and maximum over streams."""
     found = kept("decisions-late")
-    lines = [f"| | {' | '.join(f'{delay:,} late' for delay in LATE)} |", "|---" * (1 + len(LATE)) + "|"]
+    lines = [f"| | {' | '.join(f'delay {delay:,}' for delay in LATE)} |", "|---" * (1 + len(LATE)) + "|"]
     for kind, wanted in WANTED:
         shown = []
         for delay in LATE:
@@ -561,7 +561,7 @@ def late_table() -> str:
 
 COST_WAYS = {
     "sets": ("sets, rows", "sets, loop", "run, coverage"),
-    "costs, to abstain": ("costs, rows", "costs, loop", "run, abstain"),
+    "costs with abstention": ("costs, rows", "costs, loop", "run, abstain"),
     "balanced class weights": ("class_weight, rows", "class_weight, loop", "run, balanced"),
     "alarms for a share": (None, None, "run, alarms, share"),
     "alarms for a recall": (None, None, "run, alarms, recall"),
@@ -575,7 +575,7 @@ def cost_table() -> str:
     found = {name: cell for name, cell in kept("decisions-cost").items() if "run, measures" in cell}
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     without = [" / ".join(f"{cell[way]['us']:.2f}" for way in COST_WAYS["sets"] if way) for cell in found.values()]
-    lines.append(f"| microseconds without | {' | '.join(without)} |")
+    lines.append(f"| µs without decisions | {' | '.join(without)} |")
     for name, ways in COST_WAYS.items():
         shown = [" / ".join(f"{cell[way]['ratio']:.2f}" for way in ways if way) for cell in found.values()]
         lines.append(f"| {name} | {' | '.join(shown)} |")

@@ -116,7 +116,7 @@ def cell(stream: str, delay: int, names: Iterable[str]) -> dict[str, float]:
 def markdown(result: dict[str, dict[str, float]]) -> str:
     """Format a table of StreamSVM / LR / ARF: a row per stream, a column per delay."""
     streams = list(dict.fromkeys(name.rpartition(", ")[0] for name in result))
-    lines = [f"| | {' | '.join(f'{delay:,} late' for delay in DELAYS)} |", "|---" * (1 + len(DELAYS)) + "|"]
+    lines = [f"| | {' | '.join(f'delay {delay:,}' for delay in DELAYS)} |", "|---" * (1 + len(DELAYS)) + "|"]
     for stream in streams:
         cells = []
         for delay in DELAYS:

@@ -123,7 +123,7 @@ def main() -> None:
         for kind in TABLES:
             columns = table(kind, EVENTS)
             result[f"{kind}, learner alone"] = in_turn("ends", ["--learner", kind], None, asked.repeats)
-            print(f"{kind:8s} learner   {result[f'{kind}, learner alone']['now']['us']:6.2f} us an event", flush=True)
+            print(f"{kind:8s} learner   {result[f'{kind}, learner alone']['now']['us']:6.2f} us per event", flush=True)
             for suffix in FORMATS:
                 path = Path(folder) / f"{kind}.{suffix}"
                 write(columns, path)
@@ -134,7 +134,7 @@ def main() -> None:
                 now, before = cell["now"], cell.get("before", cell["now"])
                 share = "".join(f"   {now[what] / before[what]:.2f}" for what in ("us", "clock us"))
                 share += " of before" if asked.beside else ""
-                print(f"{kind:8s} {suffix:9s} {line} us an event{share}", flush=True)
+                print(f"{kind:8s} {suffix:9s} {line} us per event{share}", flush=True)
                 assert len({found["accuracy"] for found in cell.values()}) == 1
     keep("ends", result, lines=True)
 

@@ -92,7 +92,7 @@ def worst(found: dict[str, float], beside: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=(*data.STREAMS, *ORDERED))
-    parser.add_argument("--most", type=int, default=MOST, help="rows of a stream")
+    parser.add_argument("--most", type=int, default=MOST, help="maximum rows of a stream")
     args = parser.parse_args()
     result, n_worse = {}, 0
     print(f"{'':24s}{'trust':>7s}" + "".join(f"{name:>22s}" for name in (*ASKED, "unused", "without")))

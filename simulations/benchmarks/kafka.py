@@ -149,7 +149,7 @@ def throughput(n: int, repeats: int) -> None:
                 cpus[name].append(time.process_time() - cpu)
     base, base_cpu = min(walls["decoding"]), min(cpus["decoding"])
     result = {"events": n, "bytes": statistics.fmean(map(len, values)), "repeats": repeats, "load": os.getloadavg()[0]}
-    print(f"{n:,} events of {result['bytes']:.0f} bytes, best of {repeats}; load of the machine {result['load']:.1f}")
+    print(f"{n:,} events of {result['bytes']:.0f} bytes, best of {repeats}; load average {result['load']:.1f}")
     for name in ways:
         wall, cpu = min(walls[name]), min(cpus[name])
         pairs = [a / b for a, b in zip(walls["decoding"], walls[name], strict=True)]
@@ -163,7 +163,7 @@ def throughput(n: int, repeats: int) -> None:
         result[name] = {key: round(value, 3) for key, value in row.items()}
         print(
             f"{name:34} {row['events/s']:9,.0f}/s  {row['of decoding']:5.2f} of decoding (median of rounds "
-            f"{statistics.median(pairs):.2f})  {row['cpu us']:6.2f} us of CPU an event"
+            f"{statistics.median(pairs):.2f})  {row['cpu us']:6.2f} us of CPU per event"
         )
     result["where"] = _where(n)
     keep("kafka-throughput", result, PACKAGES)
@@ -218,7 +218,7 @@ def _where(n: int) -> dict[str, float]:
                 setattr(owner, method, kept[name])
     where = {name: round(seconds / n * 1e6, 3) for name, seconds in {**spent, "all": total}.items()}
     for name, each in where.items():
-        print(f"{name:34} {each:6.2f} us an event")
+        print(f"{name:34} {each:6.2f} us per event")
     return where
 
 

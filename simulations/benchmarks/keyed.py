@@ -250,7 +250,7 @@ def events_table() -> str:
 
 def state_table() -> str:
     """Return the table of the size and cost of states."""
-    heads = ("kB a key", "kB live", "load, µs", "predict and learn, µs", "save, µs")
+    heads = ("kB per key", "kB in memory", "load, µs", "predict and learn, µs", "save, µs")
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for name, found in kept(STATE).items():
         sizes = [found["bytes"] / 1e3, found["live bytes"] / 1e3]
@@ -268,7 +268,7 @@ def main() -> None:
     """Measure, and store each part at once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["state", "accuracy"], help="state, accuracy")
-    parser.add_argument("--only", default="", metavar="NAME", help="streams, or models, whose name begins so")
+    parser.add_argument("--only", default="", metavar="NAME", help="prefix of the names of streams or models")
     args = parser.parse_args()
     for name in MODELS if "state" in args.parts else ():
         if name.startswith(args.only):

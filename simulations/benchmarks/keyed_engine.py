@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("throughput", "workers", "restore"))
     parser.add_argument("--events", type=int, default=200_000)
-    parser.add_argument("--keys", type=int, default=1_000_000, help="of restore (default %(default)s)")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="number of keys of `restore` (default %(default)s)")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

@@ -55,7 +55,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def objective(model: Any, X: Any, y: Any, C: float) -> float:
-    """Compute n C times the objective with a penalised bias, as LIBLINEAR."""
+    """Compute n C times the objective, with a penalised bias as in LIBLINEAR."""
     w, b = model.coef_[0], model.intercept_[0]
     return float(0.5 * (w @ w + b * b) + C * np.maximum(0.0, 1.0 - y * (X @ w + b)).sum())
 
@@ -154,7 +154,7 @@ def sets(*names: str, repeats: int = 3) -> None:
         ]
         keep("newton-sets", result, PACKAGES)
     slower = [f"{name} C = {row['C']:g}" for name, rows in result.items() for row in rows if row["ratio"] > 1.0]
-    verdict(f"nowhere slower than LIBLINEAR to the same objective {', '.join(slower)}", not slower)
+    verdict(f"nowhere slower than LIBLINEAR at the same objective {', '.join(slower)}", not slower)
 
 
 def load(name: str) -> tuple[Any, Any]:
@@ -296,7 +296,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts: dict[str, Callable[..., None]] = {"covertype": covertype, "sets": sets, "path": path, "growth": growth}
     parser.add_argument("part", choices=[*parts, "growth-once"])
-    parser.add_argument("rest", nargs="*", help="names of sets, of those that `sets` and `path` have")
+    parser.add_argument("rest", nargs="*", help="names of data sets, for `sets` and `path`")
     arguments = parser.parse_args()
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -127,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--learners", nargs="+", default=SHOWN, choices=list(LEARNERS))
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=list(STREAMS))
-    parser.add_argument("--all", action="store_true", help="print each case that loses more than a point")
+    parser.add_argument("--all", action="store_true", help="print cases that lose more than a percentage point")
     given = parser.parse_args()
     for stream in given.streams:
         found = {learner: losses(stream, learner) for learner in given.learners}

@@ -261,7 +261,7 @@ def memory(n: int) -> dict[str, float]:
 
 
 def latency(n: int) -> dict[str, float]:
-    """Measure the milliseconds from writing a line to a followed file to a viewer."""
+    """Measure the milliseconds from writing a line to its arrival at a viewer."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "in.csv")
         path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 3},{i % 2}\n" for i in range(2_000)))
@@ -320,7 +320,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", nargs="?", default="throughput", choices=("throughput", "latency", "memory", "hostile"))
     parser.add_argument("--turns", type=int, default=30)
-    parser.add_argument("--turn-s", type=float, default=60.0, help="seconds of each turn, where others ask")
+    parser.add_argument("--turn-s", type=float, default=60.0, help="seconds of a turn, for `hostile`")
     parser.add_argument("--only", choices=tuple(MODELS))
     args = parser.parse_args()
     if args.what == "throughput":

@@ -300,10 +300,10 @@ def run(todo: list[Cell], results: Results, jobs: int) -> None:
 def main() -> None:
     """Run the missing cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="these alone")
-    parser.add_argument("--streams", nargs="*", metavar="NAME", help="these alone, of all seeds")
-    parser.add_argument("--list", action="store_true", help="show what is missing, and about how long it takes")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="names of peers")
+    parser.add_argument("--streams", nargs="*", metavar="NAME", help="names of streams, with all seeds")
+    parser.add_argument("--list", action="store_true", help="list missing runs and estimated times")
     options = parser.parse_args()
     names = {stream.name for stream in REAL + GENERATED}
     wanted = set(options.streams or names)
@@ -316,9 +316,7 @@ def main() -> None:
     if options.list:
         for cell in todo:
             print(f"{cell.stream.key:26s} {cell.peer:4s} {seconds(cell):7.0f} s")
-        print(
-            f"{len(todo)} of {len(cells())} cells missing, about {sum(map(seconds, todo)) / 3600:.1f} hours of one core"
-        )
+        print(f"{len(todo)} of {len(cells())} runs are missing, about {sum(map(seconds, todo)) / 3600:.1f} core hours")
         return
     run(todo, results, options.jobs)
 

@@ -161,7 +161,7 @@ def _run(folder: str, model: str, source: str) -> Callable[[int], NDArray[np.flo
 
 def table() -> str:
     """Return the table of the stored throughput, in events per CPU second."""
-    rows = ["| | labels in the events | in a file of their own, 1,000 events late | |", "|---|---|---|---|"]
+    rows = ["| | labels in the events | labels in a separate file, 1,000 events later | ratio |", "|---|---|---|---|"]
     for model, found in kept("pending")["throughput"].items():
         within, joined = (f"{RUN / found[name]:,.0f}" for name in ("within events, s", "joined, s"))
         rows.append(f"| `{model}` | {within} | {joined} | {found['ratio']:.2f} × |")

@@ -74,9 +74,9 @@ def event(repeats: int = 9) -> None:
     river, ours, batch = (statistics.median(column) for column in zip(*times, strict=True))
     ratio = statistics.median(b / a for a, b, _ in times)
     gain = statistics.median(b / c for _, b, c in times)
-    print(f"River's LogisticRegression, predict + learn   {river:6.2f} us an event")
-    print(f"CPMClassifier(n_faces=10), predict + learn    {ours:6.2f} us an event, {ratio:.2f} of River's")
-    print(f"test_then_train on an array                   {batch:6.2f} us an event, {gain:.1f} times the rate")
+    print(f"River's LogisticRegression, predict + learn   {river:6.2f} us per event")
+    print(f"CPMClassifier(n_faces=10), predict + learn    {ours:6.2f} us per event, {ratio:.2f} of River's")
+    print(f"test_then_train on an array                   {batch:6.2f} us per event, {gain:.1f} times the rate")
     keep("polytope-event", {"river": river, "event": ours, "rows": batch, "event / river": ratio, "event / rows": gain})
 
 
@@ -149,7 +149,7 @@ def a9a(n_steps: int = 5_000_000) -> None:
         )
         for h in (0.0, 0.5)
     }
-    print("one polytope, ten faces: microseconds a step", steps)
+    print("one polytope, ten faces: microseconds per step", steps)
     keep("polytope-a9a", {"us a step": steps, "double-sided": tune("a9a", train, test, 10, n_steps, 6_000, tries=3)})
 
 

@@ -193,8 +193,8 @@ def run(before: Path | None, only: list[str] | None) -> None:
 def main() -> None:
     """Run the selected measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, help="another checkout, whose version is timed beside this one")
-    parser.add_argument("--only", nargs="+", choices=STREAMS, help="streams")
+    parser.add_argument("--before", type=Path, help="another checkout to compare with")
+    parser.add_argument("--only", nargs="+", choices=STREAMS, help="names of streams")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

@@ -133,13 +133,17 @@ def cost(cells: pd.DataFrame, table: pd.DataFrame) -> bytes:
     figure, axis = pyplot.subplots(figsize=(7.6, 4.4))
     whose = cells.groupby("learner").of.first()
     points = {
-        str(name): (row["µs an event"], 100.0 * row["accuracy"])
+        str(name): (row["µs per event"], 100.0 * row["accuracy"])
         for name, row in table.dropna(subset=["accuracy"]).iterrows()
     }
     colours = {name: COLOURS[OURS] if whose[name] == "streamsvm" else "0.4" for name in points}
     for name, point in points.items():
         axis.scatter(*point, s=46, color=colours[name], zorder=3)
-    axis.set(xscale="log", xlabel="predict and learn an event, µs (median)", ylabel="accuracy, mean over scenarios (%)")
+    axis.set(
+        xscale="log",
+        xlabel="time per event, µs (median)",
+        ylabel="accuracy, mean over scenarios (%)",
+    )
     axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
     axis.margins(x=0.16, y=0.1)
     axis.grid(alpha=0.25)

@@ -89,8 +89,8 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
         sections.append(("Mean ranks", text, None, "drift-ranks"))
         text = (
             "Wins and losses are scenarios with a difference of more than half a percentage point. p values are of "
-            "Nemenyi's test, and of Wilcoxon's signed-rank test with Holm's correction. Costs are ratios of median "
-            "times per event."
+            "Nemenyi's test, and of Wilcoxon's signed-rank test with Holm's correction. Relative costs are "
+            "ratios of median times per event."
         )
         sections.append((f"{OURS} against each", text, _duels(summary.duels(found, cells)), ""))
         sections += [_guests(cells, everybody, ranked) for everybody in companies[1:]]
@@ -162,7 +162,7 @@ def _duels(found: pd.DataFrame) -> pd.DataFrame:
             **dict.fromkeys(("wins", "ties", "losses"), "{:.0f}".format),
             **dict.fromkeys(("mean gain", "median gain"), "{:+.1f}".format),
             **dict.fromkeys(("Nemenyi p", "Wilcoxon p"), "{:.1g}".format),
-            "times the cost": "{:,.1f}".format,
+            "relative cost": "{:,.1f}".format,
         },
     )
 
@@ -175,7 +175,7 @@ def _overview(found: pd.DataFrame) -> pd.DataFrame:
             **dict.fromkeys(("accuracy", "kappa", "balanced accuracy", "average precision"), percent),
             "log loss": "{:.3f}".format,
             "events until recovered": "{:,.0f}".format,
-            "µs an event": "{:,.0f}".format,
+            "µs per event": "{:,.0f}".format,
             "MB": "{:.2f}".format,
             "cells": "{:,.0f}".format,
         },

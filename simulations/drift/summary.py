@@ -120,7 +120,7 @@ def duels(found: Standing, cells: pd.DataFrame) -> pd.DataFrame:
             "median gain": 100.0 * gain.median(),
             "Nemenyi p": found.nemenyi.loc[OURS, name],
             "Wilcoxon p": found.wilcoxon.loc[OURS, name],
-            "times the cost": cost[name] / cost[OURS],
+            "relative cost": cost[name] / cost[OURS],
         }
     return pd.DataFrame(rows).T
 
@@ -162,7 +162,7 @@ def overview(cells: pd.DataFrame, learners: Sequence[str], ranked: Sequence[str]
     shown["average precision"] = rare.groupby("learner").average_precision.mean().where(complete)
     drifted = own[["learner", "recovered"]].explode("recovered").dropna().astype({"recovered": float})
     shown["events until recovered"] = drifted.groupby("learner").recovered.mean().where(complete)
-    shown["µs an event"] = own.groupby("learner").us.median()
+    shown["µs per event"] = own.groupby("learner").us.median()
     shown["MB"] = own.groupby("learner").bytes.median() / 1e6 if "bytes" in own else np.nan
     shown["cells"] = cells.groupby("learner").size()
     return shown.reindex([name for name in learners if name in shown.index])

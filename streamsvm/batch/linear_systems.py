@@ -44,7 +44,7 @@ FOR_LINE_SEARCH, FOR_REGION = Accuracy(1e-2, 300), Accuracy(1e-4, 200)
 def solve_damped(system: Floats, right: Floats) -> Floats:
     """Solve a system by Cholesky factorisation of its lower triangle.
 
-    A system that is indefinite due to rounding is damped.
+    If rounding makes the system indefinite, damping is added to its diagonal.
     """
     damping = 0.0
     scale = float(np.trace(system)) / len(system)

@@ -71,7 +71,7 @@ def run(streams: list[Stream], checkout: str, rounds: int, keeping: bool) -> Non
     """Measure microseconds per event and accuracies of this and another version."""
     versions = {"now": Version(HERE), "before": Version(checkout)}
     result: dict[str, Any] = {}
-    print(f"{'us an event, its share of before':34s}" + "".join(f"{way:>18s}" for way in WAYS) + "     points")
+    print(f"{'us per event, ratio to before':34s}" + "".join(f"{way:>18s}" for way in WAYS) + "     points")
     for k, (name, X, y) in enumerate(loaded(streams, keeping)):
         for version in versions.values():
             if k == 0:
@@ -116,4 +116,4 @@ def summarise(result: dict[str, Any]) -> None:
         shares = [found[f"now, {way}"] / found[f"before, {way}"] for found in result.values()]
         print(f"{way}: {statistics.median(shares):.3f} of before (median; {min(shares):.2f} to {max(shares):.2f})")
     gains = [100 * (found["now, accuracy"] - found["before, accuracy"]) for found in result.values()]
-    print(f"accuracy: {statistics.mean(gains):+.3f} points in the mean, {min(gains):+.2f} to {max(gains):+.2f}")
+    print(f"accuracy: {statistics.mean(gains):+.3f} points on average, {min(gains):+.2f} to {max(gains):+.2f}")

@@ -27,7 +27,7 @@ def run(streams: list[Stream], keeping: bool) -> None:
     """Run every learner on the first events of each stream, in turns."""
     warm(BLENDS)
     ways = [(name, way) for name in BLENDS for way in ("events", "rows")]
-    print(f"{'us an event':26s}{'ARF':>8s}" + "".join(f"{f'{name}, {way}':>19s}" for name, way in ways))
+    print(f"{'us per event':26s}{'ARF':>8s}" + "".join(f"{f'{name}, {way}':>19s}" for name, way in ways))
     result: dict[str, Any] = {}
     for stream in streams:
         result[stream.key] = times = rounded(side_by_side(stream))
@@ -37,7 +37,7 @@ def run(streams: list[Stream], keeping: bool) -> None:
             keep("blend-cost", result, lines=True)
     for name, way in ways:
         shares = [times[f"{name}, {way}"] / times["ARF"] for times in result.values()]
-        goal = f", aim 1/{1 / GOALS[name]:.0f}" if name in GOALS else ""
+        goal = f", goal 1/{1 / GOALS[name]:.0f}" if name in GOALS else ""
         print(
             f"{name}, {way}: 1/{1 / statistics.median(shares):.0f} of the forest's time"
             f" (median of {len(shares)} streams{goal}), 1/{1 / max(shares):.0f} to 1/{1 / min(shares):.0f}"

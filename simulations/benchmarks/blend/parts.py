@@ -208,7 +208,7 @@ def parts(member: Any, m: int, moving: float, merging: float) -> dict[str, dict[
 
 def show(name: str, found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Print the parts of a stream."""
-    print(f"\n{name:34s}{'us a call':>12s}{'calls':>8s}{'us an event':>13s}{'bound':>8s}{'times':>7s}")
+    print(f"\n{name:34s}{'us per call':>12s}{'calls':>8s}{'us per event':>13s}{'bound':>8s}{'times':>7s}")
     for part, row in found.items():
         least = f"{row['bound']:8.2f}{row['us'] / row['bound']:7.1f}" if "bound" in row else ""
         print(f"{part:34s}{row['us']:12.2f}{row['calls']:8.2f}{row['us'] * row['calls']:13.2f}{least}", flush=True)

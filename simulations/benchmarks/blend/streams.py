@@ -190,7 +190,7 @@ def _summary(found: list[float]) -> str:
 
 def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
     """Print log loss and calibration error, and the minimum of the peers."""
-    print(f"\n{'log loss, ECE in %':26s}{'least of peers':>16s}" + "".join(f"{name:>16s}" for name in learners))
+    print(f"\n{'log loss, ECE in %':26s}{'minimum of peers':>16s}" + "".join(f"{name:>16s}" for name in learners))
     for row in rows:
         pairs = [(row.least("log loss"), row.least("ECE")), *((r["log loss"], r["ECE"]) for r in row.runs.values())]
         print(
@@ -290,7 +290,7 @@ def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> 
     n = len(by_name([row for row in rows if len(row.peers) == len(PEERS)]))
     axis.set(
         xscale="log",
-        xlabel="predict and learn an event, µs (geometric mean)",
+        xlabel="time per event, µs (geometric mean)",
         ylabel=f"accuracy, mean over {n} streams (%)",
     )
     axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))

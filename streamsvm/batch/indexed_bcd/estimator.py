@@ -204,7 +204,7 @@ class IndexedBCD(LinearClassifier):
         return X, codes, self._times_C(weights, total)
 
     def _prepare_forest(self, forest: MetricForest, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
-        """Encode labels and weights by position, from the order of the source."""
+        """Encode the labels, and reorder labels and weights from source to positions."""
         self._statistics = None
         n, d = forest.shape
         if y is None:

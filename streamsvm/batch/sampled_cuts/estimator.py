@@ -321,7 +321,7 @@ class SampledCuts(BatchClassifier):
     def reduced(self, budget: int, X: Any, y: Any, method: str = "project") -> Self:
         """Copy the model with at most `budget` vectors.
 
-        `reduction_` of the copy has the effect on objective and accuracy.
+        `reduction_` of the copy reports the change in objective and accuracy.
 
         Parameters
         ----------
