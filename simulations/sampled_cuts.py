@@ -79,7 +79,7 @@ def fit(model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, float
 def growth() -> None:
     """Fit both algorithms, with r = 300 (linear time) and r = 500 (constant time).
 
-    C is n, at most 10^5.
+    C is min(n, 10^5).
     """
     X, y, X_test, y_test, gamma = covertype()
     found: dict[str, dict[str, Any]] = {"constant time": {}, "linear time": {}, "LIBSVM": {}}

@@ -356,7 +356,7 @@ def settings() -> None:
 def classes_of(name: str) -> None:
     """Compare solvers on one data set of several classes.
 
-    They are sampled cuts, one-vs-one SVC on a subset, and the budgeted learner in one epoch.
+    The solvers are sampled cuts, one-vs-one SVC on a subset, and the budgeted learner in one epoch.
     """
     task = CLASSES[name]
     X, y, X_test, y_test = task.load()

@@ -350,7 +350,7 @@ class LinearClassifier(BatchClassifier):
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
         """Return initial coefficients and intercepts; None for zeros.
 
-        They are those of the last fit or of `init`.
+        The values are from the last fit or from `init`.
         """
         if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape:
             return self.coef_.copy(), self.intercept_.copy()

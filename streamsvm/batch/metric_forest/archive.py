@@ -58,7 +58,7 @@ def read_index(folder: Path) -> Contents:
     Raises
     ------
     ArchiveError
-        If the file is damaged, is no index, or is of a newer version.
+        If the file is damaged, is not an index, or has a newer version.
     """
     header, arrays = read_archive(folder / INDEX_FILE)
     if header.get("class") != "MetricForest":

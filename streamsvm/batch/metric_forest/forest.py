@@ -326,9 +326,12 @@ class MetricForest(Rows):
 
         Raises
         ------
-        FileExistsError, ValueError, OSError
-            If `path` exists; if rows are missing, of mixed kinds or invalid; if the disk is full. Nothing is left at
-            `path`.
+        FileExistsError
+            If `path` exists.
+        ValueError
+            If there are no rows, or some are invalid or of another kind. Nothing is left at `path`.
+        OSError
+            If the disk is full. Nothing is left at `path`.
         """
         build_on_disk(Path(path), batches, Plan(memory, n_sample, width, random_state), dict)
 
@@ -388,8 +391,10 @@ class MetricForest(Rows):
 
         Raises
         ------
-        ArchiveError, FileNotFoundError
-            If the folder is damaged, is no index, or is of a newer version; if it does not exist.
+        ArchiveError
+            If the folder is damaged, is not an index, or has a newer version.
+        FileNotFoundError
+            If the folder does not exist.
         """
         path = Path(path)
         index = read_index(path)

@@ -97,7 +97,7 @@ class SampledCuts(BatchClassifier):
     objective_, objective_error_
         The objective, and its standard error if it is estimated from 2,000 new rows and 2,000 vectors, else 0.
     certificate_
-        Bound on the distance of `objective_` from the optimum. It is exact if each cut uses all rows with a positive
+        Bound on the distance of `objective_` from the optimum. It is proven if each cut uses all rows with a positive
         loss. With sampling="linear" it ignores the sampling error of the cuts. With sampling="constant" it is inf.
     n_iter_
         Number of rounds.

@@ -252,10 +252,8 @@ def descend(H, step, n_sweeps, tolerance):
 def descend_columns(B, diagonal, ridge, step, n_sweeps, tolerance):
     """Minimise an `L1Step` with H = B^T B + ridge I by coordinate descent.
 
-    q is B d.
-
-    B holds CSC arrays, and `diagonal` the diagonal of H. Returns the largest change of a coordinate's derivative in the
-    last sweep.
+    B holds CSC arrays, q is B d, and `diagonal` is the diagonal of H. Returns the largest change of a coordinate's
+    derivative in the last sweep.
     """
     data, indices, indptr = B
     g, w, mu, d, q = step
