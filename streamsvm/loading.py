@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from streamsvm.budgeted import merging
 from streamsvm.budgeted.classifier import BSGDClassifier
-from streamsvm.core import merging
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.precompile import prepare
 from streamsvm.ensemble.classifier import StreamSVMClassifier

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, is_weighing, padded, smallest_of
+from streamsvm.budgeted.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.budgeted.sparse_coefs import (
     clear_sparse_coef,
     clear_sparse_coefs,
@@ -22,7 +23,6 @@ from streamsvm.core.bits import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ONE, ZERO
-from streamsvm.core.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.core.schema import f32
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, uint

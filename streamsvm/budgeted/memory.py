@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm.adjusting import Setting
-from streamsvm.budgeted import expansion, maintenance
+from streamsvm.budgeted import expansion, maintenance, merging
 from streamsvm.budgeted import vectors as support
 from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
 from streamsvm.budgeted.support import mark_touched
-from streamsvm.core import losses, merging
+from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.features.scaler import ROOM

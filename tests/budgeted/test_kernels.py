@@ -9,9 +9,8 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from streamsvm import BSGDClassifier
-from streamsvm.budgeted import expansion, metric
+from streamsvm.budgeted import expansion, merging, metric
 from streamsvm.budgeted import vectors as support
-from streamsvm.core import merging
 from streamsvm.core.jit import call_pointer, kernel
 from streamsvm.core.math import exp32, log32, power32
 from streamsvm.models import KernelExpansion, Scaler
