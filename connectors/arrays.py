@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from connectors.bytestreams import ByteStream
+from connectors.bytestreams import ByteStream, Converted
 from connectors.errors import ConnectorError
 
 LARGEST = 1 << 28
@@ -21,7 +21,7 @@ _NEWLINE, _SPACE = b"\n "
 _CHUNK = 1 << 18
 
 
-class ArrayLines(ByteStream):
+class ArrayLines(Converted):
     """A stream that may be one JSON array of objects, each element of which becomes a line.
 
     The comma after an element becomes a newline, and newlines become spaces, so that offsets stay those of the stream.
@@ -48,12 +48,13 @@ class ArrayLines(ByteStream):
     """
 
     def __init__(self, stream: ByteStream, name: str, *, follow: bool) -> None:
-        self._stream, self.live, self._name, self._follow = stream, stream.live, name, follow
+        super().__init__(stream)
+        self._name, self._follow = name, follow
         self._restart()
 
     def _restart(self) -> None:
         self.is_array: bool | None = None  # unknown until there is more than white space
-        self._held, self._ready = bytearray(), io.BytesIO()
+        self._held, self._lines = bytearray(), io.BytesIO()
         self._size = 0  # of the array and what follows it, once all was read
         self._is_open = False
 
@@ -63,13 +64,13 @@ class ArrayLines(ByteStream):
             return "the array is cut short: the ] that closes it is missing"
         return self._stream.damage
 
-    def read(self, wait_s: float) -> bytes | None:
+    def _next(self, wait_s: float) -> bytes | None:
         while not self._is_told:
             data = self._stream.read(wait_s)
             self._hold(data)
             if self.live and data is not None and not self._is_told:
                 return b""
-        return self._ready.read(_CHUNK) or self._stream.read(wait_s)
+        return self._lines.read(_CHUNK) or self._stream.read(wait_s)
 
     @property
     def _is_told(self) -> bool:
@@ -88,7 +89,7 @@ class ArrayLines(ByteStream):
             self._size = len(self._held)
             self._held = self._as_lines(bytes(self._held))
         if self._is_told:
-            self._ready, self._held = io.BytesIO(self._held), bytearray()
+            self._lines, self._held = io.BytesIO(self._held), bytearray()
 
     def _as_lines(self, data: bytes) -> bytearray:
         """The bytes of an array with one element a line."""
@@ -116,13 +117,10 @@ class ArrayLines(ByteStream):
         self._restart()
         self.read(0.0)
         if self.is_array:
-            self._ready.seek(offset)
+            self._lines.seek(offset)
             return offset <= self._size
-        self._held, self._ready = bytearray(), io.BytesIO()
+        self._held, self._lines = bytearray(), io.BytesIO()
         return self._stream.seek(offset)
 
     def fraction(self, offset: int) -> float | None:
         return offset / self._size if self._size else self._stream.fraction(offset)
-
-    def close(self) -> None:
-        self._stream.close()

@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 import zlib
+from abc import abstractmethod
 from typing import Protocol
 
 from connectors.errors import ConnectorError
@@ -221,20 +222,58 @@ class Pipe(ByteStream):
             os.close(self._fd)
 
 
-class PipedText(ByteStream):
-    """A pipe, unpacked if what comes first is the first byte of gzip, with which no text begins."""
+class Converted(ByteStream):
+    """A stream that converts another one.
 
-    live = True
+    Parameters
+    ----------
+    stream
+        The other one.
+    """
 
-    def __init__(self, pipe: Pipe) -> None:
-        self._stream: ByteStream = pipe
-        self._begun = False
+    _ready = b""  # converted, and not handed out yet
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream, self.live = stream, stream.live
 
     @property
     def damage(self) -> str | None:
         return self._stream.damage
 
     def read(self, wait_s: float) -> bytes | None:
+        ready, self._ready = self._ready, b""
+        return ready or self._next(wait_s)
+
+    @abstractmethod
+    def _next(self, wait_s: float) -> bytes | None:
+        """The next converted bytes, as `read` gives them."""
+
+    def seek(self, offset: int) -> bool:
+        return self._stream.seek(offset)
+
+    def _skip(self, n: int) -> bool:
+        """Read n bytes from the start; False where the stream is shorter."""
+        while n > 0:
+            data = self.read(0.0)
+            if not data:
+                return False
+            self._ready = data[n:]
+            n -= min(n, len(data))
+        return True
+
+    def fraction(self, offset: int) -> float | None:
+        return self._stream.fraction(offset)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class PipedText(Converted):
+    """A pipe, unpacked if it begins with the first byte of gzip, with which no text begins."""
+
+    _begun = False
+
+    def _next(self, wait_s: float) -> bytes | None:
         data = self._stream.read(wait_s)
         if data and not self._begun:
             self._begun = True
@@ -243,23 +282,14 @@ class PipedText(ByteStream):
                 data = self._stream.read(0.0)
         return data
 
-    def seek(self, offset: int) -> bool:
-        return self._stream.seek(offset)
 
-    def fraction(self, offset: int) -> float | None:
-        return None
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class Unpacked(ByteStream):
-    """What a gzip stream of one or more members holds. Damage ends it after the last byte that could be had."""
+class Unpacked(Converted):
+    """The content of a gzip stream of one or more members. Damage ends it after the last readable byte."""
 
     damage: str | None = None
 
     def __init__(self, stream: ByteStream, packed: bytes = b"") -> None:
-        self._stream, self.live = stream, stream.live
+        super().__init__(stream)
         self._restart(packed)
 
     def _restart(self, packed: bytes = b"") -> None:
@@ -269,10 +299,7 @@ class Unpacked(ByteStream):
         self._ready = b""
         self._member: zlib._Decompress | None = None
 
-    def read(self, wait_s: float) -> bytes | None:
-        if self._ready:
-            ready, self._ready = self._ready, b""
-            return ready
+    def _next(self, wait_s: float) -> bytes | None:
         while self.damage is None:
             if not self._packed:
                 packed = self._stream.read(wait_s)
@@ -310,19 +337,10 @@ class Unpacked(ByteStream):
     def seek(self, offset: int) -> bool:
         self._stream.seek(0)
         self._restart()
-        while offset > 0:
-            data = self.read(0.0)
-            if data is None:
-                return False
-            self._ready = data[offset:]
-            offset -= min(offset, len(data))
-        return True
+        return self._skip(offset)
 
     def fraction(self, offset: int) -> float | None:
         return self._stream.fraction(self._taken)
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _salvage(member: zlib._Decompress, packed: bytes) -> bytes:

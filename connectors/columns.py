@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections import Counter
@@ -19,6 +18,7 @@ from connectors.counters import is_index, warn_if_counter
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
 from connectors.held import Coded, Texts
+from connectors.memo import Memo
 from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
@@ -27,7 +27,6 @@ from connectors.times import Times
 
 _WORD = "none"  # names a class as often as not
 _PLAINLY_MISSING = frozenset({"", "?"})
-_MEMO_SIZE = 1 << 16
 _PER_NUMBER = 9
 _MOST_STRAYS = 10 * _PER_NUMBER
 
@@ -39,20 +38,6 @@ def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.ob
     column = np.empty(len(cells), dtype=object)
     column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
     return column
-
-
-class Values(dict[str, Any]):
-    """What texts mean, None where they are missing; remembered, since few of them come often."""
-
-    def __init__(self, missing: frozenset[str], convert: Callable[[str], Any]) -> None:
-        super().__init__()
-        self._missing, self._convert = missing, convert
-
-    def __missing__(self, text: str) -> Any:
-        if len(self) > _MEMO_SIZE:
-            self.clear()
-        value = self[text] = None if text in self._missing else self._convert(text)
-        return value
 
 
 def label_of(text: str) -> int | str:
@@ -70,16 +55,26 @@ def label_of(text: str) -> int | str:
     return number if str(number) == text else text
 
 
-class Labels(Values):
-    """Labels by text. One that is taken as missing though it may be meant as a class, such as ``none``, is named."""
+class Labels(Memo):
+    """Labels by text; None where missing. Texts that may mean a class or a missing label are logged.
+
+    Parameters
+    ----------
+    missing
+        Texts of missing labels.
+    notices
+        Where warnings go.
+    convert
+        Converts other texts.
+    """
 
     def __init__(self, missing: frozenset[str], notices: Notices, convert: Callable[[str], Any] = label_of) -> None:
-        super().__init__(missing, convert)
+        super().__init__(self._meaning)
+        self._missing, self._notices, self._label_of = missing, notices, convert
         self._told: set[str] = set()
-        self._notices = notices
 
-    def __missing__(self, text: str) -> Any:
-        label = super().__missing__(text)
+    def _meaning(self, text: str) -> Any:
+        label = None if text in self._missing else self._label_of(text)
         if label is None and text not in _PLAINLY_MISSING | self._told:
             self._told.add(text)
             if text.casefold() == _WORD and self._missing == MISSING:
@@ -87,8 +82,8 @@ class Labels(Values):
                     f"the label {text!r} is taken as missing, and its events are not learned: --set missing='?' makes "
                     "it a class (and leaves only the empty text and ? missing)"
                 )
-                return label
-            logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
+            else:
+                logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
         elif text in MISSING_NUMBERS and label is not None and self._missing == MISSING:
             logger.info(
                 "the label %r is taken as a class; if it stands for a missing label, say missing=%s", text, text
@@ -161,7 +156,7 @@ class TextColumns:
         features = set(self._features)
         self._unnamed = [name for name in unnamed if name in features and name not in roles.types]
         self._allowed = allowed or {}
-        self._values: dict[str, Values] = {}
+        self._values: dict[str, Memo] = {}
         self.times = Times(roles.time_unit, roles.time_format)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
         """What is decided: number, category, mixed, time or ignore, by name."""
@@ -358,8 +353,8 @@ class TextColumns:
     def _mixed(self, name: str, cells: Cells) -> NDArray[np.object_]:
         values = self._values.get(name)
         if values is None:
-            convert = functools.partial(self.numbers.number_or_text, name)
-            values = self._values[name] = Values(self.numbers.missing(name), convert)
+            missing, convert = self.numbers.missing(name), self.numbers.number_or_text
+            values = self._values[name] = Memo(lambda text: None if text in missing else convert(name, text))
         column = np.empty(len(cells), dtype=object)
         column[:] = [values[cell] for cell in cells]
         return column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from connectors.bytestreams import ByteStream
+from connectors.bytestreams import ByteStream, Converted
 from connectors.errors import ConnectorError
 
 _DAMAGED = "streamsvm-damaged"
@@ -29,7 +29,7 @@ def codec_of(source: str, name: str) -> tuple[str, bool]:
     return ("utf-8" if codec == "utf-8-sig" else codec), fits
 
 
-class Transcoded(ByteStream):
+class Transcoded(Converted):
     """A stream as UTF-8, with offsets in that.
 
     Parameters
@@ -53,7 +53,8 @@ class Transcoded(ByteStream):
     """
 
     def __init__(self, stream: ByteStream, codec: str | None = None, name: str = "") -> None:
-        self._stream, self.codec, self.live, self._name = stream, codec, stream.live, name
+        super().__init__(stream)
+        self.codec, self._name = codec, name
         self._is_plain: bool | None = None if codec is None else False
         self._restart()
 
@@ -63,14 +64,7 @@ class Transcoded(ByteStream):
         self._ended = False
         self._decoder = None if self.codec is None else codecs.getincrementaldecoder(self.codec)(_DAMAGED)
 
-    @property
-    def damage(self) -> str | None:
-        return self._stream.damage
-
-    def read(self, wait_s: float) -> bytes | None:
-        if self._ready:
-            ready, self._ready = self._ready, b""
-            return ready
+    def _next(self, wait_s: float) -> bytes | None:
         while True:
             data = self._stream.read(wait_s)
             if self._is_plain is None:
@@ -110,16 +104,7 @@ class Transcoded(ByteStream):
         self._restart()
         if self._is_plain:
             return self._stream.seek(offset)
-        while offset > 0:
-            data = self.read(0.0)
-            if not data:
-                return False
-            self._ready = data[offset:]
-            offset -= min(offset, len(data))
-        return True
+        return self._skip(offset)
 
     def fraction(self, offset: int) -> float | None:
         return self._stream.fraction(offset if self._is_plain else self._taken)
-
-    def close(self) -> None:
-        self._stream.close()

@@ -26,6 +26,9 @@ Table: TypeAlias = "dict[str, NDArray[Any]]"
 Results: TypeAlias = "Mapping[str, Sequence[Any]]"
 """What sinks take: equally long columns by name."""
 
+Rows: TypeAlias = "slice | list[int]"
+"""Rows by number."""
+
 BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
 """What a batch of a file has at most, unless more is asked for: enough that what a batch costs is shared by many."""
 
@@ -50,6 +53,13 @@ class SparseRows:
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    def picked(self, rows: Rows) -> SparseRows:
+        """Some rows, by number or slice."""
+        lengths = np.diff(self.indptr)[rows]
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        entries = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return SparseRows(indptr, self.indices[entries], self.values[entries])
 
 
 Features: TypeAlias = "list[dict[Any, Any]] | Table | SparseRows"
@@ -193,16 +203,20 @@ class Batch:
         start, end
             Numbers of events within the batch, from 0.
         """
-        here, features = slice(start, end), self.features
-        if isinstance(features, SparseRows):
-            indptr = features.indptr[start : end + 1]
-            entries = slice(int(indptr[0]), int(indptr[-1]))
-            features = SparseRows(indptr - indptr[0], features.indices[entries], features.values[entries])
+        return self._picked(slice(start, end))
+
+    def _picked(self, rows: Rows) -> Batch:
+        """Some events, without what was rejected."""
+        features: Features
+        if isinstance(self.features, SparseRows):
+            features = self.features.picked(rows)
+        elif isinstance(self.features, list):
+            features = _picked(self.features, rows)
         else:
-            features = features[here] if isinstance(features, list) else {k: v[here] for k, v in features.items()}
-        columns = {name: column[here] for name, column in self.origins.columns.items()}
-        others: list[Any] = [None if s is None else s[here] for s in (self.raw, self.keys, self.times, self.headers)]
-        return Batch(features, self.labels[here], Origins(self.origins.shared, columns), self.position, [], *others)
+            features = {name: column[rows] for name, column in self.features.items()}
+        origins = Origins(self.origins.shared, {name: _picked(c, rows) for name, c in self.origins.columns.items()})
+        others = [None if s is None else _picked(s, rows) for s in (self.raw, self.keys, self.times, self.headers)]
+        return Batch(features, _picked(self.labels, rows), origins, self.position, [], *others)
 
     def reaches_beyond(self, n: int) -> bool:
         """Whether anything, an event or a label that comes by itself, follows the first n events.
@@ -244,7 +258,6 @@ class Batch:
             Rejected(reason, self.origins[i], None if self.raw is None else self.raw[i])
             for i, reason in sorted(bad.items())
         ]
-        columns = {name: _take(column, keep) for name, column in self.origins.columns.items()}
         late = self.late
         if late is not None:
             places = late.places_of_events(len(self))
@@ -252,16 +265,7 @@ class Batch:
                 one.place = float(places[i])
             rejected.sort(key=lambda one: one.place)
             late = replace(late, before=np.searchsorted(np.array(keep), late.before))
-        batch = Batch(
-            _take_features(self.features, keep),
-            _take(self.labels, keep),
-            Origins(self.origins.shared, columns),
-            self.position,
-            rejected,
-            *(None if s is None else _take(s, keep) for s in (self.raw, self.keys, self.times, self.headers)),
-        )
-        batch.late = late
-        return batch
+        return replace(self._picked(keep), rejected=rejected, late=late)
 
 
 @runtime_checkable
@@ -449,25 +453,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _take(sequence: Any, keep: list[int]) -> Any:
-    if isinstance(sequence, np.ndarray):
-        return sequence[keep]
+def _picked(sequence: Any, rows: Rows) -> Any:
+    if isinstance(rows, slice) or isinstance(sequence, np.ndarray):
+        return sequence[rows]
     if isinstance(sequence, Texts | Coded):
-        return sequence.take(np.array(keep, np.int64))
-    return [sequence[i] for i in keep]
-
-
-def _take_features(features: Features, keep: list[int]) -> Features:
-    if isinstance(features, list):
-        return [features[i] for i in keep]
-    if isinstance(features, SparseRows):
-        lengths = np.diff(features.indptr)[keep]
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        entries = np.concatenate(
-            [np.arange(features.indptr[i], features.indptr[i + 1]) for i in keep] or [np.zeros(0, np.int64)]
-        )
-        return SparseRows(indptr, features.indices[entries], features.values[entries])
-    return {name: column[keep] for name, column in features.items()}
+        return sequence.take(np.array(rows, np.int64))
+    return [sequence[i] for i in rows]
 
 
 def _table_rows(table: Table, n: int) -> list[dict[Any, Any]]:

@@ -15,7 +15,7 @@ from connectors.columns import Events
 from connectors.encodings import Transcoded, codec_of
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
-from connectors.formats import SAMPLE, Apart, Records, TextFormat
+from connectors.formats import SAMPLE, Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
 
@@ -259,7 +259,7 @@ class TextSource(AheadSource):
     @property
     def is_apart(self) -> bool:
         """Files of formats that say so."""
-        return not self._stream.live and isinstance(self._format, Apart) and self._format.is_apart
+        return not self._stream.live and self._format.is_apart
 
     @property
     def _read_fraction(self) -> float | None:

@@ -203,7 +203,7 @@ class CsvFormat(TypedColumns):
 
     @property
     def is_apart(self) -> bool:
-        """Once pyarrow reads the lines."""
+        """Whether pyarrow reads the lines now."""
         return self._arrow.is_in_use
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:

@@ -25,7 +25,7 @@ from connectors.columns import Events, Labels
 from connectors.counters import warn_if_counter
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
-from connectors.formats import SAMPLE, Records, TypedValues, line_records
+from connectors.formats import SAMPLE, Records, TextFormat, line_records
 from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
 from connectors.sentinels import warn_of_sentinels
@@ -47,7 +47,7 @@ _FIELD = re.compile(r'\s*"[^"]*"\s*:')
 _BEYOND_INTEGERS = float(1 << 63)
 
 
-class JsonFormat(TypedValues):
+class JsonFormat(TextFormat):
     """One JSON object a line; names may differ from line to line, null is missing, nested values are refused."""
 
     def __init__(self, options: Options) -> None:

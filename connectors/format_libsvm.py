@@ -15,7 +15,7 @@ from connectors.counters import direction
 from connectors.errors import ConnectorError
 from connectors.events import SparseRows
 from connectors.files import TextSource
-from connectors.formats import Records, TypedValues, line_records
+from connectors.formats import Records, TextFormat, line_records
 from connectors.notices import Notice, Notices
 from connectors.number_columns import number_of
 from connectors.options import MISSING, Options
@@ -24,7 +24,7 @@ from connectors.sentinels import sentinels
 _FEWEST = 50
 
 
-class LibsvmFormat(TypedValues):
+class LibsvmFormat(TextFormat):
     """Sparse rows. A line may end in a comment after ``#``; one that begins with a pair is unlabelled."""
 
     def __init__(self, options: Options) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from connectors.columns import Events, TextColumns
 
@@ -40,19 +40,30 @@ class Records:
 
 
 class TextFormat(Protocol):
-    """A way to write events as lines of text. Lines come without their ends."""
+    """A way to write events as lines of text. Lines come without their ends.
+
+    By default nothing is decided about columns.
+    """
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether lines are read without the interpreter now."""
+        return False
 
     @property
     def decided(self) -> Mapping[str, Any]:
         """What is decided about columns so far, as JSON: a part of positions."""
+        return _NOTHING
 
     @property
     def notices(self) -> Sequence[str]:
-        """What it has warned of."""
+        """The warnings so far."""
+        return ()
 
     @property
     def categories(self) -> Sequence[str]:
-        """The features whose values it declares."""
+        """The features whose values the source declares."""
+        return ()
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken.
@@ -110,28 +121,20 @@ class TextFormat(Protocol):
         """
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """What lines of UTF-8, with their ends, mean where each is one plain record; None if one needs a closer look.
+        """The events of lines of UTF-8, with their ends, or None where `records` must look at each.
 
-        That is what `records` and `events` give, many times faster.
+        The events are those that `records` and `events` give, many times faster.
 
         Parameters
         ----------
         lines
             The next lines.
         """
+        return None
 
 
-@runtime_checkable
-class Apart(Protocol):
-    """A format of which lines are read without the interpreter, at times."""
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether they are now."""
-
-
-class TypedColumns:
-    """The part of a text format whose cells get their types by columns, once the header has named these."""
+class TypedColumns(TextFormat):
+    """A text format whose columns have types, once the header has named them."""
 
     _columns: TextColumns | None = None
 
@@ -159,36 +162,6 @@ class TypedColumns:
         """The rows as columns."""
         assert self._columns is not None
         return self._columns.read(rows)
-
-    def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """They are looked at one by one."""
-        return None
-
-
-class TypedValues:
-    """The part of a text format in which a value is what it is: there are no types to decide."""
-
-    @property
-    def decided(self) -> Mapping[str, Any]:
-        """Nothing."""
-        return _NOTHING
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """None."""
-        return ()
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """None is declared."""
-        return ()
-
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Nothing was decided."""
-
-    def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """They are looked at one by one."""
-        return None
 
 
 def line_records(

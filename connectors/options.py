@@ -7,15 +7,17 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from connectors.errors import ConnectorError
 from connectors.spelling import Spelling, declared
+
+N = TypeVar("N", int, float)
 
 _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
@@ -39,28 +41,11 @@ MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
 """Texts that stand for a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
 USUAL_MISSING_NUMBERS = frozenset(
     (
-        *(
-            "",
-            "?",
-            "na",
-            "NA",
-            "n/a",
-            "N/A",
-            "<NA>",
-            "nan",
-            "NaN",
-            "NAN",
-            "-nan",
-            "-NaN",
-            "NaT",
-            "null",
-            "NULL",
-            "Null",
-        ),
-        *("none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
+        *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
+        *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
     )
 )
-"""Those that are frequent: pyarrow takes time for each, in every column of every batch."""
+"""The frequent ones: each costs pyarrow time, in every column of every batch."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
@@ -157,16 +142,7 @@ class Options:
 
     def seconds(self, key: str, default: float) -> float:
         """A number of seconds, zero or more."""
-        value = self._take(key)
-        if value is None:
-            return default
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = -1.0
-        if not 0 <= number < float("inf"):
-            raise self._refuse(key, value, "a number of seconds, 0 or more")
-        return number
+        return self._number(key, default, float, 0.0, "a number of seconds, 0 or more")
 
     def flag(self, key: str, default: bool) -> bool:
         """Yes or no."""
@@ -179,16 +155,16 @@ class Options:
 
     def integer(self, key: str, default: int, least: int = 0) -> int:
         """A whole number, not below `least`."""
+        return self._number(key, default, int, least, f"a whole number from {least} on")
+
+    def _number(self, key: str, default: N, convert: Callable[[Any], N], least: N, wanted: str) -> N:
         value = self._take(key)
         if value is None:
             return default
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = least - 1
-        if number < least:
-            raise self._refuse(key, value, f"a whole number from {least} on")
-        return number
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if least <= (number := convert(value)) < math.inf:
+                return number
+        raise self._refuse(key, value, wanted)
 
     def names(self, key: str) -> list[str]:
         """A list as it is, or one text as `split_names` has it. An empty text is the name of what has none."""

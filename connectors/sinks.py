@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, Literal, Protocol
 
@@ -23,12 +23,12 @@ from connectors.bytestreams import is_packed
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results, Sink
 from connectors.held import Coded, Texts
+from connectors.memo import Memo
 from connectors.options import Options
 from connectors.registry import Setting, is_pipe
 from connectors.results import check_link, check_replaced, names_in
 
 _TEXT_OR_NONE = frozenset({str, NoneType})
-_MEMO_SIZE = 1 << 12
 
 
 class TextSink(Sink):
@@ -240,20 +240,6 @@ def float_texts(values: NDArray[np.float64]) -> list[str]:
     return list(map(repr, values.tolist()))
 
 
-class _Cells(dict[Any, Any]):
-    """Texts as they are written, remembered since few of them come often."""
-
-    def __init__(self, write: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self._write = write
-
-    def __missing__(self, text: Any) -> Any:
-        if len(self) > _MEMO_SIZE:
-            self.clear()
-        cell = self[text] = self._write(text)
-        return cell
-
-
 class LineWriter(Protocol):
     """Writes tables as lines."""
 
@@ -269,7 +255,7 @@ class CsvLines(LineWriter):
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
-        self._cells = _Cells(self._cell)
+        self._cells = Memo(self._cell)
         self._unusual = re.compile(f'[{re.escape(delimiter)}"\r\n]')
 
     def head(self, names: list[str]) -> bytes:

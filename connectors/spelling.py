@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from connectors.memo import Memo
 from connectors.notices import Notice, Notices
 
 CURRENCIES = "$€£¥₹"
@@ -18,7 +19,6 @@ _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
 _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # of a computer, not a number
 _NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # as a shell takes them
-_MEMO_SIZE = 1 << 16
 # A column of so few different numbers may be of codes.
 _FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
@@ -340,8 +340,8 @@ def _looks_like_number(cell: str) -> bool:
     return any(spelling.reads(once) for spelling in SPELLINGS)
 
 
-class SpelledNumbers(dict[str, float]):
-    """The numbers of texts in a spelling, remembered; a `KeyError` where a text is none.
+class SpelledNumbers(Memo):
+    """Numbers of texts in a spelling; a `KeyError` for a text that is none.
 
     Parameters
     ----------
@@ -350,13 +350,10 @@ class SpelledNumbers(dict[str, float]):
     """
 
     def __init__(self, spelling: Spelling) -> None:
-        super().__init__()
+        super().__init__(self._number)
         self.spelling = spelling
 
-    def __missing__(self, text: str) -> float:
+    def _number(self, text: str) -> float:
         if not self.spelling.reads(text):
             raise KeyError(text)
-        if len(self) > _MEMO_SIZE:
-            self.clear()
-        number = self[text] = float(self.spelling.plain(text))
-        return number
+        return float(self.spelling.plain(text))
