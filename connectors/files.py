@@ -16,6 +16,7 @@ from connectors.encodings import Transcoded, codec_of
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
 from connectors.formats import SAMPLE, Records, TextFormat
+from connectors.held import LazyTexts
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
 
@@ -150,7 +151,7 @@ class TextSource(AheadSource):
             return None
         line, self._tried = reader.line, 0
         reader.consume(len(lines))
-        return self._made(events, range(line + 1, reader.line + 1), _Texts(lines), [])
+        return self._made(events, range(line + 1, reader.line + 1), LazyTexts(lines, _text_of), [])
 
     def _batch(self, found: Records, line: int) -> Batch:
         events: Events = self._format.events(found.rows) if self._begun else Events([], [])
@@ -283,19 +284,8 @@ class TextSource(AheadSource):
             self._stream.close()
 
 
-class _Texts(Sequence[str]):
-    """Lines as texts, decoded where one is asked for: that is where its event is set aside."""
-
-    def __init__(self, lines: Sequence[bytes]) -> None:
-        self._lines = lines
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, i: Any) -> Any:
-        if isinstance(i, slice):
-            return _Texts(self._lines[i])
-        return self._lines[i].decode().removesuffix("\n").removesuffix("\r")
+def _text_of(line: bytes) -> str:
+    return line.decode().removesuffix("\n").removesuffix("\r")
 
 
 def _no_lines(head: bytes) -> str | None:

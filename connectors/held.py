@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any, overload
@@ -98,6 +98,28 @@ class Texts(Sequence[str]):
             text = whole.decode()
             return [text[start:end] for start, end in pairwise(bounds)]
         return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(bounds)]
+
+
+class LazyTexts(Sequence[str]):
+    """Bytes that are decoded when they are asked for.
+
+    Parameters
+    ----------
+    values
+        The bytes.
+    decode
+        Makes text of them.
+    """
+
+    def __init__(self, values: Sequence[bytes], decode: Callable[[bytes], str]) -> None:
+        self._values, self._decode = values, decode
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, i: Any) -> Any:
+        values = self._values[i]
+        return LazyTexts(values, self._decode) if isinstance(i, slice) else self._decode(values)
 
 
 class Coded(Sequence[Any]):

@@ -40,17 +40,6 @@ def open_sink(path: str, options: Options, setting: Setting) -> Sink:
     """A topic as a sink."""
     from connectors.kafka.clients import split_address
     from connectors.kafka.sink import KafkaSink
-    from connectors.kafka.source import KafkaSource
 
     servers, topic = split_address(path)
-    about = setting.source if isinstance(setting.source, KafkaSource) else None
-    return KafkaSink(
-        servers=servers,
-        topic=topic,
-        source=about,
-        beside=setting.beside,
-        distinct=setting.distinct,
-        resume=setting.resume,
-        fresh=setting.fresh,
-        **options.rest(),
-    )
+    return KafkaSink(servers=servers, topic=topic, setting=setting, **options.rest())

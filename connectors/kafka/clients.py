@@ -251,11 +251,50 @@ def _network() -> type[Any]:
     return Network
 
 
-def admin(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> Any:
-    """A client for questions about topics, groups and the cluster."""
-    kafka = import_kafka()
-    shared = {key: value for key, value in options.items() if key in kafka.KafkaAdminClient.DEFAULT_CONFIG}
-    return connect(name, servers, functools.partial(kafka.KafkaAdminClient), shared)
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Where brokers are, and how to talk to them.
+
+    Parameters
+    ----------
+    name
+        Of the stream, for messages.
+    servers
+        Their addresses.
+    client
+        Options of the client.
+    """
+
+    name: str
+    servers: list[str]
+    client: Mapping[str, Any]
+
+    def admin(self, **settings: Any) -> Any:
+        """A client for questions about topics, groups and the cluster."""
+        kafka = import_kafka()
+        known = kafka.KafkaAdminClient.DEFAULT_CONFIG
+        shared = {key: value for key, value in {**self.client, **settings}.items() if key in known}
+        return connect(self.name, self.servers, kafka.KafkaAdminClient, shared)
+
+    def find_topic(self, client: Any, topic: str) -> tuple[Topic | None, str]:
+        """A topic, None where it does not exist, and the id of the cluster."""
+        found = describe_topic(client, self.name, topic)
+        with talking(self.name, "the cluster cannot be described"):
+            return found, client.describe_cluster()["cluster_id"]
+
+    def gone(self, topics: Iterable[str]) -> str | None:
+        """A topic that does not exist, and not a little later: brokers that start may not know it yet."""
+        if missing := self._missing(topics):
+            time.sleep(SURE_S)
+            missing = self._missing(missing)
+        return missing[0] if missing else None
+
+    def _missing(self, topics: Iterable[str]) -> list[str]:
+        try:
+            with contextlib.closing(self.admin(bootstrap_timeout_ms=2000)) as client:
+                return [topic for topic in topics if describe_topic(client, self.name, topic) is None]
+        except ConnectorError:
+            return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,35 +318,6 @@ def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
             raise kind(f"topic {topic!r}")
         partitions = sorted(partition["partition_index"] for partition in found["partitions"])
     return Topic(partitions, None if found.get("topic_id") is None else str(found["topic_id"]))
-
-
-class Watch:
-    """Whether topics are still there.
-
-    Parameters
-    ----------
-    client
-        The client's options.
-    """
-
-    def __init__(self, name: str, servers: Sequence[str], client: Mapping[str, Any]) -> None:
-        self._name, self._servers = name, servers
-        self._client = {**client, "bootstrap_timeout_ms": 2000}
-
-    def gone(self, topics: Iterable[str]) -> str | None:
-        """A topic that is not there, and not there a little later: brokers that begin may not know it yet."""
-        missing = self._missing(topics)
-        if missing:
-            time.sleep(SURE_S)
-            missing = self._missing(missing)
-        return missing[0] if missing else None
-
-    def _missing(self, topics: Iterable[str]) -> list[str]:
-        try:
-            with contextlib.closing(admin(self._name, self._servers, self._client)) as client:
-                return [topic for topic in topics if describe_topic(client, self._name, topic) is None]
-        except ConnectorError:
-            return []
 
 
 def largest_record(client: Any, topic: str) -> int | None:

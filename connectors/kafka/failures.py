@@ -65,7 +65,7 @@ def _all_are(error: BaseException, some: set[str]) -> bool:
     return bool(told) and all(getattr(kind, "retriable", False) or kind.__name__ in some for kind in told)
 
 
-class Patience:
+class RetryTimeout:
     """Waits for what passes, says so now and then, and gives up when that takes too long.
 
     Parameters

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import ANSWER_S, admin, describe, logger
+from connectors.kafka.clients import ANSWER_S, Brokers, describe, logger
 from connectors.kafka.failures import passes
 
 _AGAIN_S = 0.2  # after which a broker is asked again that only begins to keep offsets
@@ -24,14 +24,14 @@ class Lag:
 
     Parameters
     ----------
-    client
-        The client's options.
+    brokers
+        Where the group is.
     group
         The group; empty for none.
     """
 
-    def __init__(self, name: str, servers: Sequence[str], client: Mapping[str, Any], group: str) -> None:
-        self._name, self._servers, self._client, self._group = name, servers, client, group
+    def __init__(self, brokers: Brokers, group: str) -> None:
+        self._brokers, self._name, self._group = brokers, brokers.name, group
         self._change = threading.Condition()
         self._waiting: Mapping[Any, Any] = {}
         self._busy = self._said = self._closed = False
@@ -64,7 +64,7 @@ class Lag:
         from kafka.errors import KafkaError, NoError
 
         deadline = time.monotonic() + ANSWER_S
-        with contextlib.closing(admin(self._name, self._servers, self._client)) as client:
+        with contextlib.closing(self._brokers.admin()) as client:
             while True:
                 try:
                     found = client.alter_group_offsets(self._group, offsets)

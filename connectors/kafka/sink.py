@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results, Sink
 from connectors.kafka.clients import (
-    Topic,
-    admin,
+    Brokers,
     client_options,
-    describe_topic,
     import_kafka,
     largest_record,
     logger,
     safe_name,
     server_list,
-    talking,
 )
 from connectors.kafka.failures import START_S
-from connectors.kafka.fitting import shortened
+from connectors.kafka.mark import Mark
 from connectors.kafka.source import KafkaSource
-from connectors.kafka.there import There
 from connectors.kafka.transactions import Transactions
+from connectors.kafka.truncation import truncated
+from connectors.kafka.written_rows import WrittenRows
 from connectors.options import Options
+from connectors.registry import Setting
 from connectors.sinks import columns_of, json_bytes
 
+_ALONE = Setting()
 _SMALLEST = 200  # bytes that a row takes without its texts
 
 
@@ -50,19 +50,11 @@ class KafkaSink(Sink):
         Brokers to ask first, as HOST:PORT with commas between, or a list.
     topic
         The topic, which must exist.
-    source
-        The Kafka source whose events the rows are about, on the same cluster, where the run is to be resumed after a
-        crash. Without one there is no mark, and `rewind` is refused.
-    beside
-        Another Kafka sink, whose transactions this one joins if it is on the same brokers; options are those of the
-        other and may be repeated.
-    distinct
-        Columns that tell rows apart which do not come in the order of the source's events. They keep no mark: what was
+    setting
+        The run around the sink. Its `source`, a Kafka source on the same cluster, is what the rows are about; without
+        one there is no mark, and `rewind` is refused. The sink joins the transactions of `beside`, a Kafka sink on the
+        same brokers, and options are those of that one. Rows that `distinct` columns tell apart keep no mark: what was
         committed after the last position is read back when the run is resumed, and left out.
-    resume
-        Whether there is a checkpoint, so that `rewind` will be called.
-    fresh
-        Forget the mark of an earlier run.
     **options
         `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
         `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
@@ -76,64 +68,44 @@ class KafkaSink(Sink):
         Where no broker answers, there is no such topic, an option is wrong, or mark and checkpoint do not fit.
     """
 
-    def __init__(
-        self,
-        *,
-        servers: str | Sequence[str],
-        topic: str,
-        source: KafkaSource | None = None,
-        beside: object = None,
-        distinct: Sequence[str] = (),
-        resume: bool = False,
-        fresh: bool = False,
-        **options: Any,
-    ) -> None:
-        kafka = import_kafka()
-        self.topic, listed = topic, server_list(servers, f"kafka topic {topic}")
+    _transactions: Transactions
+
+    def __init__(self, *, servers: str | Sequence[str], topic: str, setting: Setting = _ALONE, **options: Any) -> None:
+        self.topic, self._given = topic, options
+        listed = server_list(servers, f"kafka topic {topic}")
         self.name = safe_name(listed, topic)
-        self.can_rewind = source is not None or bool(distinct)
-        self._there: There | None = None
-        if distinct:
-            source = None
-        self._turn, self._closed, self._given = 0, False, options
-        self._said = False  # that something was cut
-        self._transactions: Transactions
-        asked = Options(self.name, options)
-        if isinstance(beside, KafkaSink) and beside._transactions.servers == listed:
+        source = setting.source if isinstance(setting.source, KafkaSource) else None
+        self.can_rewind = source is not None or bool(setting.distinct)
+        self._turn, self._closed = 0, False
+        self._warned = False  # that something was cut
+        beside, about = setting.beside, None if setting.distinct else source
+        if isinstance(beside, KafkaSink) and beside._transactions.brokers.servers == listed:
             self._check_same(beside)
             self._transactions = beside._transactions.join()
-            self._find_topic(listed, self._transactions.client, None)
-            if distinct:
-                self._there = There(self.name, listed, self._transactions.client, topic, distinct)
-            return
-        producer = dict(kafka.KafkaProducer.DEFAULT_CONFIG)
-        default = f"streamsvm.{source.topic}.{topic}" if source else f"streamsvm.{topic}"
+            brokers, about = replace(self._transactions.brokers, name=self.name), None
+        else:
+            self._transactions = self._begin(listed, about, setting)
+            brokers = self._transactions.brokers
+        self._find_topic(brokers, about)
+        self._written = WrittenRows(brokers, topic, setting.distinct) if setting.distinct else None
+        if about is not None and not setting.resume:
+            self._transactions.check_unmarked()
+
+    def _begin(self, servers: list[str], source: KafkaSource | None, setting: Setting) -> Transactions:
+        """Transactions of its own, by the options."""
+        asked, defaults = Options(self.name, self._given), dict(import_kafka().KafkaProducer.DEFAULT_CONFIG)
+        del defaults["transactional_id"]
+        default = f"streamsvm.{source.topic}.{self.topic}" if source else f"streamsvm.{self.topic}"
         identity = asked.text("transactional_id") or default
         group = asked.text("mark_group") or identity
         interval = asked.seconds("commit_interval", 0.01)
-        patience = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
+        timeout = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
         trust = asked.choice("mark", ("check", "trust", "forget"), "check")
-        del producer["transactional_id"]
-        client = {} if patience is None else {"bootstrap_timeout_ms": patience * 1000}
-        client |= client_options(asked, producer)
+        client = {} if timeout is None else {"bootstrap_timeout_ms": timeout * 1000}
+        brokers = Brokers(self.name, servers, client | client_options(asked, defaults))
         asked.finish()
-        self._transactions = Transactions(
-            self.name,
-            listed,
-            client,
-            transactional_id=identity,
-            group=group,
-            interval_s=interval,
-            source=source,
-            trust=trust,
-            fresh=fresh,
-            patience_s=patience,
-        )
-        self._find_topic(listed, client, source)
-        if distinct:
-            self._there = There(self.name, listed, client, topic, distinct)
-        if source is not None and not resume:
-            self._transactions.check_unmarked()
+        mark = Mark(brokers, group, source, trust=trust, fresh=setting.fresh)
+        return Transactions(brokers, mark, identity=identity, interval_s=interval, timeout_s=timeout)
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.name!r})"
@@ -146,11 +118,11 @@ class KafkaSink(Sink):
                 "there, or be left out here"
             )
 
-    def _find_topic(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> None:
+    def _find_topic(self, brokers: Brokers, source: KafkaSource | None) -> None:
         """What the topic takes; the mark of a source can only be kept in the cluster of the source."""
-        with contextlib.closing(admin(self.name, servers, client)) as asking:
-            found, cluster = self._transactions.starting.ask(functools.partial(self._ask_for_topic, asking))
-            limit = largest_record(asking, self.topic)
+        with contextlib.closing(brokers.admin()) as client:
+            found, cluster = self._transactions.starting.ask(lambda: brokers.find_topic(client, self.topic))
+            limit = largest_record(client, self.topic)
         if found is None:
             raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first")
         if source is not None and source.cluster != cluster:
@@ -170,11 +142,6 @@ class KafkaSink(Sink):
                 else f"{self.name}: `max_request_size` leaves no room for a row: raise it"
             )
 
-    def _ask_for_topic(self, client: Any) -> tuple[Topic | None, str]:
-        found = describe_topic(client, self.name, self.topic)
-        with talking(self.name, "the cluster cannot be described"):
-            return found, client.describe_cluster()["cluster_id"]
-
     @property
     def _largest(self) -> int:
         """The most bytes that a record may have, its key included."""
@@ -184,19 +151,10 @@ class KafkaSink(Sink):
         """Take rows, those of events before the mark left out."""
         self._transactions.open()
         columns = dict(zip(table, columns_of(table), strict=True))
+        keep = self._fresh_rows(columns)
+        if keep is not None:
+            columns = {name: [column[i] for i in keep] for name, column in columns.items()}
         partitions = columns.get("partition")
-        if self._there is not None:
-            keep = self._there.missing(columns)
-            if keep is not None:
-                columns = {name: [column[i] for i in keep] for name, column in columns.items()}
-                partitions = columns.get("partition")
-        elif self.can_rewind:
-            if partitions is None or "offset" not in columns:
-                raise ConnectorError(f"{self.name}: rows without partition and offset cannot be kept from coming twice")
-            keep = self._transactions.fresh_rows(partitions, columns["offset"])
-            if keep is not None:
-                columns = {name: [column[i] for i in keep] for name, column in columns.items()}
-                partitions = columns["partition"]
         keys = [_key(key) for key in columns.pop("key", ())]
         values = self._encode(columns)
         keys = keys or [None] * len(values)
@@ -206,6 +164,16 @@ class KafkaSink(Sink):
             rows = [i for i, each in enumerate(targets) if each == target]
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
+    def _fresh_rows(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:
+        """The numbers of the rows that are not in the topic yet; None for all."""
+        if self._written is not None:
+            return self._written.missing(columns)
+        if not self.can_rewind:
+            return None
+        if "partition" not in columns or "offset" not in columns:
+            raise ConnectorError(f"{self.name}: rows without partition and offset cannot be kept from coming twice")
+        return self._transactions.mark.fresh_rows(columns["partition"], columns["offset"])
+
     def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
         return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
@@ -213,9 +181,9 @@ class KafkaSink(Sink):
         """Shorten what is longer than a record may be, its key included."""
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             if len(value) + len(key or b"") > self._largest:
-                keys[i], values[i] = shortened(self.name, json.loads(value), key, self._largest)
-                if not self._said:
-                    self._said = True
+                keys[i], values[i] = truncated(self.name, json.loads(value), key, self._largest)
+                if not self._warned:
+                    self._warned = True
                     logger.warning(
                         '%s: a record was too long; its texts or key are cut, and it says "cut":true', self.name
                     )
@@ -249,15 +217,16 @@ class KafkaSink(Sink):
     @property
     def position(self) -> Position:
         """The mark."""
-        return self._transactions.position | ({} if self._there is None else {"ends": self._there.ends()})
+        ends = {} if self._written is None else {"ends": self._written.ends()}
+        return self._transactions.mark.position | ends
 
     def rewind(self, position: Position) -> None:
         """Go on after a checkpoint: what was committed since then is not written again."""
         if not self.can_rewind:
             raise ConnectorError(f"{self.name}: can only go on with the events of a Kafka source")
         self._transactions.rewind(position)
-        if self._there is not None:
-            self._there.read(position["ends"])
+        if self._written is not None:
+            self._written.read(position["ends"])
 
     def close(self) -> None:
         """Drop what is not committed, and leave the brokers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import time
@@ -12,22 +11,21 @@ from typing import Any
 import numpy as np
 
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.events import Batch, Origins, Position, Rejected, Source
+from connectors.events import Batch, Position, Source
 from connectors.kafka.clients import (
     ANSWER_S,
+    Brokers,
     Topic,
-    Watch,
-    admin,
     client_options,
     connect,
-    describe_topic,
     import_kafka,
     logger,
     safe_name,
     server_list,
     talking,
 )
-from connectors.kafka.failures import START_S, Patience
+from connectors.kafka.decoder import Decoder
+from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.group import Lag
 from connectors.kafka.order import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS
@@ -45,9 +43,7 @@ _STALLED_S = (
 )
 _DRY_S = 30.0  # without an event, though there are some, before that is said
 _SHOWN_PARTITIONS = 3  # of those that are waited for
-# Beside the topic in the positions of batches; no topic can be called so.
-_ID, _UNITS, _NUMBERS = "topic id", "time units", "spellings of numbers"
-_SHOWN_BYTES = 1000  # of a value that is too long
+_ID = "topic id"  # beside the topic in positions; no topic can have this name
 
 
 class KafkaSource(Source):
@@ -113,10 +109,10 @@ class KafkaSource(Source):
         self._waited = self._stalled = False
         self._waiting_since = time.monotonic()
         self._ahead: dict[int, int] = {}  # partitions that are not read for now, and from where on they will be
-        self._published = Lag(self.name, self.servers, self._client, self._group)
-        self._watch = Watch(self.name, self.servers, self._client)
-        self._starting = Patience(START_S if self._patience_s is None else self._patience_s)
-        self._patience = Patience(float("inf") if self._patience_s is None else self._patience_s)
+        self._brokers = Brokers(self.name, self.servers, self._client)
+        self._published = Lag(self._brokers, self._group)
+        self._starting = RetryTimeout(START_S if self._timeout_s is None else self._timeout_s)
+        self._timeout = RetryTimeout(float("inf") if self._timeout_s is None else self._timeout_s)
         found = self._find_topic()
         self._id = None if found is None else found.id
         settings = self._fetch_sizes(1 if found is None else len(found.partitions)) | self._client
@@ -136,11 +132,12 @@ class KafkaSource(Source):
 
     def _take_options(self, asked: Options, defaults: Mapping[str, Any]) -> None:
         format_ = asked.choice("format", [*FORMATS, *ALIASES], "json")
-        self._values = FORMATS[ALIASES.get(format_, format_)](asked)
+        values = FORMATS[ALIASES.get(format_, format_)](asked)
         self._batch_size = asked.integer("batch_size", 1024, 1)
-        self._max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
+        max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
+        self._decoder = Decoder(self.topic, values, max_value_bytes)
         self._max_held_bytes = asked.integer("max_held_bytes", 64 << 20, 1)
-        self._at_once = max(1, self._max_held_bytes // 8 // self._max_value_bytes)  # records, until their size is known
+        self._at_once = max(1, self._max_held_bytes // 8 // max_value_bytes)  # records, until their size is known
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
         self._order_type = orders[asked.choice("order", orders, "timestamp")]
         self._max_idle = asked.seconds("max_idle", 0.02)
@@ -156,9 +153,9 @@ class KafkaSource(Source):
             "metrics_enabled": False,
             "fetch_max_wait_ms": 100,  # for so long a broker answers nothing else
         }
-        self._patience_s = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
-        if self._patience_s is not None:
-            self._client["bootstrap_timeout_ms"] = self._patience_s * 1000
+        self._timeout_s = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
+        if self._timeout_s is not None:
+            self._client["bootstrap_timeout_ms"] = self._timeout_s * 1000
         self._client |= client_options(asked, defaults)
         self._group = str(self._client.pop("group_id", f"streamsvm.{self.topic}") or "")
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
@@ -173,9 +170,8 @@ class KafkaSource(Source):
 
     def _find_topic(self) -> Topic | None:
         """The topic; None where it is to be waited for."""
-        client = admin(self.name, self.servers, self._client)
-        try:
-            found = self._starting.ask(lambda: self._ask_for_topic(client))
+        with contextlib.closing(self._brokers.admin()) as client:
+            found, self.cluster = self._starting.ask(lambda: self._brokers.find_topic(client, self.topic))
             if found is None and not self._wait:
                 with talking(self.name, "topics cannot be listed"):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
@@ -183,16 +179,8 @@ class KafkaSource(Source):
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
                     "create it, or say absent=wait to wait until it is there"
                 )
-        finally:
-            client.close()
         if found is None:
             logger.warning("%s: there is no such topic yet: waiting for it", self.name)
-        return found
-
-    def _ask_for_topic(self, client: Any) -> Topic | None:
-        found = describe_topic(client, self.name, self.topic)
-        with talking(self.name, "the cluster cannot be described"):
-            self.cluster = client.describe_cluster()["cluster_id"]
         return found
 
     # Where it stands ---------------------------------------------------------------------------------------------
@@ -281,8 +269,7 @@ class KafkaSource(Source):
             self._next[partition] = self._checked(partition, offset)
         for partition in set(self._next) - set(asked):  # it is new, and its events are from its beginning on
             self._next[partition] = self._begin[partition]
-        self._values.times.restore(position.get(_UNITS, {}))
-        self._values.numbers.restore(position.get(_NUMBERS, {}))
+        self._decoder.restore(position)
         self._assigned = False
 
     def _checked(self, partition: int, offset: int) -> int:
@@ -355,7 +342,7 @@ class KafkaSource(Source):
             self._watch_for_stall()
         except UnreachableError as error:
             self._check_there()
-            self._patience.bear(error)
+            self._timeout.bear(error)
         n = self._fitting()
         records, self._ready = self._ready[:n], self._ready[n:]
         return self._batch(records)
@@ -374,16 +361,13 @@ class KafkaSource(Source):
         found = self._fetch(min(seconds, self._max_idle or 0.001) if before else seconds)
         for tp, records in found.items():
             self._order.add(tp.partition, self._wanted(tp.partition, records))
-        self._suit(sum(map(len, found.values())), sum(map(self._order.held, self._next)) - before)
+        n, size = sum(map(len, found.values())), sum(map(self._order.held, self._next)) - before
+        if size > 0:  # as many at once as fit if they are like these: any number may come compressed
+            self._at_once = max(1, min(self._client["max_poll_records"], self._max_held_bytes // 8 * n // size))
         self._ready = self._order.take(self._ended())
         self._choose()
         if not self._ready:
             self._pass_over()
-
-    def _suit(self, n: int, size: int) -> None:
-        """Take as many records at once as fit where they are like the last ones: compressed, any number may come."""
-        if size > 0:
-            self._at_once = max(1, min(self._client["max_poll_records"], self._max_held_bytes // 8 * n // size))
 
     def _choose(self) -> None:
         """Do without partitions that are ahead until half of their share of the memory is free again.
@@ -419,7 +403,7 @@ class KafkaSource(Source):
             self._overtaken(error)
             return {}
         if found:
-            self._heard()
+            self._timeout.reward(self.name)
         return found
 
     def _overtaken(self, error: ConnectorError) -> None:
@@ -514,14 +498,15 @@ class KafkaSource(Source):
             self._look_for_partitions()
         if self._next and now - self._asked >= _ASK_S:
             self._asked = now
-            self._ask()
+            self._end_now = self._offsets("end_offsets", self.partitions, _ANSWER_S)
+            self._timeout.reward(self.name)  # silence, but no broker is away
 
     def _look_for_partitions(self) -> None:
         """Begin with partitions that were not there before, at their beginning; with a topic that was not."""
         with talking(self.name, "its partitions cannot be had"):
             there = self._consumer.partitions_for_topic(self.topic) or set()
         if not self._next:
-            self._patience.reward(self.name)
+            self._timeout.reward(self.name)
         self._id = self._id or self._id_there()
         new = sorted(there - set(self._next))
         if not new or (self._until_end and self._next):
@@ -532,11 +517,6 @@ class KafkaSource(Source):
         self._end |= end
         self._next |= begin
         self._assign()
-
-    def _ask(self) -> None:
-        """Learn the ends, and tell silence from a broker that is away."""
-        self._end_now = self._offsets("end_offsets", self.partitions, _ANSWER_S)
-        self._heard()
 
     def _id_there(self) -> str | None:
         """What the client last heard of the topic's id."""
@@ -555,71 +535,20 @@ class KafkaSource(Source):
 
     def _check_there(self) -> None:
         """Stop where the topic was deleted."""
-        if self._watch.gone([self.topic]) is not None:
+        if self._brokers.gone([self.topic]) is not None:
             raise ConnectorError(
                 f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
                 "Where the topic is made anew, start over with --reset"
             )
 
-    def _heard(self) -> None:
-        self._patience.reward(self.name)
-
-    # Events ------------------------------------------------------------------------------------------------------
-
     def _batch(self, records: Sequence[Any]) -> Batch:
-        rejected, records = self._sort_out(records)
-        values = [record.value for record in records]
-        decoded = self._values.read(values)
-        if decoded.bad:
-            rejected += [self._rejected(records[i], reason) for i, reason in decoded.bad.items()]
-            records, values = [records[i] for i in decoded.good], [values[i] for i in decoded.good]
-        events = decoded.events
-        if events.bad:
-            rejected += [self._rejected(records[i], reason) for i, reason in sorted(events.bad.items())]
-        partitions, offsets = [record.partition for record in records], [record.offset for record in records]
-        batch = Batch(
-            events.features,
-            events.labels,
-            Origins({"topic": self.topic}, {"partition": partitions, "offset": offsets}),
-            self.position | self._beside,
-            raw=_Texts(values),
-            keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
-            times=[record.timestamp for record in records] if events.times is None else events.times,
-            headers=[record.headers for record in records],
-        )
-        if events.bad:
-            batch = batch.without(events.bad)
-        batch.rejected = rejected
-        return batch
+        self._next |= {record.partition: record.offset + 1 for record in records}
+        return self._decoder.batch(records, self.position | ({} if self._id is None else {_ID: self._id}))
 
     @property
     def notices(self) -> Sequence[str]:
-        """What was warned of."""
-        return self._values.numbers.notices.texts
-
-    @property
-    def _beside(self) -> Position:
-        """What stands beside the offsets in positions."""
-        units, numbers = self._values.times.guesses, self._values.numbers.decided
-        found: Position = {} if self._id is None else {_ID: self._id}
-        return found | ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {})
-
-    def _sort_out(self, records: Sequence[Any]) -> tuple[list[Rejected], Sequence[Any]]:
-        """The records that have a value of a fitting size, and why the others are none; the position moves past all."""
-        last = dict(zip((r.partition for r in records), (r.offset for r in records), strict=True))
-        self._next |= {partition: offset + 1 for partition, offset in last.items()}
-        most = self._max_value_bytes
-        odd = [record for record in records if record.value is None or len(record.value) > most]
-        if not odd:
-            return [], records
-        fitting = [record for record in records if record.value is not None and len(record.value) <= most]
-        return [self._rejected(record, _oddity(record.value, most)) for record in odd], fitting
-
-    def _rejected(self, record: Any, reason: str) -> Rejected:
-        value = record.value
-        raw = None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._max_value_bytes else value)
-        place = {"topic": self.topic, "partition": record.partition, "offset": record.offset}
-        return Rejected(reason, place, raw)
+        """The warnings so far."""
+        return self._decoder.notices
 
     # Around a run ------------------------------------------------------------------------------------------------
 
@@ -640,42 +569,7 @@ class KafkaSource(Source):
                 self._consumer.close(autocommit=False, timeout_ms=2000)
 
 
-class _Texts(Sequence[str]):
-    """Values as texts, made when they are asked for."""
-
-    def __init__(self, values: Sequence[bytes]) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, i: Any) -> Any:
-        return _Texts(self._values[i]) if isinstance(i, slice) else text_of(self._values[i])
-
-
-def text_of(value: bytes) -> str:
-    """Bytes as the text they are, else in base64 with that word before it."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(value).decode()
-
-
-def _key(key: bytes | None) -> str | bytes | None:
-    """A key as the text it is; as it stands where it is none."""
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return key
-
-
 def _size(record: Any) -> int:
     """The bytes that a record takes, roughly."""
     sizes: int = record.serialized_key_size + record.serialized_value_size + record.serialized_header_size
     return sizes + _RECORD_BYTES
-
-
-def _oddity(value: bytes | None, most: int) -> str:
-    if value is None:
-        return "a tombstone: a record without a value"
-    return f"a value of {len(value):,} bytes, longer than max_value_bytes={most:,} (only its beginning is kept here)"

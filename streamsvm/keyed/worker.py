@@ -22,7 +22,7 @@ from quixstreams.exceptions import QuixException
 
 from connectors.cells import shown
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.kafka.fitting import shortened
+from connectors.kafka.truncation import truncated
 from streamsvm.core.clock import working_time
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
@@ -258,7 +258,7 @@ class Worker:
         """
         value, largest = orjson.dumps(record), self._largest[topic]
         if len(value) + len(key or b"") > largest:
-            key, value = shortened(f"kafka topic {topic}", record, key, largest)
+            key, value = truncated(f"kafka topic {topic}", record, key, largest)
         self._producer.produce(topic, value, key, partition=partition % self._sizes[topic])
 
     def lag(self) -> dict[int, int]:

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka import failures
-from connectors.kafka.failures import Patience, passes, passes_anew
+from connectors.kafka.failures import RetryTimeout, passes, passes_anew
 
 errors = pytest.importorskip("kafka.errors")
 
@@ -98,7 +98,7 @@ def failing(times, error):
 
 def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
     monkeypatch.setattr(failures, "_LOOK_S", 0.0)
-    patience = Patience(float("inf"))
+    patience = RetryTimeout(float("inf"))
     with caplog.at_level(logging.WARNING, "connectors"):
         assert patience.ask(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
         patience.reward("t")
@@ -112,17 +112,17 @@ def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
 def test_what_does_not_pass_for_long_is_raised(monkeypatch):
     monkeypatch.setattr(failures, "_LOOK_S", 0.001)
     with pytest.raises(UnreachableError, match="no one there"):
-        Patience(0.01).ask(failing(10**6, UnreachableError("no one there")))
+        RetryTimeout(0.01).ask(failing(10**6, UnreachableError("no one there")))
 
 
 def test_what_others_waited_for_counts():
     with pytest.raises(UnreachableError, match="waited 9 s"):
-        Patience(8.0).bear(UnreachableError("no answer"), time.monotonic() - 9.0)
+        RetryTimeout(8.0).bear(UnreachableError("no answer"), time.monotonic() - 9.0)
 
 
 def test_what_lasts_is_raised_at_once():
     with pytest.raises(ConnectorError, match="no right"):
-        Patience(float("inf")).ask(failing(1, ConnectorError("no right")))
+        RetryTimeout(float("inf")).ask(failing(1, ConnectorError("no right")))
 
 
 def test_a_client_that_finds_no_broker_leaves_nothing_behind():

@@ -266,7 +266,7 @@ def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monk
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=60", source=source)) as sink:
         sink.write(table(0, range(3)))
         sink.flush()
-        monkeypatch.setattr(sink._transactions._producer, "commit_transaction", stuck.wait)
+        monkeypatch.setattr(sink._transactions._producer._producer, "commit_transaction", stuck.wait)
         sink.write(table(0, range(3, 6)))
         sink.flush()
         sink.write(table(0, [20]))
@@ -340,8 +340,8 @@ def test_a_mark_that_was_reset_is_not_taken_for_another_run(broker, topic, sourc
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
         sink.write(table(0, range(3)))
         sink.flush()
-        monkeypatch.setattr(sink._transactions, "_read_mark", dict)
-        monkeypatch.setattr(sink._transactions._producer, "commit_transaction", fail)
+        monkeypatch.setattr(sink._transactions.mark, "read", dict)
+        monkeypatch.setattr(sink._transactions._producer._producer, "commit_transaction", fail)
         sink.write(table(0, range(3, 6)))
         with pytest.raises(ConnectorError, match=r"up to offset 3 of partition 0, but the group .* says nothing"):
             sink.flush()

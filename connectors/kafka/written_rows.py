@@ -1,4 +1,4 @@
-"""Rows that are in a topic already: for sinks whose rows come in no order by which one could tell."""
+"""Rows that are in a topic already, for sinks whose rows do not come in the order of the events."""
 
 from __future__ import annotations
 
@@ -9,33 +9,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from connectors.errors import UnreachableError
-from connectors.kafka.clients import connect, import_kafka, talking
+from connectors.kafka.clients import Brokers, connect, import_kafka, talking
 
 _MOST_S = 60.0  # without a record, while there are some
 
 Identity = tuple[Any, ...]
 
 
-class There:
+class WrittenRows:
     """Reads back what was committed to a topic since a moment, to leave out what would come twice.
 
     Parameters
     ----------
-    name
-        Of the sink, for messages.
-    servers, client
-        Brokers, and options of the client.
+    brokers
+        Where the topic is.
     topic
         The topic.
     columns
         What tells rows apart.
     """
 
-    def __init__(
-        self, name: str, servers: Sequence[str], client: Mapping[str, Any], topic: str, columns: Sequence[str]
-    ) -> None:
-        self._name, self._servers, self._topic, self._columns = name, servers, topic, tuple(columns)
-        self._client = dict(client)
+    def __init__(self, brokers: Brokers, topic: str, columns: Sequence[str]) -> None:
+        self._brokers, self._name, self._topic, self._columns = brokers, brokers.name, topic, tuple(columns)
         self._rows: set[Identity] = set()
         self._since: dict[str, int] = {}
 
@@ -44,9 +39,10 @@ class There:
         from kafka import TopicPartition
 
         kafka = import_kafka()
-        shared = {key: value for key, value in self._client.items() if key in kafka.KafkaConsumer.DEFAULT_CONFIG}
+        known = kafka.KafkaConsumer.DEFAULT_CONFIG
+        shared = {key: value for key, value in self._brokers.client.items() if key in known}
         shared |= {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
-        consumer = connect(self._name, self._servers, kafka.KafkaConsumer, shared)
+        consumer = connect(self._name, self._brokers.servers, kafka.KafkaConsumer, shared)
         try:
             with talking(self._name, "its partitions cannot be had"):
                 partitions = sorted(consumer.partitions_for_topic(self._topic) or ())

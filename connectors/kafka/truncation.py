@@ -10,7 +10,7 @@ from connectors.sinks import json_bytes
 _LEAST = 1000  # bytes that are left for a value, whatever its key
 
 
-def shortened(name: str, row: dict[str, Any], key: bytes | None, largest: int) -> tuple[bytes | None, bytes]:
+def truncated(name: str, row: dict[str, Any], key: bytes | None, largest: int) -> tuple[bytes | None, bytes]:
     """A record with as much of its texts as it may hold, and of its key where that alone is too long.
 
     Parameters

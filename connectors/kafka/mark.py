@@ -1,0 +1,178 @@
+"""The mark: up to where the events of a source have been answered, as offsets of a consumer group."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from connectors.errors import ConnectorError
+from connectors.events import Position
+from connectors.kafka.clients import Brokers, talking
+from connectors.kafka.source import KafkaSource
+
+
+class Mark:
+    """Offsets in the topic of a source, which each transaction commits to a group that nobody else writes.
+
+    Parameters
+    ----------
+    brokers
+        Where the group is.
+    group
+        The group.
+    source
+        The source of the events; None keeps no mark.
+    trust
+        What to do where mark and checkpoint differ: check (stop), trust the mark, or forget it.
+    fresh
+        Whether the run starts over, so that an earlier mark is ignored.
+
+    Attributes
+    ----------
+    committed
+        The offsets committed last, by partition.
+    """
+
+    def __init__(self, brokers: Brokers, group: str, source: KafkaSource | None, *, trust: str, fresh: bool) -> None:
+        self.group, self.committed = group, dict[int, int]()
+        self._brokers, self._source, self._trust, self._fresh = brokers, source, trust, fresh
+        self._skip: dict[int, int] = {}  # rows of events before these are in the topic already
+        self._taken: dict[int, int] = {}  # after the events of the rows taken
+        self._target: dict[int, int] = {}  # of the transaction that is being committed
+        self._token = uuid.uuid4().hex  # metadata of the offsets: which run wrote them
+        self._claimed = source is None  # whether this run has written the mark
+
+    @property
+    def topic(self) -> str | None:
+        """The topic of the source; None where no mark is kept."""
+        return None if self._source is None else self._source.topic
+
+    @property
+    def position(self) -> Position:
+        """Up to where the events of each partition have been answered, durably."""
+        return {"mark": {str(partition): offset for partition, offset in sorted(self.committed.items())}}
+
+    def read(self) -> dict[int, int]:
+        """The offsets that the group has now."""
+        return {partition: found.offset for partition, found in self._offsets_there().items()}
+
+    def _offsets_there(self) -> dict[int, Any]:
+        if self._source is None:
+            return {}
+        # A new client each time: an old one keeps asking the broker that once was the coordinator of the group.
+        with (
+            contextlib.closing(self._brokers.admin()) as client,
+            talking(self._brokers.name, f"the mark in group {self.group} cannot be read"),
+        ):
+            offsets = client.list_group_offsets({self.group: None})[self.group]
+        return {tp.partition: found for tp, found in offsets.items() if tp.topic == self.topic and found.offset >= 0}
+
+    def check_unmarked(self, read: Callable[[], dict[int, int]]) -> None:
+        """Before a run without a checkpoint: refuse the mark of an earlier run."""
+        if self._source is None or self._fresh or self._trust != "check":
+            return
+        begin = self._source.beginnings
+        if mark := {p: offset for p, offset in read().items() if offset > begin.get(p, 0)}:
+            raise ConnectorError(
+                f"{self._brokers.name}: the group {self.group} says that events were answered up to {_shown(mark)}, "
+                "but there is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from "
+                "the beginning again and write only the predictions that are not there yet; or start over with --reset "
+                "(or mark=forget), which writes predictions of all events again"
+            )
+
+    def begin(self, read: Callable[[], dict[int, int]]) -> None:
+        """Begin without a checkpoint."""
+        self.check_unmarked(read)  # again, as nobody else can write any more
+        if self._source is None:
+            return
+        if self._trust == "trust":
+            self._skip_before(read())
+        else:
+            at = self._source.position[self._source.topic]
+            self._taken = {int(partition): offset for partition, offset in at.items()}
+
+    def resume(self, position: Position, mark: Mapping[int, int]) -> None:
+        """Go on from a checkpoint: rows of events before the mark are dropped."""
+        before = {int(partition): int(offset) for partition, offset in position["mark"].items()}
+        behind = {p: offset for p, offset in before.items() if mark.get(p, 0) < offset}
+        if behind and self._trust != "forget":
+            raise ConnectorError(
+                f"{self._brokers.name}: the checkpoint is ahead of the mark: events were answered up to "
+                f"{_shown(behind)} when it was taken, but the group {self.group} says {_shown(mark) or 'nothing'}. Was "
+                "the group reset, did its offsets expire, or is it another cluster? Say mark=forget to go on from the "
+                "checkpoint (events after it may then be predicted twice), or start over with --reset"
+            )
+        self._skip_before({p: max(offset, mark.get(p, 0)) for p, offset in (dict(mark) | before).items()})
+
+    def _skip_before(self, offsets: dict[int, int]) -> None:
+        self.committed, self._taken, self._skip = offsets, dict(offsets), dict(offsets)
+
+    def fresh_rows(self, partitions: Sequence[int], offsets: Sequence[int]) -> list[int] | None:
+        """The numbers of the rows that are not in the topic yet; None for all. They count as answered from now on."""
+        places = list(zip(partitions, offsets, strict=True))
+        keep = [i for i, (p, offset) in enumerate(places) if offset >= self._skip.get(p, 0)] if self._skip else []
+        for partition, offset in places:  # those of rejected events come in no order
+            if offset >= self._taken.get(partition, 0):
+                self._taken[partition] = offset + 1
+        return None if not self._skip or len(keep) == len(places) else keep
+
+    # Transactions ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the mark of the rows taken differs from the one committed."""
+        return not self._claimed or self._taken != self.committed
+
+    @property
+    def is_target_due(self) -> bool:
+        """Whether the transaction that is being committed moves the mark."""
+        return not self._claimed or self._target != self.committed
+
+    def aim(self) -> None:
+        """Let the next commit reach the rows taken."""
+        self._target = dict(self._taken)
+
+    def offsets(self) -> dict[Any, Any]:
+        """What the transaction commits to the group: all partitions, as offsets that are not renewed expire."""
+        from kafka import TopicPartition
+        from kafka.structs import OffsetAndMetadata
+
+        target = self._target if self.is_target_due else {}
+        return {TopicPartition(self.topic, p): OffsetAndMetadata(o, self._token, -1) for p, o in target.items()}
+
+    def settle(self) -> None:
+        """The transaction was committed."""
+        self.committed, self._claimed = self._target, True
+
+    def is_foreign(self) -> bool:
+        """Whether another run has written the mark since this one did."""
+        if self._source is None or not self._claimed:
+            return False
+        found = self._offsets_there()
+        return bool({found[p].metadata or "" for p in self.committed.keys() & found.keys()} - {self._token, ""})
+
+    def is_reached(self, mark: Mapping[int, int]) -> bool:
+        """Whether the mark shows that a transaction succeeded that was not answered."""
+        return bool(self._target) and mark == self._target != self.committed
+
+    def is_beyond(self, mark: Mapping[int, int]) -> bool:
+        """Whether the mark is beyond what this run has committed."""
+        return any(mark.get(p, 0) > offset for p, offset in self.committed.items())
+
+    def loss(self, mark: Mapping[int, int]) -> str:
+        """What to do about a mark that is behind what this run has committed; empty where it is not."""
+        behind = {p: offset for p, offset in self.committed.items() if mark.get(p, 0) < offset}
+        return (
+            behind
+            and (
+                f"{self._brokers.name}: events were answered up to {_shown(behind)}, but the group {self.group} says "
+                f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
+                "anew. Say mark=forget to go on from the checkpoint, or start over with --reset"
+            )
+        ) or ""
+
+
+def _shown(mark: Mapping[int, int]) -> str:
+    return ", ".join(f"offset {offset} of partition {partition}" for partition, offset in sorted(mark.items()))

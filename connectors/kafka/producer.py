@@ -1,0 +1,140 @@
+"""A transactional producer that can be given up at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.kafka.clients import Brokers, connect, import_kafka, talking
+from connectors.kafka.failures import passes_anew
+from connectors.kafka.packing import can_pack, pack, send_packed
+
+_LEAVE_S = 60.0  # for a producer that is given up to notice it
+
+Keys = list[bytes | None]
+Values = list[bytes]
+
+Stretch = tuple[Any, Keys, Values, int]
+"""A partition, keys and values of records that are one batch, and their time."""
+
+
+class BackgroundCall:
+    """A call in a thread of its own, for which the end of the process does not wait.
+
+    Parameters
+    ----------
+    call
+        What is called.
+    name
+        Of the thread.
+    """
+
+    def __init__(self, call: Callable[[], Any], name: str) -> None:
+        self._call, self._ended = call, threading.Event()
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; whether it has ended."""
+        return self._ended.wait(seconds)
+
+    def result(self) -> None:
+        """Raise what the call raised."""
+        if self._error is not None:
+            raise self._error
+
+
+class TransactionalProducer:
+    """A producer whose identity fences off an older one.
+
+    Parameters
+    ----------
+    brokers
+        Where to write.
+    identity
+        The transactional id.
+    """
+
+    def __init__(self, brokers: Brokers, identity: str) -> None:
+        kafka = import_kafka()
+        settings: dict[str, Any] = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17}
+        # A broker ends a transaction a few milliseconds after it says so, and has the next one wait for that.
+        settings |= {"retry_backoff_ms": 5, **brokers.client, "transactional_id": identity}
+        self._producer = connect(brokers.name, brokers.servers, kafka.KafkaProducer, settings)
+        self._failure: Exception | None = None  # what went wrong in the transaction before its end
+        try:
+            with talking(brokers.name, f"transactions as {identity} cannot be begun", passes_anew):
+                self._producer.init_transactions()
+        except BaseException:
+            self.leave()
+            raise
+        self._packs = can_pack(self._producer)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._producer.begin_transaction()
+
+    def send(self, stretch: Stretch) -> None:
+        """Send records in the transaction that is open. An error is raised where the transaction ends."""
+        tp, keys, values, now = stretch
+        if self._failure is not None:
+            return  # the whole transaction will be repeated
+        try:
+            if self._packs:
+                send_packed(self._producer, tp, pack(keys, values), len(values), now)
+            else:
+                for key, value in zip(keys, values, strict=True):
+                    self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
+        except Exception as error:
+            self._failure = error
+
+    def commit(self, offsets: Mapping[Any, Any], group: str) -> None:
+        """Commit the transaction, with offsets of a group."""
+        if self._failure is not None:
+            raise self._failure
+        if offsets:
+            self._producer.send_offsets_to_transaction(offsets, group)
+        self._producer.commit_transaction()
+
+    @property
+    def refusal(self) -> Exception | None:
+        """What a broker said against the transaction, while the client goes on waiting for its end."""
+        manager = self._producer._transaction_manager
+        return manager.last_error if manager.has_error() else None
+
+    def abort(self) -> BackgroundCall:
+        """Drop the transaction, in the background."""
+        return BackgroundCall(self._producer.abort_transaction, "abort")
+
+    def leave(self) -> BackgroundCall:
+        """Give the producer up with what it holds, in the background.
+
+        `KafkaProducer.close` first sends the records. Where it cannot, as to a topic that was deleted, kafka-python
+        3.0.12 gives up closing, and its thread goes on for ever.
+        """
+        self._producer._sender.force_close()
+        return BackgroundCall(self._end, "a producer ends")
+
+    def _end(self) -> None:
+        from kafka.errors import KafkaConnectionError
+
+        self._producer._sender.join(_LEAVE_S)  # it may be waiting for a broker
+        with contextlib.suppress(Exception):
+            self._producer.close(timeout=0)
+        # Whoever waits for the end of its transaction would do so for ever.
+        self._producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))
