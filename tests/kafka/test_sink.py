@@ -420,7 +420,7 @@ def test_an_older_run_that_wakes_leaves_the_newer_one_alone(broker, topic, sourc
         with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, resume=True)) as new:
             new.rewind(kept)  # and has not written yet
             lost = kafka_errors.KafkaTimeoutError("slept for too long")
-            monkeypatch.setattr(old._transactions, "_finish", mock.Mock(side_effect=[lost, None]))
+            monkeypatch.setattr(old._transactions._producer, "commit", mock.Mock(side_effect=[lost, None]))
             with pytest.raises(ConnectorError, match="the older, stops"):
                 old.flush()
             new.write(table(0, [1, 2]))
