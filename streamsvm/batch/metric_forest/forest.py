@@ -50,12 +50,10 @@ class Nearest(NamedTuple):
 class MetricForest(Rows):
     """An index of rows, in memory or on disk, that finds the rows near a hyperplane.
 
-    Rows are split at random into parts that fit in memory. A metric tree divides each part into leaves. Each leaf is
-    stored in one block, so the rows near a hyperplane are in few blocks. `IndexedBCD.fit` accepts a forest in place of
-    rows, and many fits can share a forest. `build` creates a forest in memory. `from_source` and `from_batches` create
-    one on disk, and `open` opens it.
-
-    *Positions* number the rows in the order of the leaves; `ids` are the numbers of the rows in the source.
+    Rows are split at random into parts that fit in memory, and a metric tree divides each part into leaves. A leaf is
+    one block, so the rows near a hyperplane are in few blocks. *Positions* number the rows in the order of the leaves.
+    `IndexedBCD.fit` accepts a forest in place of rows. `build` creates a forest in memory. `from_source` and
+    `from_batches` create one on disk, and `open` opens it.
 
     Parameters
     ----------
@@ -153,10 +151,7 @@ class MetricForest(Rows):
             yield slice(int(self.starts[begin]), int(self.starts[end])), floats(X)
 
     def _least(self, scores: Floats, plane: Floats) -> Floats:
-        """Compute lower bounds of |w . x + b| in each leaf.
-
-        Centroids have single precision, so the bounds allow for rounding.
-        """
+        """Compute lower bounds of |w . x + b| in each leaf, with a margin for rounding."""
         return np.asarray(np.abs(scores) * (1.0 - 1e-5) - np.linalg.norm(plane[:-1]) * self.radii)
 
     def take(self, positions: Ints) -> Any:
@@ -328,10 +323,8 @@ class MetricForest(Rows):
         ------
         FileExistsError
             If `path` exists.
-        ValueError
-            If there are no rows, or some are invalid or of another kind. Nothing is left at `path`.
-        OSError
-            If the disk is full. Nothing is left at `path`.
+        ValueError, OSError
+            If rows are missing, mixed or invalid, or if the disk is full. Nothing is left at `path`.
         """
         build_on_disk(Path(path), batches, Plan(memory, n_sample, width, random_state), dict)
 
@@ -345,11 +338,10 @@ class MetricForest(Rows):
         progress: Callable[[int, float | None], Any] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Build an index on disk from any source of `connectors`, in one pass.
+        """Build an index on disk from CSV, libsvm, Parquet or any source, in one pass.
 
-        Sources are CSV, libsvm, Parquet and others. Columns keep the order of the source, or their numbers in libsvm.
-        Malformed rows, rows without a label, and rows with a missing or infinite value are rejected. The header of the
-        index counts them and describes the first ones.
+        Columns keep the order of the source, or their numbers in libsvm. Rows that are malformed, without a label, or
+        with a missing or infinite value are rejected. The index's header counts them and describes the first ones.
 
         Parameters
         ----------
@@ -391,10 +383,8 @@ class MetricForest(Rows):
 
         Raises
         ------
-        ArchiveError
-            If the folder is damaged, is not an index, or has a newer version.
-        FileNotFoundError
-            If the folder does not exist.
+        ArchiveError, FileNotFoundError
+            If the folder is damaged, not an index, of a newer version, or does not exist.
         """
         path = Path(path)
         index = read_index(path)
