@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.begun import Begun, place_of
 from connectors.errors import ConnectorError
 from connectors.events import (
     Acknowledged,
@@ -28,6 +27,7 @@ from connectors.events import (
     Source,
 )
 from connectors.held import Coded, Texts
+from connectors.progress import BatchProgress, place_of
 
 _LOOK_S = 0.05  # between two looks at a stream that is at its end, while the other goes on
 _NOTHING = np.zeros(0, np.int64)
@@ -197,14 +197,14 @@ class _Side:
 
     def __init__(self, source: Source, *, labelled: bool = False) -> None:
         self._source, self._labelled = source, labelled
-        self._begin(source.position, Begun(), None)
+        self._begin(BatchProgress(source.position), None)
 
-    def _begin(self, before: Position, begun: Begun, clock: int | None) -> None:
-        """Stand after a position, and what was taken after it."""
-        self._before, self._begun, self._clock = before, begun, clock
+    def _begin(self, progress: BatchProgress, clock: int | None) -> None:
+        """Begin where the stream has been taken to."""
+        self._progress = self._after = progress  # before the current batch, and after it
+        self._clock = clock
         self._batches: Iterator[Batch] | None = None
         self._batch: Batch | None = None
-        self._left = Begun()
         self._taken = 0
         self._said: set[int] = set()
         self._all_times = _NOTHING
@@ -226,20 +226,19 @@ class _Side:
 
     @property
     def position(self) -> Position:
-        """Up to where all was taken, what was taken after that, and the newest time."""
-        before, begun = self._before, self._begun
-        if self._batch is not None and not len(self):
-            before, begun = self._batch.position, self._left
-        elif self._batch is not None and (self._taken or self._said):
-            _, begun = begun.first(self._batch, self._taken)
-        return {"at": before, "begun": begun.state(), "clock": self._clock}
+        """How far the stream has been taken, and the newest time."""
+        progress = self._after if self._batch is not None and not len(self) else self._progress
+        if self._batch is not None and len(self) and (self._taken or self._said):
+            _, progress = progress.first(self._batch, self._taken)
+        return progress.state() | {"clock": self._clock}
 
     def seek(self, position: Position) -> None:
         """Resume at a position."""
         if not (position["clock"] is None or type(position["clock"]) is int):
             raise TypeError("the clock is no time")
-        self._source.seek(position["at"])
-        self._begin(position["at"], Begun.from_state(position["begun"]), position["clock"])
+        progress = BatchProgress.from_state(position)
+        self._source.seek(progress.at)
+        self._begin(progress, position["clock"])
 
     def fill(self, *, patient: bool) -> None:
         """Have something in hand; a stream that was at its end is only looked at now and then, unless we are
@@ -248,8 +247,7 @@ class _Side:
         now = time.monotonic()
         if len(self) or self.ended or (self._is_idle and not patient and now - self._looked < _LOOK_S):
             return
-        if self._batch is not None:
-            self._before, self._begun = self._batch.position, self._left
+        self._progress = self._after
         if self._batches is None:
             self._batches = iter(self._source)
         batch = next(self._batches, None)
@@ -260,7 +258,7 @@ class _Side:
             return
         at_end = self._source.is_at_end if isinstance(self._source, Ending) else True
         self._is_idle = not len(batch) and not batch.rejected and at_end
-        rest, self._left = self._begun.split(batch)
+        rest, self._after = self._progress.rest(batch)
         self._take_in(rest.without(self._unfit(rest)))
 
     def _take_in(self, batch: Batch | None) -> None:
@@ -288,11 +286,11 @@ class _Side:
         """The next n, and what was rejected before the one after them."""
         batch = self._batch
         if batch is None:
-            return Batch([], [], Origins({}, {}), self._before)
+            return Batch([], [], Origins({}, {}), self._progress.at)
         end = self._taken + n
         part = batch.part(self._taken, end)
         if batch.rejected:
-            upto = batch.rejected if end == len(batch) else Begun().first(batch, end)[0].rejected
+            upto = batch.rejected if end == len(batch) else self._progress.first(batch, end)[0].rejected
             part.rejected = [one for one in upto if id(one) not in self._said]
             self._said |= {id(one) for one in part.rejected}
         if n:

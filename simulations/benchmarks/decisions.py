@@ -474,11 +474,10 @@ def _of_runs(make: Callable[[], Any]) -> dict[str, dict[str, float]]:
 def _run(model: Any, path: str, wanted: dict[str, Any], measured: bool = True) -> float:
     """Return the CPU seconds of a run with discarded predictions."""
     from connectors import open_sink, open_source
-    from streamsvm.run.runner import Runner
-    from streamsvm.run.wanted import Wanted
+    from streamsvm.run.runner import runner_of
 
     source, sink = open_source(path, label="label"), open_sink("null:")
-    runner = Runner(model, source, out=sink, wanted=Wanted(**wanted))
+    runner = runner_of(model, source, out=sink, **wanted)
     if not measured:
         runner.report.metrics.measures.add = lambda *_: None  # type: ignore[method-assign]
     start = time.process_time()

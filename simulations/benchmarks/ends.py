@@ -58,13 +58,13 @@ def once(path: str) -> dict[str, float]:
     """Time a run in this process, after a short run that compiles and imports."""
     from connectors import open_sink, open_source
     from streamsvm import CPMClassifier
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.runner import runner_of
 
     for most in (20_000, None):
         with tempfile.TemporaryDirectory() as folder:
             source, sink = open_source(path, label="label"), open_sink(f"{folder}/out.csv")
             start, began = time.process_time(), time.perf_counter()
-            report = Runner(CPMClassifier(), source, out=sink, max_events=most).run()
+            report = runner_of(CPMClassifier(), source, out=sink, max_events=most).run()
             seconds, clock = time.process_time() - start, time.perf_counter() - began
             source.close()
             sink.close()

@@ -108,7 +108,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
     """Time the runner's loop with a CPM of ten faces, in seconds."""
     from connectors import open_sink, open_source
     from streamsvm import CPMClassifier
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.runner import runner_of
 
     with contextlib.ExitStack() as stack:
         url = f"kafka://{address}/{topic}?at_end=stop"
@@ -118,7 +118,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
             url = f"kafka://{address}/{out}?commit_interval={commit}&transactional_id={uuid.uuid4().hex}"
             sink = stack.enter_context(contextlib.closing(open_sink(url, source=source)))
             sink.flush()
-        runner = Runner(CPMClassifier(n_faces=10), source, out=sink)
+        runner = runner_of(CPMClassifier(n_faces=10), source, out=sink)
         start = time.perf_counter()
         runner.run()
         return time.perf_counter() - start

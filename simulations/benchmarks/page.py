@@ -39,7 +39,7 @@ from streamsvm.run.page import Page
 from streamsvm.run.page.dashboard import DashboardState
 from streamsvm.run.page.series import TIERS
 from streamsvm.run.page.server import Server, page
-from streamsvm.run.runner import Runner
+from streamsvm.run.runner import Runner, runner_of
 
 MODELS = {"blend": StreamSVMClassifier, "cpm": CPMClassifier}
 VIEWERS = 10
@@ -180,7 +180,7 @@ def throughput(name: str, n_turns: int) -> dict[str, float]:
     one = Page("0")
     observer = Turns(one, 2 * n_turns)
     with viewers(one.server) as messages:
-        runner = observer.runner = Runner(MODELS[name](), Rows(1 << 40), observer=observer)
+        runner = observer.runner = runner_of(MODELS[name](), Rows(1 << 40), observer=observer)
         runner.run()
         one.close()
     return compared(observer) | {"messages a viewer": messages.value / VIEWERS}
@@ -199,7 +199,7 @@ def hostile(name: str, n_turns: int, turn_s: float) -> dict[str, float]:
     process.start()
     time.sleep(2.0)
     try:
-        runner = observer.runner = Runner(MODELS[name](), Rows(1 << 40), observer=observer)
+        runner = observer.runner = runner_of(MODELS[name](), Rows(1 << 40), observer=observer)
         runner.run()
         one.close()
     finally:
@@ -239,9 +239,9 @@ def memory(n: int) -> dict[str, float]:
     """Measure the memory of the dashboard after n events, and the size of its responses."""
     board = DashboardState()
     tracemalloc.start()
-    Runner(CPMClassifier(), Rows(BATCH), observer=DashboardState()).run()
+    runner_of(CPMClassifier(), Rows(BATCH), observer=DashboardState()).run()
     before = tracemalloc.get_traced_memory()[0]
-    runner = Runner(CPMClassifier(), Rows(n), observer=board)
+    runner = runner_of(CPMClassifier(), Rows(n), observer=board)
     runner.run()
     after = tracemalloc.get_traced_memory()[0]
     del runner

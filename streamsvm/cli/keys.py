@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamsvm.run.config import Span
+from streamsvm.run.values import Span
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from streamsvm.cli.keys import TAKEN, KeyOptions
 from streamsvm.cli.terminal import without_secrets
-from streamsvm.run.config import FLAGS, GROUPS, RunConfig, option_of
+from streamsvm.run.config import RunConfig
+from streamsvm.run.options import FLAGS, GROUPS, option_of
 
 _FLAG = argparse.BooleanOptionalAction
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)

@@ -17,8 +17,9 @@ from streamsvm.cli.keys import TAKEN, KeyOptions
 from streamsvm.cli.run import config_of
 from streamsvm.cli.terminal import logged
 from streamsvm.core.clock import compile_seconds
-from streamsvm.run.config import RunConfig, Url, option_of
+from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import SetupError, refusing
+from streamsvm.run.options import option_of
 from streamsvm.run.start import model_of
 
 if TYPE_CHECKING:

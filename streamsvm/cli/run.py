@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from connectors.options import split_names
 from streamsvm.cli.terminal import complain, logged
-from streamsvm.run.config import RunConfig, option_of
+from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import RunError, refusing
+from streamsvm.run.options import option_of
 from streamsvm.run.settings import read_settings
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from streamsvm.cli.terminal import logged
-from streamsvm.run.config import converted
+from streamsvm.run.values import converted
 
 _GONE_S = 86_400.0  # compiled code of other versions is removed that nobody has used for so long
 

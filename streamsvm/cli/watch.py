@@ -7,7 +7,7 @@ import signal
 from typing import Any, NoReturn
 
 from streamsvm.cli.terminal import logged
-from streamsvm.run.config import converted, read_token
+from streamsvm.run.values import converted, read_token
 
 
 def main(given: dict[str, Any], _started: float) -> NoReturn:

@@ -20,7 +20,7 @@ from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Answer, Events, Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
-from streamsvm.delayed.models import OtherModel, OwnModel, is_own
+from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.store import Store
 from streamsvm.features.datetimes import names_of_times, notice, with_times
 from streamsvm.labels import as_label
@@ -110,8 +110,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
         own = model if self._deciding is None else self._deciding.model
-        self._asked = OwnModel(own, proba=True) if is_own(own) else OtherModel(model)
-        if folder is not None and isinstance(self._asked, OtherModel):
+        self._asked = OwnModel(own, proba=True) if is_own(own) else RowModel(model)
+        if folder is not None and isinstance(self._asked, RowModel):
             raise ValueError(
                 f"folder {folder!r}: events wait on disk for learners of this package alone, not for "
                 f"{type(model).__name__}: leave out the folder"
@@ -300,12 +300,12 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     @locked
     def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
         asked = self._asked
-        if isinstance(asked, OtherModel):
+        if isinstance(asked, RowModel):
             asked.with_proba = proba
         answer = self._ask(x, key, time)
         code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
         label = asked.classes[code] if code >= 0 else None
-        if isinstance(asked, OtherModel):
+        if isinstance(asked, RowModel):
             return label, asked.last
         shares = [] if answer.probas is None else answer.probas[0].tolist()
         return label, dict(zip(asked.classes, shares, strict=False))
@@ -313,7 +313,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
         """What is predicted of an event, which waits from now on."""
         join = self._joined()
-        if isinstance(self._asked, OtherModel):
+        if isinstance(self._asked, RowModel):
             self._asked.with_proba |= bool(self._sets)
         elif (timed := with_times(x)) is not None:
             self._say_times(x)
@@ -345,7 +345,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
                 wait_ms=wait_ms,
                 most=self.most,
                 most_bytes=self.most_bytes,
-                keeps_objects=isinstance(self._asked, OtherModel),
+                keeps_objects=self._asked.keeps_objects,
                 relearns=self.relearn_corrections,
                 folder=None if self.folder is None else Path(self.folder),
             )

@@ -1,20 +1,27 @@
-"""One way for the join to ask a classifier, whoever's it is."""
+"""Adapters: how runs and delayed labels call classifiers of this package, and any other River classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from river import base
 
+from connectors.events import rows_of
 from streamsvm.delayed.join import Answer, Asked
 from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label
 
+Shares: TypeAlias = "dict[Any, float] | None"
+"""Probabilities by label, where they are known."""
+
 
 class OwnModel:
     """A classifier of this package: one call for many rows."""
+
+    keeps_objects = False
 
     def __init__(self, model: Any, *, proba: bool = False) -> None:
         self.model, self.proba = model, proba
@@ -56,54 +63,86 @@ class OwnModel:
         return Answer(codes, scores, proba[0] if self.proba else None)
 
 
-class OtherModel:
-    """Any other River classifier, an event at a time."""
+class RowModel:
+    """Any other River classifier, one event at a time.
 
-    memory_size, tells_all = 0, False
+    The prediction is that of `predict_one`, and the score is its probability, NaN where it is not known.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    Parameters
+    ----------
+    model
+        A River classifier.
+    with_proba
+        Whether predictions come with the probabilities of all classes.
+    """
+
+    memory_size, tells_all, keeps_objects = 0, False, True
+
+    def __init__(self, model: Any, *, with_proba: bool = False) -> None:
+        self.model, self.with_proba = model, with_proba
         self.classes: list[Any] = []
-        self._codes: dict[Hashable, int] = {}
-        self._takes_likeliest = takes_likeliest(model)
-        self.with_proba = False
-        """Whether the next prediction is asked for all probabilities."""
         self.last: dict[Any, float] = {}
-        """All probabilities of the prediction that was asked for them last."""
-
-    def code(self, label: Any) -> int:
-        """The number of a class; -1 for none."""
-        if label is None:
-            return -1
-        if label not in self._codes:
-            self._codes[label] = len(self.classes)
-            self.classes.append(as_label(label))
-        return self._codes[label]
+        """The probabilities of the last prediction that had any."""
+        self.codes: dict[Hashable, int] = {}
+        self._takes_likeliest = takes_likeliest(model)
 
     def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows in turn."""
-        codes, scores = np.full(len(asked.labels), -1), np.full(len(asked.labels), np.nan)
-        shares: list[dict[Any, float]] = [{}] * len(codes)
-        for i, (x, label) in enumerate(zip(asked.features, asked.labels, strict=True)):
-            if asked.predicted[i]:
-                codes[i], scores[i] = self._predict(x)
-                shares[i] = self.last
-            if label is not None:
-                self.code(label)
-                self.model.learn_one(x, label)
-        if not self.with_proba:
-            return Answer(codes, scores)
-        table = [[row.get(label, 0.0) for label in self.classes] for row in shares]
-        return Answer(codes, scores, np.array(table).reshape(len(codes), len(self.classes)))
+        """Predict and learn rows one after another."""
+        n = len(asked.labels)
+        codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
+        for i, (x, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
+            is_predicted = bool(asked.predicted[i])
+            try:
+                if is_predicted:
+                    prediction, found = self.predict(x)
+                    if (code := self.decode(prediction)) >= 0:
+                        codes[i], shares[i] = code, found
+                        scores[i] = np.nan if found is None else found.get(prediction, np.nan)
+                if label is not None:
+                    self.learn(x, label)
+            except Exception as error:
+                self.fail(error, is_predicted)
+        return Answer(codes, scores, self.table(shares) if self.with_proba else None)
 
-    def _predict(self, x: dict[Any, Any]) -> tuple[int, float]:
-        if not self.with_proba:
-            return self.code(self.model.predict_one(x)), np.nan
+    def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
+        """The predicted label, and the probabilities by label where they are wanted."""
+        if not (self.with_proba or self._takes_likeliest):
+            return self.model.predict_one(x), None
+        prediction = None if self._takes_likeliest else self.model.predict_one(x)
         self.last = self.model.predict_proba_one(x)
-        found = max(self.last, key=self.last.__getitem__, default=None)
-        if not self._takes_likeliest:
-            found = self.model.predict_one(x)
-        return self.code(found), self.last.get(found, np.nan)
+        if self._takes_likeliest and self.last:
+            prediction = max(self.last, key=self.last.__getitem__)
+        return prediction, self.last
+
+    def learn(self, x: dict[Any, Any], label: Any) -> None:
+        """Learn one event."""
+        self.encode(label)
+        self.model.learn_one(x, label)
+
+    def fail(self, error: Exception, is_predicted: bool) -> None:
+        """Handle an exception of the model, raised by an event that is predicted or only learned."""
+        raise error
+
+    def encode(self, label: Any) -> int:
+        """The number of a class, which may be new."""
+        code = self.codes.get(label)
+        if code is None:
+            code = self.codes[label] = len(self.classes)
+            self.classes.append(as_label(label))
+        return code
+
+    def decode(self, prediction: Any) -> int:
+        """The number of a predicted class; -1 for none."""
+        return -1 if prediction is None else self.encode(prediction)
+
+    def table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
+        """Probabilities by label as rows over all classes, NaN where there are none."""
+        coded = [None if row is None else {self.decode(label): p for label, p in row.items()} for row in shares]
+        found = np.full((len(coded), len(self.classes)), np.nan)
+        for row, by_code in zip(found, coded, strict=True):
+            if by_code is not None:
+                row[:] = [by_code.get(code, 0.0) for code in range(len(self.classes))]
+        return found
 
 
 def takes_likeliest(model: Any) -> bool:

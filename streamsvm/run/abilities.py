@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from numpy.typing import NDArray
 
 from connectors.events import Batch, Noticing
 from streamsvm.decide.changes import Changes, Spread
+from streamsvm.models.codec import State
 from streamsvm.run.errors import RunError, SetupError
-
-State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
-"""A header for JSON, and arrays."""
 
 
 @runtime_checkable

@@ -7,14 +7,13 @@ import os
 import re
 import time
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from connectors.events import Position
 from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
-from streamsvm.run.abilities import State
-from streamsvm.run.codec import nested, part_of
+from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
 
@@ -33,13 +32,11 @@ class Snapshot:
     identity
         The settings that must be the same for a run to go on from here, by name.
     source
-        Up to where the stream has been learned.
+        How far the stream has been taken, as `BatchProgress.state` has it.
     sinks
         What was durable of each sink, by its role.
     states
         What `state` of each part gave: `model`, `metrics`, `history`, `decisions`, and `late` where labels come later.
-    begun
-        What has been taken of the events after `source`, as `Begun.state` has it.
     ended
         Why the run was over, as of its report; empty while it was not.
     """
@@ -48,7 +45,6 @@ class Snapshot:
     source: Position
     sinks: dict[str, Position]
     states: dict[str, State]
-    begun: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
 
 
@@ -135,7 +131,7 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
-        header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun", "ended")}}
+        header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
         header, arrays = nested(snapshot.states, header, "/")
         with writing(self.path):
             write_archive(self.path, header, arrays)
@@ -188,5 +184,4 @@ def read_snapshot(path: Path) -> Snapshot:
     parts = tuple(f"{part}/" for part in (*_STATES, *_IF_ANY))
     check_names(arrays, {name for name in arrays if name.startswith(parts)})
     states = {part: part_of((header, arrays), part, "/") for part in (*_STATES, *_IF_ANY) if part in header}
-    begun, ended = header.get("begun", {}), str(header.get("ended", ""))
-    return Snapshot(header["identity"], header["source"], header["sinks"], states, begun, ended)
+    return Snapshot(header["identity"], header["source"], header["sinks"], states, str(header.get("ended", "")))

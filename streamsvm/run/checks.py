@@ -6,18 +6,19 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from connectors.events import Source
 from connectors.options import Options
 from connectors.registry import connector_of
 from connectors.sinks import NullSink
-from streamsvm.decide.alarms import check_alarms
 from streamsvm.decide.costs import check_costs
 from streamsvm.models.archive import is_saved_model
 from streamsvm.run import DEFAULT_SOURCE, SHORT_NAMES
-from streamsvm.run.config import LATE_OPTIONS, STREAM_OPTIONS, RunConfig, Url, option_of
+from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import SetupError
+from streamsvm.run.options import LATE_OPTIONS, STREAM_OPTIONS, option_of
 from streamsvm.run.plot import check_plot, is_picture
 
 
@@ -26,7 +27,7 @@ def check(config: RunConfig) -> None:
     if config.saved_model and (config.params or config.refit):
         raise SetupError(f"--model {config.model}: is a saved model with its parameters: leave out --param and --refit")
     _check_needed(config)
-    _check_wanted(config)
+    _check_decisions(config)
     if not config.learn and (config.model is None or config.model in SHORT_NAMES):
         raise SetupError("predict needs --model FILE: a model that `streamsvm run --save FILE` has saved")
     if config.broker_timeout and not any(url.startswith("kafka:") for url in config.urls.values()):
@@ -56,9 +57,10 @@ _NEEDED = {
 
 def _check_needed(config: RunConfig) -> None:
     """Refuse options that mean nothing without another one."""
+    given = {each.name for each in fields(config) if getattr(config, each.name) != each.default}
     for (needed, hint), names in _NEEDED.items():
         for name in names:
-            if getattr(config, name) not in (None, False) and not getattr(config, needed):
+            if name in given and needed not in given:
                 gap = "" if hint.startswith(":") else " "
                 raise SetupError(f"{option_of(name)} needs {option_of(needed)}{gap}{hint}")
 
@@ -102,25 +104,18 @@ def _is_same(one: Url, other: Url) -> bool:
     return one.path == other.path or bool(_places(one.path, 0) & _places(other.path, 0))
 
 
-def _check_wanted(config: RunConfig) -> None:
-    """Refuse what does not fit together of what is wanted beside predictions."""
-    wanted = config.wanted
-    if not config.learn and (wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"):
+def _check_decisions(config: RunConfig) -> None:
+    """Refuse what does not fit together of decisions about events."""
+    follows = config.class_weight == "balanced" or (config.alarms is not None and config.alarms.kind != "share")
+    if follows and not config.learn:
         raise SetupError(
             "predict takes no labels, which balanced weights and alarms for a recall or a precision follow: leave "
             "one of them out"
         )
     try:
-        check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
+        check_costs(config.cost, config.class_weight, config.abstain)
     except (TypeError, ValueError) as error:
         raise SetupError(f"--set cost, class-weight or abstain: {error}") from error
-    try:
-        check_alarms(*(wanted.alarms or ("share", 0.5)))
-    except ValueError as error:
-        raise SetupError(
-            f"--set alarms={config.alarms}: say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE, with "
-            "a share above 0 and below 1"
-        ) from error
 
 
 def check_source(config: RunConfig) -> None:

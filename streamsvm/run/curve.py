@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models.archive import whole
+from streamsvm.models.codec import State
 
 _BUCKETS = 1024
 
@@ -57,12 +57,13 @@ class Buckets:
         """How many buckets have begun."""
         return -(-self.events // self.width)
 
-    def state(self) -> tuple[dict[str, Any], NDArray[Any]]:
+    def state(self) -> State:
         """All of it."""
-        return {"events": self.events, "width": self.width}, self.values[: self.used]
+        return {"events": self.events, "width": self.width}, {"values": self.values[: self.used]}
 
-    def restore(self, header: Mapping[str, Any], values: NDArray[Any]) -> None:
+    def restore(self, state: State) -> None:
         """Take over what `state` gave."""
+        header, values = state[0], state[1]["values"]
         self.events, self.width = whole(header["events"]), whole(header["width"], 1)
         is_whole = values.shape == (self.used, *self.values.shape[1:]) and values.dtype == self.values.dtype
         if not is_whole or len(values) > len(self.values):

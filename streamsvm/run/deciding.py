@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +17,14 @@ from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Joined
-from streamsvm.run.abilities import State
-from streamsvm.run.codec import nested, part_of
+from streamsvm.models.codec import State, nested, part_of
+from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
 from streamsvm.run.learners import Answers
 from streamsvm.run.names import meanings, meant
-from streamsvm.run.wanted import Wanted
+from streamsvm.run.options import option_of
+
+logger = logging.getLogger("streamsvm.run")
 
 
 class RunDecisions(Decisions):
@@ -29,25 +32,25 @@ class RunDecisions(Decisions):
 
     Parameters
     ----------
-    wanted
-        Which.
+    config
+        The settings.
     model
         What predicts: sets are its own, with which they are kept, where it has any by its kind.
     """
 
-    def __init__(self, wanted: Wanted, model: Any) -> None:
-        if wanted.needs_probabilities and decider_of(model) is not None:
+    def __init__(self, config: RunConfig, model: Any) -> None:
+        if config.needs_probabilities and decider_of(model) is not None:
             raise SetupError(
                 "the model decides by costs already, so that its predictions are not what sets, decisions and alarms "
                 "go by: leave out its parameters cost, class_weight and abstain for these settings"
             )
-        self._wanted = wanted
-        cost, weight = (_spelled(given) for given in (wanted.cost, wanted.class_weight))
+        self._config = config
+        cost, weight = (_spelled(given) for given in (config.cost, config.class_weight))
         super().__init__(
-            _sets_of(wanted, model),
-            Costs(cost, weight, wanted.abstain) if wanted.decides else None,
-            None if wanted.alarms is None else Alarms(*wanted.alarms),
-            wanted.alarm_class,
+            _sets_of(config, model),
+            Costs(cost, weight, config.abstain) if config.decides else None,
+            None if config.alarms is None else Alarms(config.alarms.kind, config.alarms.share),
+            None if config.alarms is None else config.alarms.label,
         )
 
     def run(self, rows: Rows, classes: Sequence[Any]) -> Decided:
@@ -58,7 +61,8 @@ class RunDecisions(Decisions):
         rows, classes
             As for `Decisions`.
         """
-        self.label = meant(self._wanted.alarm_class, classes)
+        if self._config.alarms is not None:
+            self.label = meant(self._config.alarms.label, classes)
         return super().run(rows, classes)
 
     def of(self, answers: Answers, classes: Sequence[Any], *, learn: bool) -> tuple[Answers, dict[str, Any]]:
@@ -125,12 +129,25 @@ def _spelled(given: Any) -> Any:
     return {meaning: _spelled(held) for label, held in given.items() for meaning in meanings(label)}
 
 
-def _sets_of(wanted: Wanted, model: Any) -> ConformalSets | None:
-    if wanted.coverage is None:
+def _sets_of(config: RunConfig, model: Any) -> ConformalSets | None:
+    if config.coverage is None:
         return None
     if isinstance(model, PredictsSets):
-        return model.label_sets(wanted.coverage, wanted.by_class)
-    return ConformalSets(wanted.coverage, wanted.by_class)
+        return model.label_sets(config.coverage, config.coverage_by_class)
+    return ConformalSets(config.coverage, config.coverage_by_class)
+
+
+def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
+    """Warn of labels that options name and that no event had."""
+    named: dict[Any, str] = {} if config.alarms is None else {config.alarms.label: "alarms"}
+    if isinstance(config.class_weight, Mapping):
+        named |= dict.fromkeys(config.class_weight, "class_weight")
+    if isinstance(config.cost, Mapping):
+        named |= {label: "cost" for true, costs in config.cost.items() for label in (true, *costs)}
+    known = set(classes)
+    for label, name in named.items():
+        if known and meant(label, known) not in known:
+            logger.warning("%s speaks of %r, which was the label of no event", option_of(name), label)
 
 
 def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:

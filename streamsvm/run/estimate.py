@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import reals, whole
+from streamsvm.models.codec import State
 from streamsvm.run.curve import Buckets
 from streamsvm.run.measures import BINS, UNIT, bin_of
 
@@ -206,7 +207,7 @@ class Estimate:
         off = np.abs(truth - estimate)[known]
         return int(known.sum()), int((off <= error[known]).sum()), float(off.mean()) if len(off) else math.nan
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def state(self) -> State:
         """All of it."""
         return {"width": self._blocks.width}, {
             "bins": self._right,
@@ -215,14 +216,15 @@ class Estimate:
             "scores": self._recent,
         }
 
-    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Take over what `state` gave."""
-        bins = [arrays[name].shape for name in ("bins", "latest") if name in arrays]
-        if set(bins) != {(2, BINS)} or arrays["blocks"].shape != (BLOCKS, len(_COLUMNS)):
+        header, arrays = state
+        if {arrays[name].shape for name in ("bins", "latest")} != {(2, BINS)} or arrays["blocks"].shape != (
+            BLOCKS,
+            len(_COLUMNS),
+        ):
             raise ValueError("an estimate of other bins or blocks")
         self._blocks.width, self._recent = whole(header["width"], 1), reals(arrays["scores"], 1, 0.0, 1.0)
-        self._right, self._blocks.values = reals(arrays["bins"], 2), reals(arrays["blocks"], 2)
-        if "latest" in arrays:  # not in checkpoints of earlier versions
-            self._latest = reals(arrays["latest"], 2)
+        self._right, self._latest, self._blocks.values = (reals(arrays[n], 2) for n in ("bins", "latest", "blocks"))
         if any(np.isnan(array).any() for array in (self._recent, self._right, self._latest, self._blocks.values)):
             raise ArchiveError("an estimate of numbers that are not known")

@@ -23,7 +23,8 @@ from streamsvm.decide.changes import (
     moved_values,
     moved_votes,
 )
-from streamsvm.models.archive import decode_label, encode_label
+from streamsvm.models.archive import decode_label, encode_label, whole
+from streamsvm.models.codec import State
 from streamsvm.run.abilities import Insight, spreads_of
 
 _MOST_SAMPLES = 256
@@ -171,80 +172,54 @@ class History:
         codes = [ordered.index(name) if name else -1 for name in self._leaders] if ordered else []
         return ordered, np.array(codes, np.int64)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def state(self) -> State:
         """All of it: a small part for JSON, in which names keep their types, and arrays."""
         names = list(
             dict.fromkeys(name for samples in (self._relevances, self._spreads) for s in samples for name in s)
         )
         code = {name: j for j, name in enumerate(names)}
-        spreads = [(code[name], one) for sample in self._spreads for name, one in sample.items()]
+        relevances = [(i, code[name], value) for i, one in enumerate(self._relevances) for name, value in one.items()]
+        spreads = [(i, code[name], *astuple(s)) for i, one in enumerate(self._spreads) for name, s in one.items()]
         header = {
             "step": self._step,
             "due": self.due,
             "leaders": self._leaders,
             "names": [encode_label(name) for name in names],
             "labels": [encode_label(label) for label in self.labels],
+            "seen": self._seen,
         }
         arrays = {
             "at": np.array(self.at, np.int64),
-            "trust": np.array(self.trust, np.float64),
-            "counts": np.array([len(sample) for sample in self._relevances], np.int64),
-            "features": np.array([code[name] for sample in self._relevances for name in sample], np.int64),
-            "relevances": np.array([value for sample in self._relevances for value in sample.values()], np.float64),
-            "classes": np.array([len(sample) for sample in self._seen], np.int64),
-            "seen": np.array([n for sample in self._seen for n in sample], np.int64),
             "learned": np.array(self._learned, np.int64),
-            "known": np.array([len(sample) for sample in self._spreads], np.int64),
-            "spread_of": np.array([j for j, _ in spreads], np.int64),
-            "spreads": np.array([astuple(one) for _, one in spreads], np.float64).reshape(-1, 4),
+            "trust": np.array(self.trust, np.float64),
+            "relevances": np.array(relevances, np.float64).reshape(-1, 3),
+            "spreads": np.array(spreads, np.float64).reshape(-1, 6),
         }
         return header, arrays
 
-    @classmethod
-    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> History:
-        """What `state` gave."""
-        history = cls()
-        history._step, history.due = header["step"], header["due"]
-        if arrays["at"].dtype != np.int64 or arrays["at"].ndim != 1 or arrays["trust"].ndim != 1:
+    def restore(self, state: State) -> None:
+        """Take over what `state` gave."""
+        header, arrays = state
+        self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)
+        at, learned, trust = (arrays[name] for name in ("at", "learned", "trust"))
+        if at.dtype != np.int64 or at.ndim != 1 or trust.ndim != 1:
             raise ValueError("a history of events that are not counted")
-        history.at, history._leaders = arrays["at"].tolist(), list(header["leaders"])
-        history.trust = arrays["trust"].tolist()
-        samples = {len(history._leaders), len(history.at), len(history.trust), len(arrays["counts"])}
-        if len(samples) > 1 or any(type(n) is not int or n < 1 for n in (history._step, history.due)):
-            raise ValueError(f"a history of {samples} samples, each {history._step!r} events")
-        if (arrays["features"] < 0).any() or not all(type(name) is str for name in history._leaders):
-            raise ValueError("a history of features or members that are not known")
+        self.at, self._learned, self.trust = at.tolist(), learned.tolist(), trust.tolist()
+        self._leaders, self._seen = list(header["leaders"]), [list(map(whole, sample)) for sample in header["seen"]]
+        n = len(self.at)
+        if {len(self._leaders), len(self._learned), len(self.trust), len(self._seen)} != {n}:
+            raise ValueError(f"a history of {n} samples that has others")
+        if not all(type(name) is str for name in self._leaders):
+            raise ValueError("a history of members that are not known")
         names = [decode_label(name) for name in header["names"]]
-        codes, values = (_split(arrays[name], arrays["counts"]) for name in ("features", "relevances"))
-        history._relevances = [
-            dict(zip([names[j] for j in row], relevance.tolist(), strict=True))
-            for row, relevance in zip(codes, values, strict=True)
-        ]
-        history.labels = [decode_label(label) for label in header.get("labels", [])]
-        history._seen = [[] for _ in history.at]
-        if "seen" in arrays:  # not in checkpoints of earlier versions
-            history._seen = [sample.tolist() for sample in _split(arrays["seen"], arrays["classes"])]
-        history._spreads, history._learned = [{} for _ in history.at], [0] * len(history.at)
-        if "spreads" in arrays:  # likewise
-            history._restore_spreads(names, arrays)
-        if len(history._seen) != len(history.at) or any(len(sample) > len(history.labels) for sample in history._seen):
+        self.labels = [decode_label(label) for label in header["labels"]]
+        if any(len(sample) > len(self.labels) for sample in self._seen):
             raise ValueError("a history of classes that are not known")
-        return history
-
-    def _restore_spreads(self, names: list[Hashable], arrays: dict[str, NDArray[Any]]) -> None:
-        counts, n = arrays["known"], len(self.at)
-        codes, values = (_split(arrays[name], counts) for name in ("spread_of", "spreads"))
-        if len(counts) != n or len(arrays["learned"]) != n or (arrays["spread_of"] < 0).any():
-            raise ValueError("a history of values that are not known")
-        self._learned = arrays["learned"].tolist()
-        self._spreads = [
-            {
-                names[j]: Spread(n, mean, deviation, bool(is_decayed))
-                for j, (n, mean, deviation, is_decayed) in zip(row.tolist(), found.tolist(), strict=True)
-            }
-            for row, found in zip(codes, values, strict=True)
-        ]
-
-
-def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> Sequence[NDArray[Any]]:
-    return np.split(values, np.cumsum(counts)[:-1]) if len(counts) else []
+        self._relevances, self._spreads = [{} for _ in self.at], [{} for _ in self.at]
+        for name in ("relevances", "spreads"):
+            if not ((arrays[name][:, :2] >= 0) & (arrays[name][:, :2] < (max(n, 1), max(len(names), 1)))).all():
+                raise ValueError("a history of features that are not known")
+        for i, j, value in arrays["relevances"].tolist():
+            self._relevances[int(i)][names[int(j)]] = value
+        for i, j, events, mean, deviation, is_decayed in arrays["spreads"].tolist():
+            self._spreads[int(i)][names[int(j)]] = Spread(events, mean, deviation, bool(is_decayed))

@@ -1,10 +1,10 @@
-"""Labels that come later: what a run does with them, and what it knows of them."""
+"""The stage of the loop for labels that come later: it joins them with their events, learns, and measures."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels, Rejected
 from connectors.held import numbers_of
-from streamsvm.decide.decisions import Decided, Decisions
+from streamsvm.decide.decisions import Decided
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Counts, Events, Join, Joined
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
@@ -22,14 +22,16 @@ from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import whole
-from streamsvm.run.abilities import State
-from streamsvm.run.codec import nested, part_of
-from streamsvm.run.deciding import together, with_decided
+from streamsvm.models.codec import State, nested, part_of
+from streamsvm.run.checkpoint import writing
+from streamsvm.run.config import RunConfig
+from streamsvm.run.deciding import RunDecisions, of_two, together, with_decided
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, Learner, with_gaps
+from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known, meant
-from streamsvm.run.wanted import LateSettings
+from streamsvm.run.outputs import Outputs, rejection_table_of_two, request_table
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -65,65 +67,55 @@ class Lags:
         return float(2.0 ** (step / _STEPS) - 1.0)
 
 
-class LateLearning:
-    """A model whose labels come later.
+class JoinStage:
+    """Predict events, and learn them when their labels come.
 
     Parameters
     ----------
     learner
         The model.
-    settings
-        How labels are joined.
-    learn
-        Whether it learns.
-    window
-        How many predictions the estimate of the accuracy looks back on.
     decisions
-        What is decided about events, where that is wanted.
+        What is decided about events.
+    config
+        The settings.
     pieces
-        Where segments of the store that do not change any more are kept beside a state.
+        The directory for segments of the store that do not change any more.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        settings: LateSettings,
-        *,
-        learn: bool,
-        window: int,
-        decisions: Decisions | None = None,
-        pieces: Path | None = None,
-    ) -> None:
-        if settings.folder is not None and learner.keeps_objects:
+    def __init__(self, learner: Learner, decisions: RunDecisions, config: RunConfig, pieces: Path | None) -> None:
+        if config.pending_dir is not None and learner.keeps_objects:
             raise SetupError("--set pending-dir is for models of this package, such as --model blend: leave it out")
-        self.learner, self._on_timeout, self._pieces = learner, settings.on_timeout, pieces or Path()
+        self.learner, self._timeout_class, self._pieces = learner, config.timeout_class, pieces or Path()
+        wait_ms = None if config.label_timeout is None else round(config.label_timeout * 1000)
         with _room():
             self.store = Store(
-                wait_ms=settings.wait_ms,
-                most=settings.most,
-                most_bytes=settings.most_bytes,
+                wait_ms=wait_ms,
+                most=config.max_pending,
+                most_bytes=config.max_pending_bytes,
                 keeps_objects=learner.keeps_objects,
-                relearns=settings.relearn,
+                relearns=config.relearn_corrections,
                 n_origins=N_ORIGINS,
-                folder=settings.folder,
+                folder=None if config.pending_dir is None else Path(config.pending_dir),
             )
-        self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, decisions=decisions)
-        self.lags, self.estimate = Lags(), Estimate(window)
-        self.budget = None if settings.budget is None else LabelBudget(settings.budget)
-        self._keys = KeyExamples(settings.wait_ms, by_time=True)
+        self._decisions = decisions
+        self.join = Join(self.store, learner, learn=config.learn, decisions=decisions)
+        self.lags, self.estimate = Lags(), Estimate(config.window)
+        self.budget = LabelBudget(config.label_budget or 0.1) if config.query_output else None
+        self._keys = KeyExamples(wait_ms, by_time=True)
         self._warned, self._due = False, MANY_LABELS
-        self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
-        """Of the events last answered, those whose labels are asked for."""
+        self._asked: NDArray[np.int64] = np.zeros(
+            0, np.int64
+        )  # of the current events, those whose labels are asked for
         self._places: list[str] = []
 
-    def step(self, batch: Batch) -> tuple[Answers, Joined]:
-        """Take events and labels in turn: what was predicted, and what found each other."""
+    def take(self, batch: Batch) -> Answers:
+        """Predict events, and learn those whose labels come."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
         # Labels have types, settings have not.
-        self.join.on_timeout = meant(self._on_timeout, self.learner.classes, late.labels)
+        self.join.on_timeout = meant(self._timeout_class, self.learner.classes, late.labels)
         with _room():
-            answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
+            answers, self._joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         event_times = () if batch.times is None else batch.times
         self._keys.add(() if batch.keys is None else batch.keys, event_times, late.keys, late.times)
         if self.join.counts.labels >= self._due:
@@ -132,19 +124,49 @@ class LateLearning:
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
-        self._watch(codes, scores, slots, joined)
+        self._watch(codes, scores, slots, self._joined)
         batch, keep = self.learner.settled(batch)
         if isinstance(self.learner, OwnModel):
             batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
         n = len(self.learner.classes)
-        self.asked = self._ask(scores[keep], slots[keep])
+        self._asked = self._ask(scores[keep], slots[keep])
         probas = together([answer.probas for answer in answers], n, keep)
         decided = [answer.decided for answer in answers]
         found = Decided(
             together([part.members for part in decided], n, keep),
             *(together([getattr(part, name) for part in decided], n, keep) for name in ("decisions", "alarms")),
         )
-        return with_decided(Answers(batch, codes[keep], scores[keep], probas), found), joined
+        self._answers = with_decided(Answers(batch, codes[keep], scores[keep], probas), found)
+        return self._answers
+
+    def measure(self, metrics: Metrics) -> None:
+        """Count the events taken last, and measure those that found their labels."""
+        metrics.events += len(self._answers.batch)
+        joined, classes = self._joined, self.learner.classes
+        if not len(joined):
+            return
+        came = joined.came
+        labels, codes, scores = joined.labels.take(came), joined.codes[came], joined.scores[came]
+        more: dict[str, Any] = {}
+        if joined.held:
+            more = self._decisions.of_joined(joined, np.flatnonzero(came).tolist(), classes)
+        elif len(classes) <= 2:
+            more["proba"] = of_two(codes, scores)[:, : len(classes)]
+        else:
+            metrics.measures.unrate()
+        metrics.judge(labels, codes, classes, scores=scores, **more)
+
+    def write(self, outputs: Outputs) -> None:
+        """Write label queries, and what found its label."""
+        self.join.tells_keys = "label_output" in outputs
+        if len(self._asked):
+            outputs.write("query_output", request_table(self._answers, self.learner.classes, self._asked.tolist()))
+        if len(self._joined) and "label_output" in outputs:
+            outputs.write("label_output", self._table(self._joined))
+
+    def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
+        """Rejected events and labels as records."""
+        return rejection_table_of_two(rejected)
 
     @property
     def key_notice(self) -> str:
@@ -190,7 +212,7 @@ class LateLearning:
         judged = Judged(joined.slots[known], joined.scores[known], right[known], after)
         self.estimate.follow(slots[waits], scores[waits], judged)
 
-    def table(self, joined: Joined) -> dict[str, Sequence[Any]]:
+    def _table(self, joined: Joined) -> dict[str, Sequence[Any]]:
         """The records of joined results: where each event stood, its key, what was predicted, its label and its lag."""
         classes = [*self.learner.classes, None]
         return {
@@ -218,23 +240,25 @@ class LateLearning:
             "estimates_checked": {"blocks": blocks, "within_error": within, "mean_distance": known(off)},
         }
 
-    def state(self) -> State:
-        """All of it; segments of the store that do not change any more are in files of `pieces`."""
-        parts = {"store": self.store.state(self._pieces), "estimate": self.estimate.state()}
+    def state(self) -> dict[str, State]:
+        """What waits, and what decisions rest on; closed segments of the store are files of `pieces`."""
+        with writing(self._pieces):
+            parts = {"store": self.store.state(self._pieces), "estimate": self.estimate.state()}
         own = {
             "counts": asdict(self.join.counts),
             "places": self._places,
             "budget": None if self.budget is None else self.budget.state(),
         }
         header, arrays = nested(parts, own)
-        return header, arrays | {"lags": self.lags.counts}
+        return {"late": (header, arrays | {"lags": self.lags.counts}), "decisions": self._decisions.state()}
 
-    def restore(self, state: State) -> None:
+    def restore(self, states: Mapping[str, State]) -> None:
         """Take over what `state` gave."""
-        header, arrays = state
+        header, arrays = state = states["late"]
+        self._decisions.restore(states["decisions"])
         self.store.restore(*part_of(state, "store"), self._pieces)
         self.join.counts = Counts(**{name: whole(count) for name, count in header["counts"].items()})
-        self.estimate.restore(*part_of(state, "estimate"))
+        self.estimate.restore(part_of(state, "estimate"))
         if self.budget is not None:
             self.budget = LabelBudget.from_state(header["budget"])
         if arrays["lags"].shape != self.lags.counts.shape:

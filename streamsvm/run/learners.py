@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch, rows_of
+from connectors.events import Batch
 from streamsvm.delayed.join import Answer, Asked
-from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.models import OwnModel, RowModel, Shares
 from streamsvm.labels import new_label_notice
 from streamsvm.run.abilities import Batched, Peeked
 from streamsvm.run.errors import RunError
@@ -66,8 +66,6 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
 class BatchLearner(OwnModel):
     """A classifier of this package: one call for a batch."""
 
-    keeps_objects = False
-
     def __init__(self, model: Batched, *, proba: bool = False) -> None:
         from streamsvm.features.rows import BadRows
 
@@ -113,34 +111,28 @@ class BatchLearner(OwnModel):
                 return Answers(batch, codes, scores, all_[0] if self.proba else None)
 
 
-class RowLearner:
-    """Any other River classifier, an event at a time.
+class RowLearner(RowModel):
+    """Any other River classifier, one event at a time.
 
-    The prediction is that of `predict_one`, the score the probability that `predict_proba_one` gives to it, NaN where
-    the model knows no probabilities. An event on which the model raises is set aside. To models that tell only two
-    classes apart, the first label that comes is False and the second True, unless they are such already.
+    Events on which the model raises are rejected. For models of two classes the first label that comes is False and
+    the second True, unless the labels are such already.
 
     Parameters
     ----------
     model
         A River classifier.
     scored
-        Whether probabilities are wanted; where they are not, models that decide by themselves are not asked for them.
+        Whether probabilities are wanted. Where they are not, only models that predict by them compute them.
     """
 
     def __init__(self, model: Any, *, scored: bool) -> None:
-        self.model = model
+        super().__init__(model, with_proba=scored)
         self._binary = not model._multiclass
-        self._code: dict[Any, int] = {}
-        self.classes: list[Any] = []
-        self._predict = self._predictor(scored)
-        self._failed: dict[int, str] = {}  # of the events of a batch, those that the model raised on
+        self._failed: dict[int, str] = {}  # reasons by the number of the event in its batch
         self._n_asked = 0
 
-    keeps_objects, memory_size, tells_all = True, 0, False
-
     def unusable(self, batch: Batch) -> dict[int, str]:
-        """None is known beforehand: what the model raises on is found as it runs."""
+        """Events that cannot be predicted: none is known before the model runs."""
         self._failed, self._n_asked = {}, 0
         return {}
 
@@ -150,63 +142,60 @@ class RowLearner:
         return batch.without(self._failed), keep
 
     def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows in turn; events that the model raises on are left out by `settled`."""
-        n = len(asked.labels)
-        codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
-        self._name(asked.labels)
-        for i, (row, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
-            try:
-                if asked.predicted[i]:
-                    prediction, found = self._predict(row)
-                    if (code := self._decode(prediction)) >= 0:
-                        codes[i], shares[i] = code, found
-                        scores[i] = np.nan if found is None else found.get(prediction, np.nan)
-                if label is not None:
-                    self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
-            except Exception as error:  # nobody knows what a foreign model raises on a strange event
-                if asked.predicted[i]:
-                    self._failed[self._n_asked] = f"{type(error).__name__}: {error}"
-                else:
-                    logger.warning("an event could not be learned: %s: %s", type(error).__name__, error)
-            self._n_asked += int(asked.predicted[i])
-        return Answer(codes, scores, self._table(shares))
+        """Predict and learn rows one after another; `settled` leaves out those that the model raises on."""
+        self._number(asked.labels)
+        return super().run(asked)
+
+    def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
+        """The predicted label, and the probabilities by label if the model has any."""
+        self._n_asked += 1
+        try:
+            return super().predict(x)
+        except (NotImplementedError, AttributeError):  # a pipeline whose last step has no probabilities
+            if not self.with_proba:
+                raise
+            prediction = self.model.predict_one(x)
+            self.with_proba = False
+            return prediction, None
+
+    def learn(self, x: dict[Any, Any], label: Any) -> None:
+        """Learn one event."""
+        self.model.learn_one(x, self.codes[label] == 1 if self._binary else label)
+
+    def fail(self, error: Exception, is_predicted: bool) -> None:
+        """Note an event that the model raises on: foreign models may raise anything on a strange event."""
+        if is_predicted:
+            self._failed[self._n_asked - 1] = f"{type(error).__name__}: {error}"
+        else:
+            logger.warning("an event could not be learned: %s: %s", type(error).__name__, error)
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
+        """Probabilities of `classes` for rows, without a change of the model; None where it knows none."""
         try:
-            found = self._table([self.model.predict_proba_one(row) for row in rows])
+            return self.table([self.model.predict_proba_one(row) for row in rows])
         except (NotImplementedError, AttributeError):
             return None
-        return found
 
     def step(self, batch: Batch, learn: bool) -> Answers:
-        """Test, then train, one event after the other; those that the model raises on are rejected."""
-        self._name(batch.labels)
+        """Test, then train, one event after another; events that the model raises on are rejected."""
         self.unusable(batch)
         n, none = len(batch), np.zeros(0, np.int64)
+        self._number(batch.labels)
         labels = batch.labels if learn else [None] * n
         answer = self.run(Asked(batch.features, labels, np.ones(n, np.bool_), none, none, none))
         batch, keep = self.settled(batch)
-        proba = None if answer.probas is None else answer.probas[keep]
-        return Answers(batch, answer.codes[keep], answer.scores[keep], proba)
+        return Answers(
+            batch, answer.codes[keep], answer.scores[keep], None if answer.probas is None else answer.probas[keep]
+        )
 
-    def _table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
-        """Probabilities by label as rows over all classes."""
-        coded = [None if row is None else {self._decode(label): p for label, p in row.items()} for row in shares]
-        found = np.full((len(coded), len(self.classes)), np.nan)
-        for row, by_code in zip(found, coded, strict=True):
-            if by_code is not None:
-                row[:] = [by_code.get(code, 0.0) for code in range(len(self.classes))]
-        return found
-
-    def _name(self, labels: Sequence[Any]) -> None:
+    def _number(self, labels: Sequence[Any]) -> None:
         """Number the labels before any prediction, which may say True where the labels say 1."""
         for label in labels:
             if label is None:
                 continue
             if self._binary and not self.classes and label in (0, 1):
-                self._encode(type(label)(0))
-            self._encode(label)
+                self.encode(type(label)(0))
+            self.encode(label)
         if self._binary and len(self.classes) > 2:
             name = type(self.model).__name__
             raise RunError(
@@ -214,48 +203,17 @@ class RowLearner:
                 f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
             )
 
-    def _encode(self, label: Any) -> int:
-        code = self._code.get(label)
-        if code is None:
-            if (notice := new_label_notice(label, self._code)) is not None:
-                logger.warning("%s", notice)
-            code = self._code[label] = len(self.classes)
-            self.classes.append(label)
-        return code
+    def encode(self, label: Any) -> int:
+        """The number of a class; warns of a new one that looks like a number to predict."""
+        if label not in self.codes and (notice := new_label_notice(label, self.codes)) is not None:
+            logger.warning("%s", notice)
+        return super().encode(label)
 
-    def _decode(self, prediction: Any) -> int:
-        if prediction is None:
-            return -1
-        if self._binary:
+    def decode(self, prediction: Any) -> int:
+        """The number of a predicted class; -1 for none."""
+        if self._binary and prediction is not None:
             return int(prediction) if prediction < len(self.classes) else -1
-        return self._encode(prediction)
-
-    def _predictor(self, scored: bool) -> Callable[[dict[Any, Any]], tuple[Any, Shares]]:
-        from river.base import Classifier
-
-        model = self.model
-        if _overrides(model, Classifier, "predict_one"):
-            if scored and _overrides(model, Classifier, "predict_proba_one"):
-                return self._predict_twice
-            return lambda row: (model.predict_one(row), None)
-        return self._predict_once
-
-    def _predict_once(self, row: dict[Any, Any]) -> tuple[Any, Shares]:
-        """What River's own `predict_one` does, with the probabilities."""
-        shares = self.model.predict_proba_one(row)
-        return (max(shares, key=shares.get), shares) if shares else (None, None)
-
-    def _predict_twice(self, row: dict[Any, Any]) -> tuple[Any, Shares]:
-        prediction = self.model.predict_one(row)
-        try:
-            return prediction, self.model.predict_proba_one(row)
-        except (NotImplementedError, AttributeError):  # a pipeline whose last step knows no probabilities
-            self._predict = lambda row: (self.model.predict_one(row), None)
-            return prediction, None
-
-
-Shares = dict[Any, float] | None
-"""Probabilities by label, where they are known."""
+        return super().decode(prediction)
 
 
 Learner: TypeAlias = BatchLearner | RowLearner
@@ -267,7 +225,3 @@ def as_learner(model: Any, *, scored: bool, proba: bool = True) -> Learner:
     if isinstance(model, Batched):
         return BatchLearner(model, proba=proba)
     return RowLearner(model, scored=scored)
-
-
-def _overrides(model: Any, base: type, method: str) -> bool:
-    return getattr(type(model), method, None) is not getattr(base, method)

@@ -8,7 +8,7 @@ the areas are off by no more than half of what is tied within bins, which `Ranki
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import reals, whole
+from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.curve import Buckets, Curve
 
 Floats = NDArray[np.float64]
@@ -226,17 +227,17 @@ class Ranking(Buckets):
             "recall_at_alarms": {f"{share:g}": mean(self.recall_at, share) for share in ALARMS},
         }
 
-    def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    def state(self) -> State:
         """All of it."""
-        header, counts = super().state()
-        return header | {"n_classes": self.n_classes}, counts
+        header, arrays = super().state()
+        return header | {"n_classes": self.n_classes}, arrays
 
-    def restore(self, header: Mapping[str, Any], values: NDArray[Any]) -> None:
+    def restore(self, state: State) -> None:
         """Take over what `state` gave."""
-        self.n_classes = whole(header["n_classes"])
+        self.n_classes = whole(state[0]["n_classes"])
         n = self.n_classes if self.n_classes <= _RANKED else 0
         self.values = np.zeros((_SPANS, n, 2, _STEPS), np.int64)
-        super().restore(header, values)
+        super().restore(state)
 
 
 class Reliability:
@@ -399,28 +400,29 @@ class Measures:
         used = n > 0
         return ends[used], total[used] / n[used] / unit
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def state(self) -> State:
         """All of it."""
-        curve, sums = self.curve.state()
-        ranking, counts = self.ranking.state()
-        arrays: dict[str, NDArray[Any]] = {"recent": self._recent, "scores": self._scores}
-        arrays |= {"curve": sums, "ranking": counts, "reliability": self.reliability.counts}
-        return {"window": self.window, "curve": curve, "ranking": ranking}, arrays
+        parts = {"curve": self.curve.state(), "ranking": self.ranking.state()}
+        header, arrays = nested(parts, {"window": self.window})
+        return header, arrays | {
+            "recent": self._recent,
+            "scores": self._scores,
+            "reliability": self.reliability.counts,
+        }
 
-    @classmethod
-    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Measures:
-        """What `state` gave."""
-        measures = cls(whole(header["window"], 1))
-        measures.curve.restore(header["curve"], arrays["curve"])
-        measures.ranking.restore(header["ranking"], arrays["ranking"])
-        measures._recent, measures._scores = arrays["recent"], reals(arrays["scores"], 2, high=1.0)
-        if measures._recent.dtype != np.int64:
-            raise ArchiveError(f"losses of type {measures._recent.dtype}")
-        shapes = arrays["reliability"].shape, measures._recent.shape[1:], measures._scores.shape[1:]
+    def restore(self, state: State) -> None:
+        """Take over what `state` gave."""
+        header, arrays = state
+        self.window = whole(header["window"], 1)
+        self.curve.restore(part_of(state, "curve"))
+        self.ranking.restore(part_of(state, "ranking"))
+        self._recent, self._scores = arrays["recent"], reals(arrays["scores"], 2, high=1.0)
+        if self._recent.dtype != np.int64:
+            raise ArchiveError(f"losses of type {self._recent.dtype}")
+        shapes = arrays["reliability"].shape, self._recent.shape[1:], self._scores.shape[1:]
         if shapes != ((3, BINS), (len(COLUMNS),), (2,)):
             raise ValueError(f"measures of shapes {shapes}")
-        measures.reliability.counts = arrays["reliability"].copy()
-        return measures
+        self.reliability.counts = arrays["reliability"].copy()
 
 
 def _sums(values: NDArray[Any]) -> NDArray[Any]:

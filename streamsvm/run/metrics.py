@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from connectors.held import numbers_of
 from streamsvm.label_order import LabelOrder
 from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.run.codec import nested, part_of
+from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
 from streamsvm.run.measures import Measures
@@ -89,7 +89,9 @@ class Metrics:
     >>> metrics.update(["a", "b", None, "b"], np.array([-1, 0, 1, 1]), ["a", "b"])
     >>> metrics.events, metrics.judged, metrics.unanswered, metrics.accuracy
     (4, 2, 1, 0.5)
-    >>> Metrics.from_state(*metrics.state()).accuracy
+    >>> again = Metrics()
+    >>> again.restore(metrics.state())
+    >>> again.accuracy
     0.5
     """
 
@@ -300,36 +302,35 @@ class Metrics:
         found["calibration_error"] = (measures.recent_reliability if recent else measures.reliability).error
         return found | ranking.figures(codes, ranking.of_late() if recent else slice(None))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def state(self) -> State:
         """All of it: a small part for JSON, in which labels keep their types, and arrays."""
         header = {name: getattr(self, name) for name in _COUNTS}
         header["labels"] = [encode_label(label) for label in self._code]
-        curve, hits = self.curve.state()
+        header |= {"order": self.order.state(), "falls": self.falls.state()}
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
-        header |= {"order": self.order.state(), "curve": curve, "falls": self.falls.state()}
-        header, arrays = nested({"measures": self.measures.state()}, header)
-        return header, arrays | {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
+        header, arrays = nested({"curve": self.curve.state(), "measures": self.measures.state()}, header)
+        return header, arrays | {"seen": self._seen, "pairs": pairs, "recent": self._recent}
 
-    @classmethod
-    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Metrics:
-        """What `state` gave."""
-        metrics = cls()
+    def restore(self, state: State) -> None:
+        """Take over what `state` gave.
+
+        Parameters
+        ----------
+        state
+            What `state` gave.
+        """
+        header, arrays = state
         for name in _COUNTS:
-            setattr(metrics, name, header[name])
+            setattr(self, name, header[name])
         for label in decode_labels(header["labels"]):
-            metrics._code[label]
-        metrics.order = LabelOrder.from_state(header.get("order"), len(metrics._code))  # earlier versions have none
-        metrics._seen = arrays["seen"]
-        if arrays["recent"].ndim != 1:  # in checkpoints of earlier versions, without the baselines: it begins anew
-            metrics._recent = arrays["recent"]
-        metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
-        metrics.curve.restore(header["curve"], arrays["curve"])
-        metrics._check(arrays["pairs"])
-        metrics.falls = Falls.from_state(header["falls"])
-        metrics.measures = Measures(metrics.window)
-        if "measures" in header:  # not in checkpoints of earlier versions
-            metrics.measures = Measures.from_state(*part_of((header, arrays), "measures"))
-        return metrics
+            self._code[label]
+        self.order = LabelOrder.from_state(header["order"], len(self._code))
+        self._seen, self._recent = arrays["seen"], arrays["recent"]
+        self._pairs = Counter(dict(arrays["pairs"].tolist()))
+        self.curve.restore(part_of(state, "curve"))
+        self._check(arrays["pairs"])
+        self.falls = Falls.from_state(header["falls"])
+        self.measures.restore(part_of(state, "measures"))
 
     def _check(self, pairs: NDArray[Any]) -> None:
         """Refuse what no run can have left in an archive."""

@@ -18,7 +18,7 @@ from streamsvm.run.measures import COLUMNS, TIMED
 from streamsvm.run.metrics import CURVE_LINES
 
 if TYPE_CHECKING:
-    from streamsvm.run.late import LateLearning
+    from streamsvm.run.late import JoinStage
     from streamsvm.run.standing import Report
 
 _STYLES = {
@@ -193,7 +193,7 @@ def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error
     _dress(axes)
 
 
-def _draw_estimate(axes: Any, late: LateLearning) -> None:
+def _draw_estimate(axes: Any, late: JoinStage) -> None:
     """What was said of the accuracy before labels came, with its error, over the events in order of their coming."""
     ends, estimate, error, _ = late.estimate.curve()
     if len(ends):

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from streamsvm.core.clock import working_time
 from streamsvm.run.abilities import Refits
-from streamsvm.run.late import LateLearning
+from streamsvm.run.late import JoinStage
 from streamsvm.run.names import span
 from streamsvm.run.standing import Report
 
@@ -103,7 +103,7 @@ def _quality(report: Report) -> str:
     return "".join(f", {part}" for part in parts)
 
 
-def _late(late: LateLearning) -> str:
+def _late(late: JoinStage) -> str:
     now, median = late.estimate.now, late.lags.quantile(0.5)
     estimate = f"estimated now {now.accuracy:.4f} ± {now.error:.4f}, " if now.events else ""
     behind = f", {span(median / 1000.0)} late" if median == median else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamsvm.core.clock import working_time
 from streamsvm.run.errors import SetupError
-from streamsvm.run.late import QUANTILES, LateLearning
+from streamsvm.run.late import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.standing import Report
 from streamsvm.run.web.messages import FIGURES, Answer, Request, refusal
@@ -147,7 +147,7 @@ class Figures(Collector):
                     recall.add_metric([share, over], value)
             yield recall
 
-    def _late(self, late: LateLearning) -> Iterator[Any]:
+    def _late(self, late: JoinStage) -> Iterator[Any]:
         """Of labels that come later."""
         totals = late.totals()
         gauges = {"waiting": "Events that wait for their label.", "early": "Labels that wait for their event."}

@@ -11,7 +11,7 @@ from streamsvm.labels import twin_notices
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History
-from streamsvm.run.late import LateLearning
+from streamsvm.run.late import JoinStage
 from streamsvm.run.learners import Answers, Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.rejects import Rejects
@@ -91,7 +91,7 @@ class Report:
     learner: Learner | None = None
     answers: Answers | None = None
     rejects: Rejects = field(default_factory=Rejects)
-    late: LateLearning | None = None
+    late: JoinStage | None = None
 
     def __repr__(self) -> str:
         return (

@@ -20,14 +20,15 @@ from connectors.registry import is_place
 from connectors.results import is_replaceable
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL
-from streamsvm.run.abilities import Batched, Categorical, check_names, check_persistence
+from streamsvm.run.abilities import Batched, Categorical, check_names
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_label, check_source, check_writable
 from streamsvm.run.classifiers import build_classifier, with_refits
-from streamsvm.run.config import REJECTED, STREAM_OPTIONS, RunConfig, Url
+from streamsvm.run.config import REJECTED, RunConfig, Url
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.locks import held
+from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary
@@ -97,7 +98,6 @@ class Run:
         model = model_of(config)
         check_source(config)
         _check_known(config, model)
-        check_persistence(model, checkpoint=bool(config.checkpoint), save=bool(config.save))
         with _locked(config):
             try:
                 self._run(model, started, around or contextlib.nullcontext)
@@ -118,23 +118,8 @@ class Run:
             checkpoint = _opened_checkpoint(config, stack)
             source = stack.enter_context(contextlib.closing(_opened_source(config, model)))
             check_label(config, source)
-            self.runner = Runner(
-                model,
-                source,
-                **_opened_sinks(config, checkpoint, source, stack),
-                late=config.late,
-                checkpoint=checkpoint,
-                save=config.save,
-                overwrite=config.overwrite,
-                learn=config.learn,
-                proba=config.proba,
-                wanted=config.wanted,
-                max_events=config.max_events,
-                window=config.window,
-                identity=config.identity,
-                observer=observer,
-                started=started,
-            )
+            sinks = _opened_sinks(config, checkpoint, source, stack)
+            self.runner = Runner(model, source, config, sinks, checkpoint, observer, started)
             stack.enter_context(around(self.runner))
             self.runner.run()
 

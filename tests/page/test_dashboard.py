@@ -28,7 +28,7 @@ from streamsvm.run.page.dashboard import Annotations, DashboardState, _Stopwatch
 from streamsvm.run.page.recent import Confusion, calibration
 from streamsvm.run.page.series import TIERS, Series
 from streamsvm.run.rejects import Rejects
-from streamsvm.run.runner import Report, Runner
+from streamsvm.run.runner import Report, runner_of
 
 DRIFTING = "synthetic:demo?n=12000&drift=8000&width=0&batch_size=200"
 
@@ -46,7 +46,7 @@ def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[DashboardSt
     """A run with a board that looks after every batch: the board, the report, and what was published last."""
     board = DashboardState(every_s=0.0)
     source = open_source(source) if isinstance(source, str) else source
-    report = Runner(model, source, observer=board, **options).run()
+    report = runner_of(model, source, observer=board, **options).run()
     board.close()
     return board, report, json.loads(board.feed.latest)
 
@@ -110,7 +110,7 @@ def test_each_moment_has_the_last_events_of_it(monkeypatch: pytest.MonkeyPatch, 
         assert [line["place"] for line in state["latest"]] == [f"event {i}" for i in range(n)[-20:][::-1]]
         assert [line["id"] for line in state["latest"]] == [i + 1 for i in range(n)[-20:][::-1]]
 
-    Runner(GaussianNB(), open_source(f"synthetic:sea?n=500&batch_size={batch_size}"), observer=compare).run()
+    runner_of(GaussianNB(), open_source(f"synthetic:sea?n=500&batch_size={batch_size}"), observer=compare).run()
     assert len(seen) == -(-500 // batch_size)
 
 
@@ -142,7 +142,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
         return RefitClassifier(learner, "newton", trigger=Every(800), delay=64)
 
     alone, watched, board = model(), model(), DashboardState(every_s=0.0)
-    Runner(alone, open_source(DRIFTING)).run()
+    runner_of(alone, open_source(DRIFTING)).run()
     answers: list[Future[bytes]] = []
 
     def look_and_ask(report: Report, fraction: float | None) -> None:
@@ -151,7 +151,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
             answers.append(Future())
             board._questions.append((line["id"], answers[-1]))  # what `ask` does in a thread of its own
 
-    Runner(watched, open_source(DRIFTING), observer=look_and_ask).run()
+    runner_of(watched, open_source(DRIFTING), observer=look_and_ask).run()
     board.close()
     answered = [answer.result() for answer in answers if not answer.cancelled()]
     assert len(answered) >= 10
@@ -271,7 +271,7 @@ def test_a_page_that_fails_is_no_matter_of_the_run(
 ) -> None:
     monkeypatch.setattr(DashboardState, "_state", lambda *_: 1 / 0)
     board = DashboardState()
-    assert Runner(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=board).run().metrics.taken == 3_000
+    assert runner_of(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=board).run().metrics.taken == 3_000
     board.close()
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "the page stands still, and the run goes on: ZeroDivisionError: division by zero"
@@ -289,7 +289,7 @@ def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch
 def test_it_says_whether_all_is_well() -> None:
     board = DashboardState()
     assert board.health() == "starting"
-    report = Runner(GaussianNB(), open_source("synthetic:sea?n=1000"), observer=board).run()
+    report = runner_of(GaussianNB(), open_source("synthetic:sea?n=1000"), observer=board).run()
     assert board.health() == "ended: end of stream"
     report.ended = ""
     assert board.health() == ""

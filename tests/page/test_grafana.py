@@ -14,7 +14,7 @@ from streamsvm import CPMClassifier, RefitClassifier
 from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.prometheus import Figures
-from streamsvm.run.runner import Runner
+from streamsvm.run.runner import runner_of
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsvm.json"
 
@@ -23,7 +23,7 @@ def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     figures = Figures()
     model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(300), delay=64)
-    report = Runner(model, open_source("synthetic:sea?n=2000&batch_size=200"), observer=figures).run()
+    report = runner_of(model, open_source("synthetic:sea?n=2000&batch_size=200"), observer=figures).run()
     report.lag = {0: 5}
     report.checkpoint = Checkpoint(tmp_path)
     report.checkpoint.written_at = time.time()

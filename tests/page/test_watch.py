@@ -19,7 +19,7 @@ from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.server import Server
 from streamsvm.run.page.watch import CheckpointView, RemoteView
-from streamsvm.run.runner import Report, Runner
+from streamsvm.run.runner import Report, runner_of
 from tests.page.looking import Running, get, wait_for
 from tests.run.conftest import Streamsvm
 
@@ -28,7 +28,7 @@ STREAM = "synthetic:demo?n=6000&drift=4000&width=0"
 
 def run(directory: Path, model: Any, n: int) -> Report:
     with Checkpoint(directory, every_events=1_000) as checkpoint:
-        return Runner(model, open_source(STREAM), checkpoint=checkpoint, max_events=n).run()
+        return runner_of(model, open_source(STREAM), checkpoint=checkpoint, max_events=n).run()
 
 
 @contextlib.contextmanager

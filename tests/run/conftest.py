@@ -34,6 +34,12 @@ def streamsvm(tmp_path: Path) -> Streamsvm:
     return call
 
 
+def restored(fresh: Any, state: Any) -> Any:
+    """A part of a run with the state of another."""
+    fresh.restore(state)
+    return fresh
+
+
 def write_stream(path: Path, n: int, *, broken: bool = False) -> Path:
     """A CSV stream whose concept turns half-way, some lines broken, some without label."""
     rng = np.random.default_rng(9)

@@ -172,7 +172,7 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
         (("--set", "class-weight=UP"), "LABEL=WEIGHT"),
         (("--set", "alarms=0.1"), "say for which class"),
         (("--set", "alarms=UP=luck:0.1"), "say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE"),
-        (("--set", "alarms=UP=1.5"), "--set alarms=UP=1.5: say LABEL=SHARE"),
+        (("--set", "alarms=UP=1.5"), "--set alarms: UP=1.5: say LABEL=SHARE"),
         (("--set", "abstain=-1"), "at least 0"),
         (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN is there twice"),
         (("--set", "class-weight=UP=3,UP=4"), "UP is there twice"),

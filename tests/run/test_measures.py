@@ -11,6 +11,7 @@ from sklearn import metrics as sklearn
 
 from streamsvm.run.measures import UNIT, Measures, Ranking, Reliability
 from streamsvm.run.metrics import Metrics
+from tests.run.conftest import restored
 
 
 def predictions(n: int, n_classes: int, sharpness: float = 1.0, rare: float = 0.0) -> tuple[Any, Any]:
@@ -74,7 +75,7 @@ def test_no_cut_into_batches_and_no_resumption_changes_anything() -> None:
     proba[:700, 2] = 0.0  # a class that was not known yet
     whole = measured(truth, proba)
     parts = measured(truth[:1_700], proba[:1_700], (1, 90, 700))
-    parts = Measures.from_state(*parts.state())
+    parts = restored(Measures(), parts.state())
     guess = proba.argmax(axis=1)
     for a, b in ((1_700, 1_701), (1_701, 3_000)):
         scores = proba[np.arange(a, b), guess[a:b]]
@@ -102,7 +103,7 @@ def test_more_classes_than_are_ranked_are_not() -> None:
     assert ranking.spans == []
     assert math.isnan(ranking.figures([0])["roc_auc"])
     again = Ranking()
-    again.restore(*ranking.state())
+    again.restore(ranking.state())
     assert again.n_classes == 9
 
 

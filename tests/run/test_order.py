@@ -12,6 +12,7 @@ import pytest
 
 from streamsvm import CPMClassifier, RefitClassifier, cli
 from streamsvm.run.metrics import Metrics
+from tests.run.conftest import restored
 
 SORTED = {
     "three classes": np.repeat([0, 1, 2], [400, 300, 500]),
@@ -127,7 +128,7 @@ def test_batches_do_not_matter(y: Any) -> None:
         metrics = Metrics()
         for start, end in pairwise([*range(0, len(y), size), len(y)]):
             metrics.update(y[start:end].tolist(), np.full(end - start, -1), [])
-            metrics = Metrics.from_state(*metrics.state()) if size == 7 else metrics
+            metrics = restored(Metrics(), metrics.state()) if size == 7 else metrics
         found.add(metrics.order_notice)
     assert len(found) == 1
 

@@ -13,7 +13,7 @@ from connectors import open_sink, open_source
 from streamsvm import CPMClassifier, cli
 from streamsvm.models import KernelExpansion
 from streamsvm.run.errors import SetupError
-from streamsvm.run.runner import Runner
+from streamsvm.run.runner import runner_of
 
 DATA = "a,b,y\n" + "".join(f"{i % 7},{i % 5},{'ud'[i % 2]}\n" for i in range(60))
 REPLACED = [
@@ -129,13 +129,13 @@ def test_in_python_foreign_files_stay_as_well() -> None:
         with pytest.raises(FileExistsError):
             model.save("f.svm")
     with pytest.raises(SetupError):
-        Runner(CPMClassifier(), open_source("in.csv", label="y"), save="f.svm")
+        runner_of(CPMClassifier(), open_source("in.csv", label="y"), save="f.svm")
     CPMClassifier().save("f.svm", overwrite=True)
     CPMClassifier().save("f.svm")
     write_foreign(Path("f.csv"))
     for overwrite in (False, True):
         sink = open_sink("f.csv", overwrite=overwrite)
-        runner = Runner(CPMClassifier(), open_source("in.csv", label="y"), out=sink)
+        runner = runner_of(CPMClassifier(), open_source("in.csv", label="y"), out=sink)
         if overwrite:
             runner.run()
         else:

@@ -8,7 +8,7 @@ from river.naive_bayes import GaussianNB
 
 from connectors import open_source
 from streamsvm.run.progress import Bar, Lines, progress
-from streamsvm.run.runner import Runner
+from streamsvm.run.runner import runner_of
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ def test_a_bar_on_a_terminal() -> None:
     terminal = Terminal()
     bar = progress(terminal)
     assert isinstance(bar, Bar)
-    Runner(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=bar).run()
+    runner_of(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=bar).run()
     bar.close()
     last = terminal.getvalue().split("\r")[-1]
     assert "3.00k/3.00k" in last
@@ -31,7 +31,7 @@ def test_the_rate_of_a_bar_leaves_out_compilation(monkeypatch: pytest.MonkeyPatc
     now, terminal = 100.0, Terminal()
     monkeypatch.setattr("streamsvm.run.progress.working_time", lambda: now)
     bar = progress(terminal)
-    report = Runner(GaussianNB(), open_source("synthetic:sea?n=3000")).run()
+    report = runner_of(GaussianNB(), open_source("synthetic:sea?n=3000")).run()
     now += 10.0  # however long it took by other clocks
     bar(report, None)
     bar.close()
@@ -44,7 +44,7 @@ def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     lines = progress(io.StringIO(), every_s=1e-9)
     assert isinstance(lines, Lines)
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        Runner(GaussianNB(), open_source("synthetic:sea?n=3000&batch_size=1000"), observer=lines).run()
+        runner_of(GaussianNB(), open_source("synthetic:sea?n=3000&batch_size=1000"), observer=lines).run()
     first, *_, last = [record.getMessage() for record in caplog.records if record.name == "streamsvm.run"]
     assert first.startswith("33%, 1,000 events, ")
     assert last.startswith("100%, 3,000 events, ")
@@ -55,5 +55,5 @@ def test_stalls_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     source = open_source("synthetic:sea?n=10")
     source.lag, source.stalls = {}, 2  # type: ignore[attr-defined]
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        Runner(GaussianNB(), source, observer=progress(io.StringIO(), every_s=0.0)).run()
+        runner_of(GaussianNB(), source, observer=progress(io.StringIO(), every_s=0.0)).run()
     assert "stalled 2 times" in caplog.messages[-1]

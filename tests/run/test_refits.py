@@ -28,7 +28,7 @@ from streamsvm.run.plot import plot
 from streamsvm.run.progress import Lines
 from streamsvm.run.prometheus import Exporter
 from streamsvm.run.report import summary, text
-from streamsvm.run.runner import Report, Runner
+from streamsvm.run.runner import Report, runner_of
 from tests.commands import Command, completed
 from tests.run.conftest import write_stream
 from tests.run.test_runner import Numbers
@@ -178,7 +178,7 @@ def test_windows_and_triggers_of_time_follow_the_column_of_times(per_second: int
 
 
 def ran(model: Any, n: int = 1000, **options: Any) -> Report:
-    return Runner(model, Numbers(n, 100), **options).run()
+    return runner_of(model, Numbers(n, 100), **options).run()
 
 
 @pytest.fixture(scope="module")

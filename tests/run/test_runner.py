@@ -17,7 +17,7 @@ from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.runner import Runner, run
+from streamsvm.run.runner import run, runner_of
 
 
 class Numbers(Source):
@@ -229,11 +229,11 @@ class Elector(naive_bayes.GaussianNB):
 def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for options in ({"checkpoint": Checkpoint(tmp_path)}, {"save": tmp_path / "m"}):
         with pytest.raises(SetupError, match=r"GaussianNB cannot be kept on disk.*leave out --(checkpoint|save)"):
-            Runner(naive_bayes.GaussianNB(), Numbers(), **options)
+            runner_of(naive_bayes.GaussianNB(), Numbers(), **options)
     with pytest.raises(SetupError, match="Elector cannot be kept on disk"):
-        Runner(Elector(), Numbers(), checkpoint=Checkpoint(tmp_path))
+        runner_of(Elector(), Numbers(), checkpoint=Checkpoint(tmp_path))
     with pytest.raises(SetupError, match="cannot take back what was written"):
-        Runner(CPMClassifier(), Numbers(), out=Collected(can_rewind=False), checkpoint=Checkpoint(tmp_path))
+        runner_of(CPMClassifier(), Numbers(), out=Collected(can_rewind=False), checkpoint=Checkpoint(tmp_path))
 
 
 def test_a_sink_that_is_read_along_is_flushed_at_once() -> None:
@@ -263,7 +263,7 @@ def test_stopping_finishes_the_batch_in_hand(tmp_path: Path) -> None:
     def step(source: Numbers, stop_at: int) -> Any:
         out = open_sink(str(tmp_path / "out.csv"), resume=True)
         with Checkpoint(tmp_path) as checkpoint:
-            runner = Runner(CPMClassifier(), source, out=out, checkpoint=checkpoint)
+            runner = runner_of(CPMClassifier(), source, out=out, checkpoint=checkpoint)
             runner.observer = lambda report, fraction: runner.stop() if report.metrics.taken > stop_at else None
             report = runner.run()
         out.close()
@@ -344,7 +344,7 @@ def life(folder: Path, fuse: Fuse, every: int, max_events: int | None = None) ->
         rejected = DeferredSink(
             str(folder / "rejected.jsonl"), lambda name, resume: FusedSink(Path(name), fuse, resume)
         )
-        return Runner(
+        return runner_of(
             CPMClassifier(n_faces=3),
             source,
             out=out,
@@ -435,7 +435,7 @@ class Elsewhere(Numbers):
         ({"model": CPMClassifier(n_faces=7)}, r"parameter n_faces was \d+, now 7"),
         ({"source": Elsewhere()}, "source was 'numbers', now 'elsewhere'"),
         ({"out": Collected()}, "--out was not given, now 'memory'"),
-        ({"identity": {"--label": "y"}}, "--label was not given, now 'y'"),
+        ({"label": "y"}, "--label was not given, now 'y'"),
         ({"window": 5}, "--set window was 1000, now 5"),
     ],
 )
@@ -541,7 +541,9 @@ def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
         out = open_sink(str(folder / "out.csv"), resume=checkpoint.exists)
         model = BSGDClassifier(budget=10)
         source = source or Numbers(3000, size=400)
-        report = Runner(model, source, out=out, checkpoint=checkpoint, max_events=max_events, save=folder / "m").run()
+        report = runner_of(
+            model, source, out=out, checkpoint=checkpoint, max_events=max_events, save=folder / "m"
+        ).run()
         out.close()
         return report
 

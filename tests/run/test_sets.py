@@ -15,8 +15,7 @@ from connectors.joined import JoinedSource
 from streamsvm import CoveringClassifier, CPMClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.report import summary, text
-from streamsvm.run.runner import Runner
-from streamsvm.run.wanted import LateSettings, Wanted
+from streamsvm.run.runner import runner_of
 from tests.run.conftest import write_stream
 
 N = 1_200
@@ -44,7 +43,7 @@ def late(folder: Path, size: int = 256) -> JoinedSource:
 def run(model: Any, source: Any, out: Path, *, by_class: bool = False, **options: Any) -> Any:
     checkpoint = options.get("checkpoint")
     sink = open_sink(str(out), resume=checkpoint is not None and checkpoint.exists)
-    report = Runner(model, source, out=sink, wanted=Wanted(0.8, by_class), **options).run()
+    report = runner_of(model, source, out=sink, coverage=0.8, coverage_by_class=by_class, **options).run()
     sink.close()
     return report
 
@@ -89,10 +88,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
 def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path, delay: int) -> None:
     """What is issued for an event is what is measured; thresholds follow labels as they find their events."""
     write(tmp_path, delay)
-    parts = {
-        size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl", late=LateSettings())
-        for size in (7, 256)
-    }
+    parts = {size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl") for size in (7, 256)}
     assert (tmp_path / "7.jsonl").read_bytes() == (tmp_path / "256.jsonl").read_bytes()
     found, figures = rows_of(tmp_path / "7.jsonl"), summary(parts[7])["probabilities"]
     assert figures == summary(parts[256])["probabilities"]
@@ -123,7 +119,7 @@ def test_labels_at_once_and_labels_a_moment_later_give_the_same_sets(tmp_path: P
     write(tmp_path, 1)
     both = open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
     run(CPMClassifier(), both, tmp_path / "both.jsonl")
-    run(CPMClassifier(), late(tmp_path), tmp_path / "late.jsonl", late=LateSettings())
+    run(CPMClassifier(), late(tmp_path), tmp_path / "late.jsonl")
     one, other = (rows_of(tmp_path / f"{name}.jsonl") for name in ("both", "late"))
     assert [row["set"] for row in one] == [row["set"] for row in other]
 
@@ -135,13 +131,12 @@ def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path: Path, delay: int)
     def source() -> Any:
         return late(tmp_path) if delay else open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
 
-    settings = {"late": LateSettings()} if delay else {}
     reports = {}
     for name, stops in (("whole", [None]), ("broken", [1, 333, 900, None])):
         for stop in stops:
             with Checkpoint(tmp_path / name, every_events=100, every_s=None) as checkpoint:
                 out = tmp_path / f"{name}.jsonl"
-                reports[name] = run(CPMClassifier(), source(), out, checkpoint=checkpoint, max_events=stop, **settings)
+                reports[name] = run(CPMClassifier(), source(), out, checkpoint=checkpoint, max_events=stop)
     assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "broken.jsonl").read_bytes()
     one, other = (summary(report)["probabilities"] for report in reports.values())
     assert one == other

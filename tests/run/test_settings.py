@@ -17,7 +17,7 @@ from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_writable
 from streamsvm.run.errors import SetupError
-from streamsvm.run.runner import Runner, run
+from streamsvm.run.runner import run, runner_of
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error, rows
 from tests.run.test_runner import Collected, Numbers
@@ -185,7 +185,7 @@ def test_probabilities_resume_to_the_byte(tmp_path: Path, kind: str) -> None:
             with Checkpoint(tmp_path / name, every_events=50, every_s=None) as checkpoint:
                 out = open_sink(str(path), resume=checkpoint.exists)
                 options: dict[str, Any] = {"out": out, "checkpoint": checkpoint, "max_events": stop, "proba": True}
-                Runner(CPMClassifier(), Late(size), **options).run()
+                runner_of(CPMClassifier(), Late(size), **options).run()
                 out.close()
         return path
 

@@ -9,7 +9,7 @@ import pytest
 
 from connectors import open_sink, open_source
 from streamsvm import CPMClassifier
-from streamsvm.run.runner import Runner
+from streamsvm.run.runner import runner_of
 
 PROGRAM = """
 import time
@@ -43,12 +43,8 @@ def test_a_run_says_what_it_waits_for(tmp_path, monkeypatch):
             seen.append(runner.waits_for)
             return super().run_batch(*args, **kwargs)
 
-    runner = Runner(
-        Model(),
-        open_source("synthetic:sea?seed=1"),
-        max_events=10,
-        out=open_sink(str(tmp_path / "out.csv")),
-    )
-    monkeypatch.setattr(runner.sinks["out"], "write", lambda _: seen.append(runner.waits_for))
+    sink = open_sink(str(tmp_path / "out.csv"))
+    runner = runner_of(Model(), open_source("synthetic:sea?seed=1"), max_events=10, out=sink)
+    monkeypatch.setattr(sink, "write", lambda _: seen.append(runner.waits_for))
     runner.run()
     assert (seen[-2:], runner.waits_for) == (["model", "streams"], "")  # it is tried out before

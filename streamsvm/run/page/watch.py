@@ -125,7 +125,9 @@ class CheckpointView(DashboardState):
             from streamsvm.refit.archive import at_rest  # imports much
 
             state = at_rest(*state)
-        metrics = Metrics.from_state(*snapshot.states["metrics"])
+        metrics, history = Metrics(), History()
+        metrics.restore(snapshot.states["metrics"])
+        history.restore(snapshot.states["history"])
         self._first = metrics.taken if self._first is None else self._first
         self._checkpoint.written_at = at
         identity = snapshot.identity
@@ -135,7 +137,7 @@ class CheckpointView(DashboardState):
             _literal(identity["--out"]) if "--out" in identity else None,
             None,
             metrics,
-            History.from_state(*snapshot.states["history"]),
+            history,
             checkpoint=self._checkpoint,
             resumed=self._first,
             events=metrics.taken - self._first,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from streamsvm.run.abilities import State
+from numpy.typing import NDArray
+
+State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
+"""A header for JSON, and arrays."""
 
 
 def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, mark: str = ".") -> State:

@@ -1,4 +1,4 @@
-"""Where a run stands inside a batch: sources resume between batches, `max_events` may end a run within one."""
+"""How far a stream has been taken, also within a batch: sources resume only between batches."""
 
 from __future__ import annotations
 
@@ -9,41 +9,58 @@ from typing import Any
 
 import numpy as np
 
-from connectors.events import Batch, Origins
+from connectors.events import Batch, Origins, Position
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """Which of the events after a position have been taken already.
+class BatchProgress:
+    """How far a stream has been taken.
 
     Parameters
     ----------
+    at
+        The position of the source before the first batch of which something is left.
     count
-        How many, those set aside included.
+        How many events after that position have been taken, rejected ones included.
     ends
         The number of the first event not taken, for each part of the stream that counts its events itself, such as a
         partition.
     """
 
+    at: Position
     count: int = 0
     ends: Mapping[tuple[Any, ...], float] = field(default_factory=dict)
 
-    def split(self, batch: Batch) -> tuple[Batch, Begun]:
-        """What is left of a batch, and which of the events after it have been taken."""
+    def rest(self, batch: Batch) -> tuple[Batch, BatchProgress]:
+        """What is left of the next batch, and the progress after it.
+
+        Parameters
+        ----------
+        batch
+            The batch after `at`.
+        """
         if not self.count:
-            return batch, self
+            return batch, BatchProgress(batch.position)
         done = [i for i in range(len(batch)) if self._has(batch.origins, batch.origins[i])]
         rejected = [one for one in batch.rejected if not self._has(batch.origins, one.origin)]
-        met = len(done) + len(batch.rejected) - len(rejected)
-        left = replace(self, count=self.count - met) if met < self.count else Begun()
-        return replace(batch.without(dict.fromkeys(done, "")), rejected=rejected), left
+        count = self.count - len(done) - len(batch.rejected) + len(rejected)
+        rest = replace(batch.without(dict.fromkeys(done, "")), rejected=rejected)
+        return rest, BatchProgress(batch.position, count, self.ends) if count > 0 else BatchProgress(batch.position)
 
     def _has(self, origins: Origins, origin: Mapping[str, Any]) -> bool:
         part, number = place_of(origins, origin)
         return number < self.ends.get(part, -math.inf)
 
-    def first(self, batch: Batch, n: int) -> tuple[Batch, Begun]:
-        """The first n of more events, those set aside that stand before the next, and what is taken then."""
+    def first(self, batch: Batch, n: int) -> tuple[Batch, BatchProgress]:
+        """The first n events of the rest of a batch with what was rejected among them, and the progress after them.
+
+        Parameters
+        ----------
+        batch
+            What `rest` gave.
+        n
+            Fewer than it has.
+        """
         columns = list(batch.origins.columns.values())
         ends = _last([column[n:][::-1] for column in columns])
         rejected = [one for one in batch.rejected if _before(ends, *place_of(batch.origins, one.origin))]
@@ -52,25 +69,25 @@ class Begun:
         for part, number in (*last.items(), *(place_of(batch.origins, one.origin) for one in rejected)):
             ends[part] = max(ends.get(part, -math.inf), number + 1)
         head = replace(batch.part(0, n), rejected=rejected)
-        return head, Begun(self.count + n + len(rejected), {**self.ends, **ends})
+        return head, BatchProgress(self.at, self.count + n + len(rejected), {**self.ends, **ends})
 
     def state(self) -> dict[str, Any]:
-        """As a small JSON object."""
-        return {"count": self.count, "ends": [[list(part), end] for part, end in self.ends.items()]}
+        """The progress as a small JSON object."""
+        return {"at": self.at, "count": self.count, "ends": [[list(part), end] for part, end in self.ends.items()]}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Begun:
-        """What `state` gave.
+    def from_state(cls, state: Mapping[str, Any]) -> BatchProgress:
+        """The progress whose `state` this is.
 
         Raises
         ------
-        TypeError, ValueError
-            Where it cannot have.
+        KeyError, TypeError, ValueError
+            Where it is none.
         """
         count, ends = state["count"], {tuple(part): end for part, end in state["ends"]}
         if any(type(number) not in (int, float) for number in (count, *ends.values())):
             raise TypeError(f"places of events that are no numbers: {count!r}, {ends!r}")
-        return cls(int(count), ends)
+        return cls(state["at"], int(count), ends)
 
 
 def _last(columns: Sequence[Any]) -> dict[tuple[Any, ...], float]:

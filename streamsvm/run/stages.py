@@ -1,0 +1,72 @@
+"""The stage of the loop that predicts, learns and decides, for labels that come with their events.
+
+`late.JoinStage` has these methods for labels that come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from connectors.events import Batch, Rejected
+from streamsvm.models.codec import State
+from streamsvm.run.config import RunConfig
+from streamsvm.run.deciding import RunDecisions
+from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.metrics import Metrics
+from streamsvm.run.outputs import Outputs, rejection_table
+
+
+class PredictStage:
+    """Predict and learn events whose labels come with them.
+
+    Parameters
+    ----------
+    learner
+        The model.
+    decisions
+        What is decided about events.
+    config
+        The settings.
+    """
+
+    def __init__(self, learner: Learner, decisions: RunDecisions, config: RunConfig) -> None:
+        self._learner, self._decisions, self._learn = learner, decisions, config.learn
+
+    def take(self, batch: Batch) -> Answers:
+        """Test, then train, and decide."""
+        answers = self._learner.step(batch, self._learn)
+        self._answers, self._more = self._decisions.of(answers, self._learner.classes, learn=self._learn)
+        return self._answers
+
+    def measure(self, metrics: Metrics) -> None:
+        """Count the events taken last."""
+        answers = self._answers
+        more = {"scores": answers.scores, "proba": answers.proba} | self._more
+        metrics.update(answers.batch.labels, answers.codes, self._learner.classes, **more)
+
+    def write(self, outputs: Outputs) -> None:
+        """Write nothing beside predictions."""
+
+    def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
+        """Rejected events as records."""
+        return rejection_table(rejected)
+
+    def state(self) -> dict[str, State]:
+        """What decisions rest on."""
+        return {"decisions": self._decisions.state()}
+
+    def restore(self, states: Mapping[str, State]) -> None:
+        """Take over what `state` gave."""
+        self._decisions.restore(states["decisions"])
+
+
+def with_labels(batch: Batch) -> Batch:
+    """The batch without events whose label is none, such as a list in JSON."""
+    try:
+        set(batch.labels)
+    except TypeError:
+        labels = enumerate(batch.labels)
+        kinds = {i: type(label).__name__ for i, label in labels if not isinstance(label, Hashable)}
+        return batch.without({i: f"the label is a {kind}, not one value" for i, kind in kinds.items()})
+    return batch

@@ -1,0 +1,293 @@
+"""Values of options, from texts or Python values."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from connectors.errors import ConnectorError
+from connectors.options import TIME_UNITS, split_kinds, split_names
+from streamsvm.names import shown
+from streamsvm.run.errors import SetupError
+
+Seconds: TypeAlias = float
+Share: TypeAlias = float
+Part: TypeAlias = float
+Cost: TypeAlias = float
+Span: TypeAlias = float
+Names: TypeAlias = list[str]
+Kinds: TypeAlias = dict[str, str]
+TimeUnit: TypeAlias = str
+AtEnd: TypeAlias = str
+Pace: TypeAlias = tuple[int | None, float | None]
+Params: TypeAlias = dict[str, Any]
+Costs: TypeAlias = dict[Any, dict[Any, float]]
+Weights: TypeAlias = "dict[Any, float] | str"
+
+
+class Refit(NamedTuple):
+    """How a model is refitted: the solver, when (`every`), and on which events (`window`)."""
+
+    solver: str
+    every: str | None = None
+    window: str | None = None
+
+
+class Alarm(NamedTuple):
+    """Alarms of a class: whether the share is one of all events, a recall or a precision."""
+
+    label: Any
+    kind: str
+    share: float
+
+
+def converted(option: str, kind: str, value: Any) -> Any:
+    """A value of the type of a field, from a text or a value of Python.
+
+    Raises
+    ------
+    SetupError
+        Where it is none.
+    """
+    try:
+        return KINDS[kind](value) if kind in KINDS else value
+    except (ValueError, ConnectorError) as error:
+        raise SetupError(f"argument {option}: {error}") from error
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, os.PathLike, Real)):
+        raise ValueError(f"must be a text, got {value!r}")
+    return str(_value(os.fspath(value) if isinstance(value, os.PathLike) else value))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str) and not value:
+        raise ValueError("must not be empty (is a variable of the shell not set?)")
+    return value
+
+
+def _numeric(kind: type, name: str, is_allowed: Callable[[Any], bool], wanted: str) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        try:
+            number = kind(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or (not isinstance(value, str) and number != value):
+            raise ValueError(f"invalid {name} value: {value!r}")
+        if not is_allowed(number):
+            raise ValueError(f"must be {wanted}, got {value}")
+        return number
+
+    return convert
+
+
+def _span(value: Any) -> float:
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    try:
+        seconds = float(value[:-1]) * units[value[-1:]] if isinstance(value, str) else float(value)
+    except (KeyError, ValueError, TypeError):
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"must be a time as 90s, 30m, 12h or 30d, got {value}")
+    return seconds
+
+
+def _pace(value: Any) -> Pace:
+    """Events and seconds between checkpoints, from texts such as ``5000``, ``30s`` and ``5000,30s``."""
+    parts = value if isinstance(value, tuple) else str(value).split(",")
+    events: int | None = None
+    seconds: float | None = None
+    for part in parts:
+        text = str(part).strip()
+        if part is None:
+            continue
+        if isinstance(part, float) or not text[-1:].isdigit():
+            seconds = _span(part)
+        else:
+            events = KINDS["int"](text)
+    if seconds is not None and seconds <= 0:
+        raise ValueError(f"must be more than 0, got {value}")
+    return events, seconds
+
+
+def _refit(value: Any) -> Refit:
+    """The parts of a text such as ``trees,every=5000,window=since:7d``."""
+    if isinstance(value, tuple):
+        return Refit(*value)
+    solver, *others = str(_value(value)).split(",")
+    pairs = [other.partition("=") for other in others]
+    if wrong := [name for name, equals, text in pairs if name not in ("every", "window") or not (equals and text)]:
+        raise ValueError(f"must be SOLVER[,every=WHEN][,window=WHAT], got `{wrong[0]}` in {value}")
+    return Refit(solver, **{name: text for name, _, text in pairs})
+
+
+def read_token(path: str, option: str) -> str:
+    """The token in a file, without white space around it.
+
+    Parameters
+    ----------
+    path, option
+        The file, and how it was given.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{option} {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _choice(*allowed: str) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if value not in allowed:
+            raise ValueError(f"invalid choice: {value!r} (choose from {', '.join(allowed)})")
+        return value
+
+    return convert
+
+
+def _kinds(value: Any) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return split_kinds(value) if isinstance(value, str) else dict(map(_pair, filter(None, value)))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, colon, kind = text.rpartition(":")
+    return (name, kind) if colon else (kind, "")
+
+
+def params_of(value: Any, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Parameters of a model, which texts like ``n_faces=10`` set as well, over others."""
+    if isinstance(value, Mapping):
+        return {**(base or {}), **value}
+    from streamsvm.run.classifiers import parse_params
+
+    return parse_params(value, base)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {value!r}")
+    return value
+
+
+def label_of(text: str) -> Any:
+    """The label that a text stands for in a stream."""
+    from connectors.columns import label_of  # imports numpy
+
+    return label_of(text)
+
+
+def _costs(text: str) -> dict[Any, dict[Any, float]]:
+    """A table of costs by label."""
+    if text.startswith("{"):
+        return {label_of(true): _by_label(costs) for true, costs in _object(text).items()}
+    table: dict[Any, dict[Any, float]] = {}
+    for pair, cost in _pairs(text, "TRUE:DECIDED=COST").items():
+        true, colon, decided = pair.partition(":")
+        if not colon:
+            raise ValueError(f"{pair} in {text} does not say for which decision: TRUE:DECIDED=COST")
+        table.setdefault(label_of(true), {})[label_of(decided)] = cost
+    return table
+
+
+def _weights(text: str) -> dict[Any, float] | str:
+    """The weights of classes, or how they are found."""
+    if text == "balanced":
+        return text
+    if text.startswith("{"):
+        return dict(_by_label(_object(text)))
+    return {label_of(name): weight for name, weight in _pairs(text, "LABEL=WEIGHT").items()}
+
+
+def _alarm(given: Any) -> Alarm:
+    """The class of alarms, their kind and share, from ``LABEL=SHARE``, ``LABEL=recall:SHARE`` or a mapping.
+
+    Examples
+    --------
+    >>> _alarm("fraud=0.01") == ("fraud", "share", 0.01), _alarm({1: "recall:0.9"}) == (1, "recall", 0.9)
+    (True, True)
+    """
+    from streamsvm.decide.alarms import check_alarms
+
+    text = str(given)
+    if isinstance(given, str) and given.startswith("{"):
+        given = {label_of(name): value for name, value in _object(given).items()}
+    if not isinstance(given, Mapping):
+        name, _, value = text.rpartition("=")
+        given = {label_of(name): value} if name else {}
+    if len(given) != 1:
+        raise ValueError(f"{text}: say for which class and how many: LABEL=SHARE, as fraud=0.01")
+    ((label, value),) = given.items()
+    kind, _, share = str(value).rpartition(":")
+    alarm = Alarm(label, kind or "share", _number(share))
+    try:
+        check_alarms(alarm.kind, alarm.share)
+    except ValueError as error:
+        raise ValueError(
+            f"{text}: say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE, with a share above 0 and below 1"
+        ) from error
+    return alarm
+
+
+def _object(text: str) -> dict[str, Any]:
+    """What a JSON object says."""
+    import json  # which help does without
+
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{shown(text)} is no JSON object: {error}") from error
+    return found
+
+
+def _by_label(found: Any) -> Any:
+    return {label_of(name): value for name, value in found.items()} if isinstance(found, dict) else found
+
+
+def _pairs(text: str, form: str) -> dict[str, float]:
+    """Names with numbers, separated by commas."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, sign, value = part.rpartition("=")
+        if not sign:
+            raise ValueError(f"{part} in {text} is not of the form {form}")
+        if name.strip() in found:
+            raise ValueError(f"{name.strip()} is there twice in {text}")
+        found[name.strip()] = _number(value)
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text} is no number") from None
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "Any": _value,
+    "bool": _flag,
+    "int": _numeric(int, "whole number", lambda n: n >= 1, "at least 1"),
+    "Seconds": _numeric(float, "number of seconds", lambda s: 0 < s < math.inf, "a positive number of seconds"),
+    "Share": _numeric(float, "share", lambda p: 0 < p <= 1, "more than 0 and at most 1"),
+    "Part": _numeric(float, "share", lambda p: 0 < p < 1, "a share between 0 and 1, as 0.9"),
+    "Alarm": _alarm,
+    "Costs": lambda value: _costs(value) if isinstance(value, str) else value,
+    "Weights": lambda value: _weights(value) if isinstance(value, str) else value,
+    "Cost": _numeric(float, "number", lambda c: 0 <= c < math.inf, "a number of at least 0"),
+    "Params": params_of,
+    "Span": _span,
+    "Names": lambda value: split_names(value) if isinstance(value, str) else list(map(str, value)),
+    "Kinds": _kinds,
+    "TimeUnit": _choice(*TIME_UNITS),
+    "AtEnd": _choice("stop", "wait"),
+    "Pace": _pace,
+    "Refit": _refit,
+}
+"""What makes a value of each type of a field."""
