@@ -1,4 +1,4 @@
-"""Streams in and results out: files, standard input and output, and generated streams, each reached by a URL."""
+"""Sources and sinks of event streams: files, pipes, Kafka and generators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public names are found when they are asked for, or help would wait for numpy."""
+    """Import a public name on first access, so that ``--help`` does not load numpy."""
     if name in __all__:
         return getattr(importlib.import_module(f"connectors.{_HOMES.get(name, 'events')}"), name)
     raise AttributeError(f"module 'connectors' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A source that reads its next batch by a thread, while what it handed out last is worked on."""
+"""Source that reads the next batch in a thread while the caller uses the last."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LEAST_EVENTS = 256
 
 
 class AheadSource(Source):
-    """A source that reads ahead by a batch, wherever that `is_apart` from what others do.
+    """Base class of sources that prefetch one batch in a thread if `is_apart` is true.
 
-    What it hands out, and what it says of that, is as if it did not: position and fraction are those of the last batch
-    handed out, an error comes after the batches before it, and a batch that was read and not handed out is the first of
-    the next iteration.
+    Prefetching is invisible to the caller. `position` and `fraction` refer to the last batch that was returned. An
+    error is raised after the batches before it. A prefetched batch that was not returned is the first batch of the next
+    iteration.
     """
 
     def __init__(self) -> None:
@@ -31,30 +31,30 @@ class AheadSource(Source):
 
     @property
     def is_apart(self) -> bool:
-        """Whether most of reading is done without the interpreter."""
+        """Whether reading mostly runs without the GIL."""
         return True
 
     @abstractmethod
     def _batches(self) -> Iterator[Batch]:
-        """What is left to be read."""
+        """Iterate over the remaining batches."""
 
     @property
     @abstractmethod
     def _read_position(self) -> Position:
-        """Up to where batches have been read."""
+        """Position after the last batch read."""
 
     @property
     @abstractmethod
     def _read_fraction(self) -> float | None:
-        """The share of the stream that has been read."""
+        """Fraction of the stream read so far."""
 
     @abstractmethod
     def _go_to(self, position: Position) -> None:
-        """Read on from a position."""
+        """Continue reading at a position."""
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Close files."""
+        """Close all files."""
 
     def __iter__(self) -> Iterator[Batch]:
         while (batch := self._next_batch()) is not None:
@@ -69,7 +69,7 @@ class AheadSource(Source):
         return following.result()
 
     def _read(self) -> Batch | None:
-        """The next batch of what is left, None at its end; all iterators share it, and a seek begins it anew."""
+        """Read the next batch, None at the end. All iterators share one reader."""
         if self._reading is None:
             self._reading = self._batches()
         try:
@@ -88,22 +88,22 @@ class AheadSource(Source):
 
     @property
     def position(self) -> Position:
-        """Up to where batches have been handed out."""
+        """Position after the last batch returned."""
         return self._read_position if self._following is None else self._handed[0]
 
     @property
     def fraction(self) -> float | None:
-        """The share of the stream that has been handed out."""
+        """Fraction of the stream returned so far."""
         return self._read_fraction if self._following is None else self._handed[1]
 
     def seek(self, position: Position) -> None:
-        """Resume so that the next event is the first after `position`."""
+        """Move to a position, so that the next event is the first one after it."""
         self._forget()
         self._reading = None
         self._go_to(position)
 
     def close(self) -> None:
-        """Let go of files, and of the thread."""
+        """Close the files and stop the thread."""
         self._forget()
         if self._thread is not None:
             self._thread.shutdown()
@@ -111,7 +111,7 @@ class AheadSource(Source):
         self._let_go()
 
     def _forget(self) -> None:
-        """Wait for what is being read, and let it be."""
+        """Wait for the prefetched batch and discard it."""
         if self._following is not None:
             self._following.exception()
             self._following = None

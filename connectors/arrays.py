@@ -1,4 +1,4 @@
-"""JSON arrays as lines: an array is read as a whole, and each of its elements becomes a line."""
+"""Convert a JSON array to JSON lines, one element per line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST = 1 << 28
 _START = rb"\xef?\xbb?\xbf?\s*"
 _UNDECIDED = re.compile(_START + rb"(?:\[\s*)?")
 _OPENED = re.compile(_START + rb"\[\s*(?:[{\]]|\Z)")
-# A text ends with its line at the latest, so that an open quote costs its own element alone.
+# A string ends at the end of its line at the latest, so that an unclosed quote affects one element only.
 _TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 _MARK = re.compile(rb'\{[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+\}|%b|[\[\]{},]' % (_TEXT, _TEXT))
 _NEWLINE, _SPACE = b"\n "
@@ -22,19 +22,19 @@ _CHUNK = 1 << 18
 
 
 class ArrayLines(Converted):
-    """A stream that may be one JSON array of objects, each element of which becomes a line.
+    """Byte stream that converts a JSON array of objects to one element per line.
 
-    The comma after an element becomes a newline, and newlines become spaces, so that offsets stay those of the stream.
-    Other streams pass unchanged, and so does what follows an array.
+    The comma after an element is replaced by a newline, and newlines by spaces, so that byte offsets do not change.
+    Data after the array and streams without an array pass unchanged.
 
     Parameters
     ----------
     stream
-        The bytes.
+        Stream to convert.
     name
-        What messages call it.
+        Name of the stream in messages.
     follow
-        Whether it is a growing file, in which an array is refused.
+        Whether the stream is a growing file, in which arrays are not allowed.
 
     Examples
     --------
@@ -53,9 +53,9 @@ class ArrayLines(Converted):
         self._restart()
 
     def _restart(self) -> None:
-        self.is_array: bool | None = None  # unknown until there is more than white space
+        self.is_array: bool | None = None  # None until more than white space was read
         self._held, self._lines = bytearray(), io.BytesIO()
-        self._size = 0  # of the array and what follows it, once all was read
+        self._size = 0  # of the array and the data after it, once all was read
         self._is_open = False
 
     @property
@@ -74,11 +74,11 @@ class ArrayLines(Converted):
 
     @property
     def _is_told(self) -> bool:
-        """Whether this is no array, or all of it was read."""
+        """Whether the stream is known to contain no array, or was read completely."""
         return self.is_array is False or self._size > 0
 
     def _hold(self, data: bytes | None) -> None:
-        """Hold bytes until they turn out to be no array, or all of it was read."""
+        """Buffer bytes until the stream turns out not to be an array, or ends."""
         self._held += data or b""
         if self.is_array is None and (data is None or not _UNDECIDED.fullmatch(self._held)):
             self.is_array = _OPENED.match(self._held) is not None
@@ -92,7 +92,7 @@ class ArrayLines(Converted):
             self._lines, self._held = io.BytesIO(self._held), bytearray()
 
     def _as_lines(self, data: bytes) -> bytearray:
-        """The bytes of an array with one element a line."""
+        """Return the bytes of an array with one element per line."""
         depth, commas, end = 0, [], len(data)
         for mark in _MARK.finditer(data):
             if mark[0] in (b"[", b"{"):
@@ -112,7 +112,7 @@ class ArrayLines(Converted):
         return lines + b"\n"[: len(data) - end] + data[end + 1 :]
 
     def seek(self, offset: int) -> bool:
-        """Go there; an array is read again from the start."""
+        """Move to an offset. An array is read again from the start."""
         self._stream.seek(0)
         self._restart()
         self.read(0.0)

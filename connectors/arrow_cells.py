@@ -1,4 +1,4 @@
-"""Cells of delimited lines by pyarrow's reader, for lines that mean the same to it as to Python's csv module."""
+"""Fast CSV reader with pyarrow, for lines it reads exactly as the csv module does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from connectors.held import Coded, Texts
 from connectors.options import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
 
-# What a column is read as: numbers, NaN where missing; times, whole numbers of milliseconds unless they are written
-# otherwise; texts of which few are alike; texts of which most are, held once each, or listed.
+# Column kinds for `ArrowCells.read`: numbers with NaN if missing; times as integer milliseconds, or as text if a value
+# has another form; mostly distinct texts; repeated texts, each stored once; a list of texts.
 NUMBERS, TIMES, APART, CODED, LISTED = "numbers", "times", "apart", "coded", "listed"
 
 FURTHEST_MS = 1 << 62
@@ -23,27 +23,27 @@ FURTHEST_MS = 1 << 62
 
 Cells = Sequence[str] | NDArray[np.float64] | NDArray[np.int64]
 
-# To import pyarrow takes as long as to read so many lines without it, and to call it as long as so few.
+# Below these numbers of lines, importing or calling pyarrow takes longer than Python's csv reader.
 FIRST_LINES, FEW_LINES = 8_192, 32
 _BLOCK_BYTES = 1 << 30
-_HEXADECIMAL = re.compile(b"0[xX]")  # which pyarrow takes for a whole number
+_HEXADECIMAL = re.compile(b"0[xX]")  # which pyarrow reads as an integer
 
 
 class ArrowCells:
-    """Reads lines that have nothing unusual, with the results of Python's reader.
+    """Reader of simple delimited lines, with the results of Python's csv module.
 
-    Both round to the nearest float. What they take differently is left to Python: quotes, blank lines, lines of another
-    width, stray carriage returns, rare markers of missing values, and numbers that pyarrow does not know (``+1``,
-    ``1_000``) or that are not finite.
+    Both readers round to the nearest float. `read` returns None for lines that they treat differently: quotes, blank
+    lines, a wrong number of fields, stray carriage returns and rare missing-value markers. This also holds for infinite
+    numbers and for number formats that pyarrow does not support, such as ``+1`` or ``1_000``.
 
     Parameters
     ----------
     delimiter
-        What stands between two cells.
+        Field delimiter.
     missing
-        Cells that are no number, but missing.
+        Missing-value markers of numeric columns.
     marks
-        Lines that hold any of these are left to Python: quotes, escapes and comments.
+        Characters that pyarrow does not handle here: quotes, escapes and comments. Lines that contain one are not read.
     """
 
     def __init__(self, delimiter: str, missing: frozenset[str], marks: Sequence[bytes] = (b'"',)) -> None:
@@ -56,11 +56,11 @@ class ArrowCells:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether pyarrow has read any."""
+        """Whether pyarrow has been loaded to read lines."""
         return self._csv is not None
 
     def read(self, lines: Sequence[bytes], names: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Cells] | None:
-        """The columns of which the kinds are given, by name; None where Python is to read."""
+        """Read the columns in `kinds`, by name; return None if Python must read the lines."""
         self._n_lines += len(lines)
         if not self._usable or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
@@ -139,7 +139,10 @@ class ArrowCells:
 
 
 def floats_of(array: Any) -> NDArray[np.float64]:
-    """An array of pyarrow's as numpy's, NaN where null. Its own `to_numpy` imports pandas, where that is installed."""
+    """Convert a pyarrow array to numpy, with NaN for null.
+
+    pyarrow's own `to_numpy` imports pandas if it is installed.
+    """
     validity, data = array.buffers()
     values = np.frombuffer(data, np.float64, len(array), 8 * array.offset)
     if array.null_count:
@@ -149,20 +152,20 @@ def floats_of(array: Any) -> NDArray[np.float64]:
 
 
 def _coded(array: Any) -> Coded:
-    """Texts that are held once each: to make these is what takes long."""
+    """Convert a dictionary array; only its distinct texts become Python strings."""
     indices = np.frombuffer(array.indices.buffers()[1], np.int32, len(array), 4 * array.offset)
     return Coded(indices.astype(np.int64), array.dictionary.to_pylist())
 
 
 def _apart(array: Any) -> Texts:
-    """Texts that are held one by one."""
+    """Convert a string array without creating Python strings."""
     _, bounds, data = array.buffers()
     starts = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
     return Texts(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
 
 
 def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:
-    """The lines as one text that holds no marks, and whose lines end in newlines; None where that is not so."""
+    """Join lines, with newline as line end; return None if they contain marks or bad bytes."""
     block = b"".join(lines)
     if any(mark in block for mark in marks) or block.startswith(codecs.BOM_UTF8):
         return None

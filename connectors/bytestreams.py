@@ -1,4 +1,7 @@
-"""Bytes from a file, a gzip file, a growing file or a pipe, with offsets counted in the uncompressed text."""
+"""Byte streams of files, gzip files, growing files and pipes.
+
+Offsets count uncompressed bytes.
+"""
 
 from __future__ import annotations
 
@@ -36,44 +39,47 @@ _KNOWN_BYTES = 4096
 
 
 class ByteStream(Protocol):
-    """Bytes in order."""
+    """Protocol of a sequential byte stream."""
 
     live: bool
     """Whether more may come after a pause."""
 
     @property
     def damage(self) -> str | None:
-        """Why the stream ended before its time."""
+        """Reason why the stream ended early, or None."""
 
     def read(self, wait_s: float) -> bytes | None:
-        """The next bytes; none after `wait_s` seconds of silence on a live stream; None at the end."""
+        """Return the next bytes, or None at the end of the stream.
+
+        A live stream returns no bytes if nothing arrives within `wait_s` seconds.
+        """
 
     def seek(self, offset: int) -> bool:
-        """Go to an offset; False where the stream is shorter."""
+        """Move to an offset; return False if the stream is shorter."""
 
     def fraction(self, offset: int) -> float | None:
-        """The share read so far, given the offset of what was handed out."""
+        """Return the fraction of the stream before an offset, None if unknown."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 def is_packed(path: str) -> bool:
-    """Whether a file is gzip by its name."""
+    """Return whether the file name is that of a gzip file."""
     return path.lower().endswith(".gz")
 
 
 def refuse_unknown_packing(path: str) -> None:
-    """Miss what unpacks, or packs, a file of this name: gzip alone is known."""
+    """Raise ConnectorError if the suffix names an unsupported compression format."""
     what = _PACKED_OTHERWISE.get(os.path.splitext(path)[1].lower())
     if what is not None:
         raise ConnectorError(f"{path}: is {what}")
 
 
 def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
-    """The byte stream of a path: ``-`` is standard input, pipes and devices are read as they deliver."""
+    """Open a path as a byte stream: a file, a pipe, a device or ``-`` for stdin."""
     if path == "-":
-        if sys.stdin is None:  # closed before Python began: the number may belong to another file by now
+        if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
             raise ConnectorError("standard input: is closed")
         return PipedText(Pipe(0, "standard input", owned=False))
     try:
@@ -96,7 +102,7 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
 
 
 def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
-    """A regular file by what it begins with; gzip is unpacked whatever its name is."""
+    """Open a regular file by its first bytes; gzip is detected whatever the name."""
     head = os.pread(fd, 16, 0)
     for mark, what in _NO_TEXT.items():
         if head.startswith(mark):
@@ -112,14 +118,14 @@ def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
 
 
 class PlainFile(ByteStream):
-    """A regular file, read to its end."""
+    """Byte stream of a regular file, up to its current end."""
 
     live = False
     damage: str | None = None
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd, self._path = fd, path
-        self._close = weakref.finalize(self, os.close, fd)  # also where nobody does
+        self._close = weakref.finalize(self, os.close, fd)  # also if close() is never called
 
     def read(self, wait_s: float) -> bytes | None:
         return _read(self._fd, _CHUNK, self._path) or None
@@ -136,10 +142,10 @@ class PlainFile(ByteStream):
 
 
 class GrowingFile(PlainFile):
-    """A file that another program appends to: at its end, wait for more.
+    """Byte stream of a file that another program appends to; waits at its end.
 
-    It may be emptied and grow past where reading stands before the next look, so that its size says nothing: whenever
-    there is more, the first bytes and those just before are looked at again.
+    The file may be truncated and then grow beyond the offset of the last read, so its size does not reveal the
+    truncation. Each read therefore compares the first bytes and the last bytes read with the file.
     """
 
     live = True
@@ -156,7 +162,8 @@ class GrowingFile(PlainFile):
             if left <= 0:
                 return data
             time.sleep(min(_POLL_S, left))
-        self._check_content(os.lseek(self._fd, 0, os.SEEK_CUR) - len(data))  # after reading, or it could still change
+        # After the read, because the file could change between the check and the read.
+        self._check_content(os.lseek(self._fd, 0, os.SEEK_CUR) - len(data))
         self._head += data[: _KNOWN_BYTES - len(self._head)]
         self._before = (self._before + data)[-_KNOWN_BYTES:]
         return data
@@ -167,7 +174,7 @@ class GrowingFile(PlainFile):
         return super().seek(offset)
 
     def _check_content(self, offset: int) -> None:
-        """Stop when what stands before the offset is no longer what was read."""
+        """Raise ConnectorError if the bytes before the offset have changed."""
         size = len(self._before)
         if (
             os.pread(self._fd, len(self._head), 0) != self._head
@@ -179,7 +186,7 @@ class GrowingFile(PlainFile):
         return ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
 
     def _check_name(self) -> None:
-        """Stop when the name no longer leads to what has been read so far."""
+        """Raise ConnectorError if the file was truncated, removed, renamed or replaced."""
         here = os.fstat(self._fd)
         if here.st_size < os.lseek(self._fd, 0, os.SEEK_CUR):
             raise self._truncated()
@@ -195,18 +202,18 @@ class GrowingFile(PlainFile):
 
 
 class Pipe(ByteStream):
-    """Standard input, a named pipe or a device: bytes as they come, once."""
+    """Byte stream of standard input, a named pipe or a device; cannot seek back."""
 
     live = True
     damage: str | None = None
 
     def __init__(self, fd: int, name: str, *, owned: bool) -> None:
         self._fd, self._name, self._owned = fd, name, owned
-        self._poll = select.poll()  # takes descriptors of any number, as select() does not
+        self._poll = select.poll()  # unlike select(), poll() accepts descriptors above 1023
         self._poll.register(fd, select.POLLIN)
 
     def read(self, wait_s: float) -> bytes | None:
-        # The descriptor itself: a buffered reader would wait until its buffer is full.
+        # Read the descriptor: a buffered reader would wait until its buffer is full.
         if not self._poll.poll(1000 * wait_s):
             return b""
         return _read(self._fd, _CHUNK, self._name) or None
@@ -223,15 +230,15 @@ class Pipe(ByteStream):
 
 
 class Converted(ByteStream):
-    """A stream that converts another one.
+    """Base class of byte streams that convert another stream.
 
     Parameters
     ----------
     stream
-        The other one.
+        Stream to convert.
     """
 
-    _ready = b""  # converted, and not handed out yet
+    _ready = b""  # converted, but not returned yet
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream, self.live = stream, stream.live
@@ -246,13 +253,13 @@ class Converted(ByteStream):
 
     @abstractmethod
     def _next(self, wait_s: float) -> bytes | None:
-        """The next converted bytes, as `read` gives them."""
+        """Return the next converted bytes, as `read` does."""
 
     def seek(self, offset: int) -> bool:
         return self._stream.seek(offset)
 
     def _skip(self, n: int) -> bool:
-        """Read n bytes from the start; False where the stream is shorter."""
+        """Skip n bytes from the start; return False if the stream is shorter."""
         while n > 0:
             data = self.read(0.0)
             if not data:
@@ -269,7 +276,10 @@ class Converted(ByteStream):
 
 
 class PipedText(Converted):
-    """A pipe, unpacked if it begins with the first byte of gzip, with which no text begins."""
+    """Text from a pipe, decompressed if the first byte is that of gzip.
+
+    No text starts with this byte.
+    """
 
     _begun = False
 
@@ -284,7 +294,10 @@ class PipedText(Converted):
 
 
 class Unpacked(Converted):
-    """The content of a gzip stream of one or more members. Damage ends it after the last readable byte."""
+    """Decompressed content of a gzip stream with one or more members.
+
+    If the stream is damaged, it ends after the last readable byte.
+    """
 
     damage: str | None = None
 
@@ -314,9 +327,9 @@ class Unpacked(Converted):
         return None
 
     def _step(self) -> bytes:
-        """Unpack a little."""
+        """Decompress the next chunk."""
         if self._member is None:
-            self._packed = self._packed.lstrip(b"\0")  # padding between members, as gzip itself allows
+            self._packed = self._packed.lstrip(b"\0")  # gzip also allows zero padding between members
             if not self._packed:
                 return b""
             self._member = zlib.decompressobj(wbits=31)
@@ -344,7 +357,10 @@ class Unpacked(Converted):
 
 
 def _salvage(member: zlib._Decompress, packed: bytes) -> bytes:
-    """What can be unpacked before the damage: byte by byte, since a failing call gives nothing back."""
+    """Decompress the bytes before the damage.
+
+    This feeds the decompressor byte by byte, because a failing call returns nothing.
+    """
     data = bytearray()
     with contextlib.suppress(zlib.error):
         for i in range(len(packed)):

@@ -1,4 +1,4 @@
-"""Cells of text: which are missing, and how messages show them."""
+"""Text cells: missing values, and how messages show a cell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SHOWN = 80
 
 
 def is_missing(cell: str, missing: frozenset[str] = MISSING_NUMBERS) -> bool:
-    """Whether a cell of numbers, in which space does not matter, stands for no value."""
+    """Return whether a numeric cell is missing, ignoring surrounding white space."""
     return cell in missing or cell.strip() in missing
 
 
 def shown(value: Any) -> str:
-    """A value for a message, cut short."""
+    """Return the repr of a value, truncated for use in a message."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

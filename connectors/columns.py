@@ -1,4 +1,4 @@
-"""Cells of text, column by column: to numbers, categories, labels and keys."""
+"""Convert columns of text cells to numbers, categories, labels and keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from connectors.options import MISSING, MISSING_NUMBERS, Roles
 from connectors.sentinels import warn_of_sentinels
 from connectors.times import Times
 
-_WORD = "none"  # names a class as often as not
+_WORD = "none"  # also a frequent class name
 _PLAINLY_MISSING = frozenset({"", "?"})
 _PER_NUMBER = 9
 _MOST_STRAYS = 10 * _PER_NUMBER
@@ -34,14 +34,14 @@ logger = logging.getLogger("connectors")
 
 
 def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.object_]:
-    """Cells as texts, None where missing."""
+    """Return cells as an object array, with None for missing values."""
     column = np.empty(len(cells), dtype=object)
     column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
     return column
 
 
 def label_of(text: str) -> int | str:
-    """A label as int where it is written exactly so, else as written, so that different texts stay different.
+    """Convert a label to int if it is the canonical form of one, so that labels stay distinct.
 
     Examples
     --------
@@ -56,16 +56,18 @@ def label_of(text: str) -> int | str:
 
 
 class Labels(Memo):
-    """Labels by text; None where missing. Texts that may mean a class or a missing label are logged.
+    """Cache of labels by text, with None for missing labels.
+
+    Texts that may be either a class or a missing label are logged.
 
     Parameters
     ----------
     missing
-        Texts of missing labels.
+        Markers of missing labels.
     notices
-        Where warnings go.
+        Collection of warnings.
     convert
-        Converts other texts.
+        Function that converts other texts.
     """
 
     def __init__(self, missing: frozenset[str], notices: Notices, convert: Callable[[str], Any] = label_of) -> None:
@@ -93,14 +95,14 @@ class Labels(Memo):
 
 @dataclass(slots=True)
 class Events:
-    """Events as a format reads them.
+    """Events as converted by a format.
 
     Parameters
     ----------
     features, labels, keys, times
-        As in `Batch`.
+        See `Batch`.
     bad
-        Rejected rows, with reasons.
+        Reasons for rejection, by row.
     """
 
     features: Features
@@ -111,34 +113,34 @@ class Events:
 
 
 def _present(keys: Sequence[str]) -> Sequence[str | None]:
-    """Keys, None where there is no text."""
+    """Return keys with None for empty texts."""
     if isinstance(keys, Texts) and keys.lengths.all():
         return keys
     return [text or None for text in keys]
 
 
 def _unnamed(name: str) -> str:
-    """What the header has for a column: nothing where the name was made up."""
+    """Return the column name in the header, empty if it was generated."""
     return "" if name.startswith("Unnamed: ") else name
 
 
 class TextColumns:
-    """Convert rows of text cells to columns, and decide the type of each feature column that has none declared.
+    """Convert rows of text cells to columns, and infer undeclared feature types.
 
-    A text in a column of numbers is malformed, and its event rejected. In a column without a declared type, more than
-    one text in ten (and some ten more) make the column mixed: it holds numbers and texts from there on. This does not
-    depend on batches.
+    A text in a numeric column is an error, and its event is rejected. If a numeric column without a declared type
+    contains more than about one text in ten, beyond the first ten, it becomes mixed. A mixed column contains numbers
+    and texts from that row on. The result does not depend on batch boundaries.
 
     Parameters
     ----------
     names, roles
-        All columns in the order of the cells, and their roles.
+        Names of all columns in the order of the cells, and their roles.
     allowed
-        For nominal columns, the only values (ARFF); none of them is missing.
+        Declared values of nominal columns (ARFF). A declared value is never missing.
     unnamed
-        The columns without a name of their own, in order.
+        Columns without a name in the header, in order.
     are_typed
-        Whether the source tells numbers from texts.
+        Whether the source distinguishes numbers from texts.
     """
 
     def __init__(
@@ -167,17 +169,17 @@ class TextColumns:
 
     @property
     def categories(self) -> list[str]:
-        """The features whose values the source declares."""
+        """Features with declared values."""
         return [name for name in self._features if name in self._allowed]
 
     @property
     def decided(self) -> dict[str, Any]:
-        """What is decided so far, as JSON."""
+        """Types and formats inferred so far, as JSON."""
         found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
         return found | self.numbers.decided
 
     def restore(self, decided: Mapping[str, Any]) -> None:
-        """Go back to what was decided before."""
+        """Restore inferred types and formats."""
         self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
         self.times.restore(decided.get("units", {}))
         self.numbers.restore(decided)
@@ -187,7 +189,7 @@ class TextColumns:
         self._features = [name for name in self._roles.features(self._index) if self.types.get(name) != "ignore"]
 
     def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
-        """Decide the undecided columns by rows seen at the start; units of times by those of a whole file."""
+        """Infer undeclared types from the first rows; time units only if `whole` is true."""
         with self.numbers.notices.together():
             self._decide(source, rows, whole)
 
@@ -218,7 +220,7 @@ class TextColumns:
             self.types.setdefault(name, kind)
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
-        """Warn of those features among the columns that are numbers and only count up."""
+        """Warn of numeric features that only count up or down, and of sentinel values."""
         features = set(self._features)
         with self.numbers.notices.together():
             for name in names:
@@ -229,7 +231,7 @@ class TextColumns:
                     warn_of_sentinels(name, values.tolist(), self.numbers.notices, cells)
 
     def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
-        """Leave out unnamed columns that are empty, and the index that pandas writes as the first column."""
+        """Ignore unnamed columns that are empty or contain the index of a pandas DataFrame."""
         empty, others = list[int](), list[int]()
         for name in self._unnamed:
             i = self._index[name]
@@ -256,13 +258,13 @@ class TextColumns:
         self._leave_out()
 
     def read(self, rows: Sequence[Cells]) -> Events:
-        """Rows, all of the same width, as columns."""
+        """Convert rows of equal width."""
         cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
         return self.take({name: cells[i] for name, i in self._index.items()}, len(rows))
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What the columns of which anything is made may be read as: one that has two uses is read as text."""
+        """Kinds of all used columns for `ArrowCells`; columns with two uses are text."""
         label, key, time = others = self._others()
         used = dict.fromkeys([*self._features, *filter(None, others)], LISTED)
         roles = [name for name in others if name is not None]
@@ -283,7 +285,10 @@ class TextColumns:
         return self._roles.label, self._roles.key, self._roles.time
 
     def take(self, cells: Mapping[str, Cells | NDArray[Any]], n: int) -> Events:
-        """The cells of n rows by column; numbers, NaN where missing, and times may be such already."""
+        """Convert columns of n cells, given by name.
+
+        Columns of numbers (NaN if missing) and of times may already be arrays.
+        """
         bad: Bad = {}
         table: Table = {}
         with self.numbers.notices.together():
@@ -305,9 +310,9 @@ class TextColumns:
         return events
 
     def _find_headers(self, cells: Mapping[str, Cells | NDArray[Any]], bad: Bad) -> None:
-        """Reject rows that repeat the header, as in files put one after the other.
+        """Reject rows that repeat the header, as in concatenated files.
 
-        These have no number among numbers, or else the name of the label as their label.
+        Such a row has a text in a numeric column, or the name of the label column as its label.
         """
         if any(isinstance(column, np.ndarray) for column in cells.values()):
             return
@@ -320,7 +325,7 @@ class TextColumns:
                 bad[i] = "the row repeats the header"
 
     def _known(self, label: Cells) -> Sequence[Any]:
-        """What labels mean."""
+        """Convert texts to labels."""
         if isinstance(label, Coded):
             return Coded(label.codes, [self._labels[text] for text in label.values])
         return list(map(self._labels.__getitem__, label))
@@ -329,7 +334,7 @@ class TextColumns:
         return self._roles.missing - self._allowed.get(name or "", frozenset())
 
     def feature(self, name: str, cells: Cells | NDArray[np.float64], bad: Bad) -> Table:
-        """What the cells of a column mean; why an event cannot be taken is noted in `bad`."""
+        """Convert the cells of a feature column; add reasons for rejection to `bad`."""
         if name not in self.types or self.numbers.is_open(name):
             decided = self.numbers.decide_late(name, cells)
             if decided is not None:
@@ -380,7 +385,7 @@ class TextColumns:
         return np.concatenate([before, self._mixed(name, cells[turn:])])
 
     def _turn(self, name: str, strays: Iterable[int], n: int) -> int | None:
-        """The row of the text that is one too many, given the rows of all texts, ascending."""
+        """Return the row from which a column is mixed, given the ascending rows of its texts."""
         level, at = self.strays.pop(name, 0), 0
         for i in strays:
             level = max(0, level - (i - at)) + _PER_NUMBER

@@ -1,4 +1,4 @@
-"""Recognize columns that only count up or down, such as row numbers and times, and dates that look like numbers."""
+"""Detect counters, such as row numbers and times, and dates written as numbers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_STEP = 0.1
 
 
 def direction(values: NDArray[np.float64]) -> str:
-    """Whether numbers go up or down from row to row, by small steps: `"up"`, `"down"` or nothing.
+    """Return the direction of a counter, ``"up"`` or ``"down"``, else an empty string.
 
-    At least 50 numbers must each be beyond the number before, or at least 500 never turn. No step may exceed a tenth of
-    the range, unless all numbers are times since 1970. Missing values are left out.
+    A counter has at least 50 strictly monotonic numbers, or at least 500 monotonic ones. No step exceeds a tenth of the
+    range, unless the numbers are times since 1970. Missing values are ignored.
 
     Examples
     --------
@@ -46,7 +46,9 @@ def _are_times(values: NDArray[np.float64]) -> bool:
 
 
 def form_of_dates(values: NDArray[np.float64]) -> str:
-    """The format of numbers that are all dates such as 20231114, and not all the same; nothing where they are others.
+    """Return the format of a column of dates such as 20231114, else an empty string.
+
+    The column needs at least 50 values and at least two distinct ones.
 
     Examples
     --------
@@ -64,7 +66,7 @@ def form_of_dates(values: NDArray[np.float64]) -> str:
 
 
 def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
-    """Warn of a feature that only counts up or down, or has dates that are written as numbers."""
+    """Warn if a feature is a counter or contains dates written as numbers."""
     details = {"option": shlex.quote(name), "kept": shlex.quote(f"{name}:number")}
     remedy = "--ignore {option} leaves it out"
     if form := form_of_dates(values):
@@ -86,9 +88,9 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
 
 
 def is_index(cells: Sequence[str]) -> bool:
-    """Whether all cells are whole numbers, each larger than the one before, or in many rows another one.
+    """Return whether all cells are integers that ascend, or differ in 50 or more rows.
 
-    Rows may have been shuffled, or some of them drawn.
+    The second case covers shuffled and sampled rows.
     """
     if not all(cell.isascii() and cell.isdigit() for cell in cells):
         return False

@@ -1,4 +1,4 @@
-"""How delimited lines are written: the options of CSV, with the meaning that pandas gives them."""
+"""CSV dialects, with options as in pandas."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from connectors.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Marks in delimited lines, one character each.
+    """Special characters of delimited text, one character each.
 
     Parameters
     ----------
     delimiter
-        Between two fields.
+        Field delimiter.
     quote
-        Around fields that hold delimiters, quotes (twice) or newlines; None where none are quoted.
+        Quote character of fields with delimiters, quotes (doubled) or newlines. None: no quoting.
     escape
-        Takes the meaning of the next character.
+        Character that escapes the next one.
     comment
-        The rest of a line from there on is left out, and a line that begins so, unless it is quoted.
+        Character that starts a comment, which extends to the end of the line, unless it is quoted.
     skip_rows
-        How many lines are left out at the start.
+        Number of lines to skip at the start.
     """
 
     delimiter: str = ","
@@ -37,7 +37,7 @@ class Dialect:
 
     @classmethod
     def of(cls, options: Options, delimiter: str, *, single: bool = False) -> Dialect:
-        """What options say; a `single` record has no comments and no lines to skip."""
+        """Create a dialect from options; a `single` record has no comments or skipped lines."""
         quote = options.text("quote", '"')
         quote = None if quote == "none" else quote
         dialect = cls(
@@ -61,29 +61,29 @@ class Dialect:
         return dialect
 
     def reader(self, lines: Iterable[str], *, strict: bool = False) -> Iterator[list[str]]:
-        """Records of lines, comments aside."""
+        """Return a csv reader of lines; it does not remove comments."""
         options: dict[str, Any] = {"delimiter": self.delimiter, "escapechar": self.escape, "strict": strict}
         quotes = {"quoting": csv.QUOTE_NONE} if self.quote is None else {"quotechar": self.quote}
         return csv.reader(lines, **options, **quotes)
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """What lines without quotes, escapes and comments do not hold."""
+        """Characters that lines without quotes, escapes and comments do not contain."""
         return tuple(mark.encode() for mark in (self.quote, self.escape, self.comment) if mark is not None)
 
     def has_comment(self, lines: Sequence[str]) -> bool:
-        """Whether there may be one in any of these lines."""
+        """Return whether any line contains the comment character."""
         return self.comment is not None and any(self.comment in line for line in lines)
 
     def without_comment(self, line: str, before: Sequence[str] = ()) -> str:
-        """A line without its comment.
+        """Remove the comment from a line.
 
         Parameters
         ----------
         line
-            The line.
+            Line to strip.
         before
-            The lines of the same record before it, which may leave a quote open.
+            Previous lines of this record, which may leave a quote open.
 
         Examples
         --------
@@ -100,7 +100,10 @@ class Dialect:
         return self._scan(line, is_open)[0]
 
     def _scan(self, line: str, is_open: bool) -> tuple[str, bool]:
-        """A line up to its comment, and whether it leaves a quote open, given whether the one before did."""
+        """Return a line without its comment, and whether it ends within quotes.
+
+        `is_open` is the second result for the previous line.
+        """
         begins, closed, i = not is_open, False, 0
         while i < len(line):
             mark = line[i]
@@ -113,7 +116,7 @@ class Dialect:
                     is_open, closed = False, True
             elif mark == self.comment:
                 return line[:i], False
-            elif mark == self.quote and (begins or was_closed):  # after a quote that closed it is a quote itself
+            elif mark == self.quote and (begins or was_closed):  # a doubled quote is a literal one
                 is_open = True
             begins = mark == self.delimiter and not is_open
             i += 1

@@ -1,4 +1,7 @@
-"""Encodings of text files. Files whose lines do not end in a newline byte, such as UTF-16, are read as UTF-8."""
+"""Encodings of text files.
+
+Encodings in which a line does not end in a newline byte, such as UTF-16, are converted to UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from connectors.errors import ConnectorError
 _DAMAGED = "streamsvm-damaged"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
-# Half a character, which UTF-8 does not have: the line that holds it is found to be damaged.
+# A lone surrogate is not valid UTF-8, so the line reader rejects the line that contains it.
 codecs.register_error(_DAMAGED, lambda error: ("\udcff", getattr(error, "end", 0)))
 
 
 def codec_of(source: str, name: str) -> tuple[str, bool]:
-    """The name of a codec, and whether its lines end in one newline byte."""
+    """Return the name of a codec, and whether its lines end in one newline byte."""
     try:
         codec = codecs.lookup(name).name
         fits = "a\n".encode(codec).endswith(b"a\n") and b"a\nb".decode(codec) == "a\nb"
@@ -30,16 +33,16 @@ def codec_of(source: str, name: str) -> tuple[str, bool]:
 
 
 class Transcoded(Converted):
-    """A stream as UTF-8, with offsets in that.
+    """Byte stream converted to UTF-8; offsets count UTF-8 bytes.
 
     Parameters
     ----------
     stream
-        The bytes of the file.
+        Stream to convert.
     codec
-        Its encoding. None: UTF-16 where it begins with the mark of that; else the bytes pass as they are.
+        Encoding. None: UTF-16 if the stream starts with its byte order mark, else no conversion.
     name
-        What messages call it.
+        Name of the stream in messages.
 
     Examples
     --------
@@ -74,11 +77,11 @@ class Transcoded(Converted):
             if data is None:
                 self._ended = True
             text = self._decode(data)
-            if text or not data:  # a part of a character gives nothing yet
+            if text or not data:  # an incomplete character yields no text yet
                 return text if text or data is not None else None
 
     def _begin(self, data: bytes | None) -> bytes | None:
-        """Tell by the first two bytes whether this is UTF-16."""
+        """Detect UTF-16 by the first two bytes."""
         self._head += data or b""
         if len(self._head) < 2 and data is not None:
             return b""
@@ -95,11 +98,11 @@ class Transcoded(Converted):
         self._taken += len(data or b"")
         try:
             return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
-        except UnicodeError as error:  # without the mark of its byte order
+        except UnicodeError as error:  # UTF-16 without a byte order mark
             raise ConnectorError(f"{self._name}: {error}: say encoding={self.codec}-le or {self.codec}-be") from None
 
     def seek(self, offset: int) -> bool:
-        """Go there; what is not UTF-8 is read again from the start."""
+        """Move to an offset. A converted stream is read again from the start."""
         self._stream.seek(0)
         self._restart()
         if self._is_plain:

@@ -1,15 +1,15 @@
-"""What goes wrong with streams."""
+"""Exceptions of sources and sinks."""
 
 from __future__ import annotations
 
 import re
 
-# What follows USER: in a URL, also in one whose scheme or slashes are misspelt, and secrets among the options.
+# Passwords in URLs (``USER:PASSWORD@``), even if the scheme or the slashes are misspelt, and secrets in options.
 _SECRET = re.compile(r"((?://|kafka:/?)[^\s:@/]*:)\S+(?=@)|((?:password|secret|token)=)[^&\s]+")
 
 
 def without_secrets(text: object) -> str:
-    """Return a text with asterisks in place of the passwords of its URLs.
+    """Mask the passwords and secrets in a text.
 
     Examples
     --------
@@ -22,11 +22,11 @@ def without_secrets(text: object) -> str:
 
 
 class ConnectorError(Exception):
-    """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""
+    """Raised if a stream cannot be opened, read or written."""
 
     def __str__(self) -> str:
         return without_secrets(super().__str__())
 
 
 class UnreachableError(ConnectorError):
-    """A stream that cannot be reached now, which may pass: nothing need be wrong with what was asked."""
+    """Raised if a stream is temporarily unreachable; a retry may succeed."""

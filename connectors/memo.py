@@ -1,4 +1,4 @@
-"""Converted texts, remembered."""
+"""Cache of converted texts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ _MEMO_SIZE = 1 << 16
 
 
 class Memo(dict[Any, Any]):
-    """Converted values by text. They are remembered, because few texts differ.
+    """Dictionary that converts a text on first access and caches the result.
+
+    It is cleared when it grows too large.
 
     Parameters
     ----------
     convert
-        Converts a text.
+        Function that converts a text.
     """
 
     def __init__(self, convert: Callable[[str], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Warnings that are logged once each; those of one kind share a line."""
+"""Warnings that are logged once and grouped by kind."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 
 logger = logging.getLogger("connectors")
 
-# Up to `_MOST_ALONE` notices of one kind have a line each. More share a line with the first `_NAMED` names.
+# Up to `_MOST_ALONE` notices of one kind are logged on separate lines. More share a line with the first `_NAMED` names.
 _MOST_ALONE, _NAMED = 2, 4
-# The first lines of one kind are logged at once. Each later line waits until twice as many names have come.
+# The first lines of one kind are logged immediately. After that, each line waits for twice as many names as the last.
 _MOST_LINES = 5
 
 
 class Notice(NamedTuple):
-    """A warning, which may be of a kind that concerns many columns.
+    """A warning, optionally of a kind that applies to several columns.
 
     Parameters
     ----------
     text
         The message.
     kind
-        Notices of the same kind share a line. Empty: the notice has a line of its own.
+        Notices of one kind are logged on one line. If empty, the notice has its own line.
     name
-        The column.
+        Name of the column.
 
     Examples
     --------
@@ -40,12 +40,12 @@ class Notice(NamedTuple):
 
     @classmethod
     def of(cls, form: str, name: Any, **details: Any) -> Notice:
-        """A warning about a column by a format string, which is its kind."""
+        """Create a warning about a column from a format string, which is also its kind."""
         return cls(form.format(name=name, **details), form, name)
 
 
 def grouped(notices: Iterable[Notice]) -> list[str]:
-    """Return the messages of notices, one for each kind, with the first names and their number.
+    """Return one message per kind of notice, with the first names and their number.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def grouped(notices: Iterable[Notice]) -> list[str]:
 
 
 class Notices:
-    """Warnings that are logged and kept, once each, in order.
+    """Ordered collection of warnings, each logged once.
 
     Parameters
     ----------
     log
-        Where they are logged.
+        Logger to use.
     """
 
     def __init__(self, log: logging.Logger = logger) -> None:
@@ -86,11 +86,11 @@ class Notices:
 
     @property
     def texts(self) -> list[str]:
-        """The messages so far."""
+        """Messages so far."""
         return grouped(self._all)
 
     def say(self, *notices: Notice | str) -> None:
-        """Log warnings and keep them, unless they were said before.
+        """Log and store warnings, unless they were logged before.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class Notices:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Collect notices within the block and log them at its end, grouped by kind."""
+        """Context manager that delays logging to its end and groups notices by kind."""
         self._gathering += 1
         try:
             yield

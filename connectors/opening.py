@@ -1,4 +1,4 @@
-"""From a URL to its source or sink."""
+"""Open sources and sinks by URL."""
 
 from __future__ import annotations
 
@@ -17,22 +17,35 @@ def open_source(url: str, **options: Any) -> Source:
     Parameters
     ----------
     url
-        A path (CSV, TSV, JSON lines or an array, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory),
-        ``-`` for standard input (unpacked if it is gzip), ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``synthetic:NAME``:
-        a scenario such as sea-sudden, a generator such as sea, or a file of your own that describes a scenario (see
-        `connectors.synthetic`). Options may follow as a query: ``a.csv?label=y&types=x:category``.
+        One of the following, optionally with options as a query, such as ``a.csv?label=y&types=x:category``:
+
+        - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
+        ``.gz``; Parquet, also a directory.
+        - ``-`` for standard input. Gzip data are decompressed.
+        - ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
+        - ``synthetic:NAME`` for a scenario such as sea-sudden, a generator such as sea, or a scenario file (see
+        `connectors.synthetic`).
     options
-        All formats: `format` (instead of the suffix), `batch_size` (events at once, at most 4096). Text: `encoding`
-        (utf-8, or utf-16 where the file begins with its byte order mark), `at_end` (stop; wait reads a growing file).
-        Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category, time or ignore by name),
-        `time_unit` (of times that are numbers: s, ms, us or ns; told by the first one) or `time_format` (of all times,
-        as `datetime.strptime` has it). Of labels and features, `missing`: the texts that stand for no value beside the
-        empty one (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `quote`, `escape`, `comment`,
-        `skip_rows` (see `connectors.dialect.Dialect`), `header` (yes), `names` (with ``header=no``). JSON: `late_label`
-        (no; the label may be absent from the first 1,000 events, which otherwise is taken for a misspelt name).
-        Synthetic: `n` (events, to which a scenario is stretched; of generators 100,000), `seed` (0), and of generators
-        `drift` (numbers of the events at which the concept changes), `width` (0) and their own.
-        Kafka: see `connectors.kafka.KafkaSource`.
+        Options of the format:
+
+        - All formats: `format` overrides the suffix; `batch_size` is the number of events per batch (at most 4096 by
+        default).
+        - Text: `encoding` (default utf-8, or utf-16 if the file starts with its byte order mark); `at_end` is stop
+        (default) or wait, which follows a growing file.
+        - Named columns: the column names `label`, `key`, `time` and `ignore`; `types` maps names to number, category,
+        time or ignore.
+        - Times: `time_unit` is the unit of numeric times (s, ms, us or ns; default: inferred from the first one);
+        `time_format` is the format of all times, as for `datetime.strptime`.
+        - Missing values: `missing` lists texts that are missing labels or features, in addition to the empty text. The
+        default is ``?``, NA, NaN, null and None, in any case.
+        - CSV: `delimiter`, `quote`, `escape`, `comment`, `skip_rows` (see `connectors.dialect.Dialect`), `header`
+        (default yes), `names` (with ``header=no``).
+        - JSON: `late_label` (default no) allows the label to be absent from the first 1,000 events. Otherwise the name
+        is treated as misspelt.
+        - Synthetic: `n` (number of events, default 100,000 for generators; scenarios are stretched to it) and `seed`
+        (default 0). Generators also accept `drift` (event numbers of concept changes), `width` (default 0) and their
+        own options.
+        - Kafka: see `connectors.kafka.KafkaSource`.
 
     Examples
     --------
@@ -64,7 +77,7 @@ def open_sink(
     overwrite: bool = False,
     **options: Any,
 ) -> Sink:
-    """Open a place for results.
+    """Open a sink for results.
 
     Parameters
     ----------
@@ -72,15 +85,16 @@ def open_sink(
         A path (CSV, TSV or JSON lines by suffix, also with ``.gz``; Parquet, as a directory of parts), ``-`` for
         standard output, a pipe or a device, ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``null:``.
     resume
-        Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced at the first write or flush.
+        Whether to keep the content of an existing file, for `Sink.rewind`. Otherwise the first write or flush replaces
+        it.
     overwrite
-        Whether a run may replace a file that does not look like results; without it the run is refused.
+        Whether a run may replace a file that does not look like results. Otherwise such a run is refused.
     fresh, source, beside, distinct
-        For Kafka: whether to forget how far an earlier run came, the source of the events if the run keeps checkpoints,
-        another sink whose transactions this one may join, and columns that tell rows apart which come in an order of
-        their own. See `connectors.kafka.KafkaSink`.
+        For Kafka, see `connectors.kafka.KafkaSink`: whether to ignore the progress of an earlier run, the source of the
+        events if the run keeps checkpoints, another sink whose transactions this sink may join, and the columns that
+        identify a row if rows arrive out of order.
     options
-        `format`, instead of the suffix; those of `connectors.kafka.KafkaSink` for Kafka.
+        `format` overrides the suffix. For Kafka, the options of `connectors.kafka.KafkaSink`.
 
     Examples
     --------
