@@ -1,1 +1,1 @@
-"""What to do about an event, by the probabilities of its classes alone: no learner is known here."""
+"""Prediction sets, cost-sensitive decisions, alarms and explanations, from the probabilities of any classifier."""

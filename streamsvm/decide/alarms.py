@@ -1,4 +1,4 @@
-"""Alarms for a class: a threshold on its probability that follows the stream."""
+"""Alarms for a class, from a threshold on its probability that adapts to the stream."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from streamsvm.models import ArchiveError
 from streamsvm.parameters import check_between, check_choice
 
 KINDS = ("share", "recall", "precision")
-"""What may be wanted of alarms."""
+"""The quantities that alarms can control."""
 
-# Of wanted precision: bins of the log-odds between these, and how they forget, so many labels at a time.
+# For precision: number of bins and range of the log-odds, labels per block, decay of the counts per block, and minimum
+# decayed number of alarms.
 _STEPS, _WIDEST, _BLOCK, _DECAY, _LEAST = 64, 8.0, 64, 0.99, 5.0
 
 
 def check_alarms(kind: str, wanted: float) -> None:
-    """Refuse what are no alarms.
+    """Validate the parameters of `Alarms`.
 
     Parameters
     ----------
     kind, wanted
-        As `Alarms` has them.
+        See `Alarms`.
 
     Raises
     ------
     ValueError
-        Where there is no such kind, or the share is not between 0 and 1.
+        If the kind is unknown, or the target is not between 0 and 1.
     """
     check_choice("kind", kind, KINDS)
     check_between("wanted", wanted, 0.0, 1.0)
 
 
 class Alarms:
-    """Which events to raise an alarm for, by the probability of a class: so many, or so good, as is wanted.
+    """Raise alarms for a class at a given rate, recall or precision.
 
     Parameters
     ----------
     kind
-        What is wanted: a `"share"` of all events, the most probable ones, for which no label is needed; a `"recall"`,
-        the share of the events of the class that are found; or a `"precision"`, the share of alarms that are right.
+        The quantity to control. `"share"` is the share of all events that raise an alarm, the most probable ones; it
+        needs no labels. `"recall"` is the share of the events of the class that raise an alarm. `"precision"` is the
+        share of alarms that are correct.
     wanted
-        How much, between 0 and 1.
+        The target, between 0 and 1.
 
     Notes
     -----
-    Share and recall are sets of labels, of one label: the same bounds hold, so that alarms (or missed events of the
-    class) are as many as were wanted but for 51 counted from the beginning, and 102 over any stretch of the stream. The
-    threshold of a precision is the lowest at which alarms would have been so good, over about the last 6,400 labels;
-    where none was, there is no alarm.
+    Share and recall use `ConformalSets` with a single label and have its guarantee. The number of alarms (or of missed
+    events of the class) differs from the target by at most 51 from the start of the stream, and by at most 102 over any
+    part of it. The threshold for a precision is the lowest one that reached it over about the last 6,400 labels. If no
+    threshold did, no alarm is raised.
 
     Examples
     --------
@@ -69,29 +71,31 @@ class Alarms:
         self.kind, self.wanted = kind, float(wanted)
         self._sets = None
         if kind != "precision":
-            # Imported here, so that settings are checked without what is compiled.
+            # Imported here, so that validating the settings does not import the kernels.
             from streamsvm.decide.conformal import ConformalSets
 
             self._sets = ConformalSets(wanted if kind == "recall" else 1.0 - wanted, n_known=1)
-        # Of others and of the class: those before the block of labels that has begun, decayed, and those in it.
+        # Counts per bin, of the other classes and then of the class: decayed counts of the complete blocks of labels,
+        # and counts of the current block.
         self._counts, self._fresh = np.zeros(2 * _STEPS), np.zeros(2 * _STEPS)
         self._n_labels, self._first = 0, _STEPS
 
     def run(self, p: Floats, is_class: Ints) -> NDArray[np.bool_]:
-        """Whether there is an alarm for each event, of which the label is taken before the next.
+        """Decide for each event whether to raise an alarm, then learn from its label.
 
         Parameters
         ----------
         p
             The probability of the class, shape (n,).
         is_class
-            Whether each event is of the class, 1 or 0, or -1 where that is not known.
+            1 if the event is of the class, 0 if it is not, -1 if unknown.
         """
-        p = np.where(p > 0.0, p, 0.0)  # what is no number is no probability
+        p = np.where(p > 0.0, p, 0.0)  # NaN counts as 0
         if self._sets is None:
             return self._precise(p, is_class)
-        # For recall the label in question is the class itself, known only of its events. For a share it is another
-        # one, of each event, that is the less probable the more the class is. Neither is the most probable label.
+        # For recall, the covered label is the class itself, which only its events have. For a share, it is an auxiliary
+        # label of every event whose probability decreases with that of the class. The second column, 2, ensures that
+        # neither is the most probable label, which is always in the set.
         if self.kind == "recall":
             own, codes = p, np.where(is_class == 1, 0, -1)
         else:
@@ -121,7 +125,7 @@ class Alarms:
         return np.asarray(steps >= np.repeat(firsts, np.diff(ends, prepend=0, append=len(p))))
 
     def _thresholds(self, held: Floats) -> Ints:
-        """From which bin on alarms are as good as is wanted, by counts as they are when blocks of labels end."""
+        """Lowest bin at which alarms reach the precision, for the counts at the end of each block."""
         above = np.cumsum(held.reshape(-1, 2, _STEPS)[..., ::-1], axis=2)[..., ::-1]
         own, alarms = above[:, 1], above.sum(axis=1)
         good = (own >= self.wanted * alarms) & (alarms >= _LEAST)
@@ -130,24 +134,24 @@ class Alarms:
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that was learned, as arrays."""
+        """Return the learned state as arrays."""
         if self._sets is not None:
             return self._sets.state()
         counts = np.stack([self._counts, self._fresh])
         return {"counts": counts, "numbers": np.array([self._n_labels, self._first])}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `state` gave.
+        """Restore the result of `state`.
 
         Parameters
         ----------
         arrays
-            What `state` gave.
+            The result of `state`.
 
         Raises
         ------
         ValueError
-            Where it is not that of such alarms.
+            If it is not the state of alarms with these parameters.
         """
         if self._sets is not None:
             self._sets.restore(arrays)

@@ -1,4 +1,4 @@
-"""Types of arrays, for those who bring no learner."""
+"""Array types that do not depend on a learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed of a model between two moments, in words."""
+"""Descriptions of the changes in a model between two points in time."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 from streamsvm.names import feature, shown
 
 MOST_TOLD = 5
-"""So many changes of a kind are told."""
+"""Maximum number of reported changes of each kind."""
 LEAST_PART, LEAST_EVENTS = 0.05, 30
-"""Of the relevance, or of events, and of values or events of a class, for a change to be told."""
-_SHIFT, _SPREAD = 0.5, 2.0  # in standard deviations, and by which factor
-_ROUNDING = 1e-6  # a deviation of no more than this part of the mean is that of rounding
+"""Minimum share of the relevance or of the events, and minimum number of events, for a change to be reported."""
+_SHIFT, _SPREAD = 0.5, 2.0  # minimum shift in standard deviations, and minimum ratio of standard deviations
+_ROUNDING = 1e-6  # smaller deviations, relative to the mean, are rounding errors
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What is known of a feature's values.
+    """Statistics of the values of a feature.
 
     Parameters
     ----------
     n
-        How many there were.
+        Number of values.
     mean, deviation
-        Of these; NaN for a string, of which it is counted how often it came.
+        Mean and standard deviation; NaN for a string, which is only counted.
     is_decayed
-        Whether these are those of late, rather than of all.
+        Whether the statistics are of recent values instead of all values.
     """
 
     n: float
@@ -38,7 +38,7 @@ class Spread:
     is_decayed: bool = False
 
     def since(self, then: Spread) -> Spread:
-        """What is known of the values that came after `then`."""
+        """Return the statistics of the values that followed `then`."""
         n = self.n - then.n
         if self.is_decayed or n < 1.0:
             return Spread(n, self.mean, self.deviation)
@@ -51,22 +51,22 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a model knew at a moment.
+    """Summary of a model at a point in time.
 
     Parameters
     ----------
     events
-        How many events had been learned.
+        Number of events learned.
     features
-        What was known of the values of each, by the name of its column.
+        Statistics of the values of each feature, by column name.
     relevance
-        That of the features; empty where none are told apart.
+        Relevance of the features; empty if the model does not estimate it.
     classes
-        How often each class had come, or in which share of events of late; empty where that is not known.
+        Number of events of each class, or its share of recent events; empty if unknown.
     leader
-        The expert that led; empty where none vote.
+        The leading expert; empty if there is no vote.
     trust
-        How far label autocorrelation was heard.
+        Weight of label autocorrelation.
     """
 
     events: int
@@ -78,41 +78,49 @@ class Moment:
 
 
 class Changes:
-    """A classifier that says what changed."""
+    """Base of classifiers that report what changed."""
 
     @abstractmethod
     def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
-        """What is known of the values of features, by the names of their columns.
+        """Return the statistics of the values of features, by column name.
 
         Parameters
         ----------
         names
-            Of which; None for all.
+            Names of the columns; None for all.
         most
-            Of so many of them; None for all.
+            Maximum number of columns; None for all.
         """
 
     @abstractmethod
     def moment(self) -> Moment:
-        """What it knows now, to be compared with later: a few numbers for each feature and class."""
+        """Return a summary of the model for a later call of `changes`.
+
+        It has a few numbers for each feature and class.
+        """
 
     def changes(self, since: Moment | Changes) -> list[str]:
-        """What is different from how it was, in words.
+        """Describe what changed since an earlier point in time.
 
-        Features whose part of the relevance is at least twice, or at most half, what it was (and a twentieth of it
-        then or now); those whose values since have a mean half a standard deviation or more from that until then, or
-        deviate twice or half as much, and strings that come twice or half as often; classes that came, and those that
-        come twice or half as often; another expert that leads; label autocorrelation that is heard, or no longer.
+        The changes are:
+
+        - features whose share of the relevance at least doubled or halved, if it is or was at least 5 %;
+        - features whose mean moved by at least half a standard deviation, or whose standard deviation at least doubled
+          or halved;
+        - strings whose frequency at least doubled or halved;
+        - new classes, and classes whose frequency at least doubled or halved;
+        - a new leading expert;
+        - label autocorrelation that became active or inactive.
 
         Parameters
         ----------
         since
-            What `moment` gave then, or the classifier as it was, such as a saved one.
+            The result of `moment` at that time, or an earlier version of the classifier, such as a saved one.
 
         Raises
         ------
         ValueError
-            Where that is later than now.
+            If `since` is later than the current state.
 
         Examples
         --------
@@ -140,7 +148,7 @@ class Changes:
 
 
 def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float]) -> list[str]:
-    """Features that matter more, or less, the most so first."""
+    """Describe features whose relevance changed, the largest change first."""
     before, after = _parts(then), _parts(now)
     if not before or not after:
         return []
@@ -157,7 +165,10 @@ def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float
 
 
 def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
-    """Another leader, and label autocorrelation that is heard or not, each with how far that is trusted."""
+    """Describe a change of the leader, and of the use of label autocorrelation.
+
+    `then` and `now` are pairs of the leader and the weight of label autocorrelation.
+    """
     told = [f"{now[0]} leads, was {then[0]}"] if then[0] and now[0] != then[0] else []
     if (then[1] > 0.0) != (now[1] > 0.0):
         told.append(f"label autocorrelation is {'heard' if now[1] > 0.0 else 'no longer heard'}")
@@ -165,12 +176,15 @@ def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
 
 
 def came(classes: Sequence[Any]) -> list[str]:
-    """Classes that came."""
+    """Describe new classes."""
     return [f"classes that came: {', '.join(map(shown, classes[:MOST_TOLD]))}"] if classes else []
 
 
 def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping[Hashable, Spread], int]) -> list[str]:
-    """Features whose values are others since, the most so first: what was known of them, and how many events."""
+    """Describe features whose values changed, the largest change first.
+
+    `then` and `now` are pairs of the statistics by column name and the number of events.
+    """
     (features, n_before), n_since, moved = then, now[1] - then[1], []
     for name, spread in now[0].items():
         before = features.get(name, Spread(0.0, spread.mean, spread.deviation))
@@ -183,7 +197,7 @@ def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping
 
 
 def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] | None:
-    """How far a number has moved, and the words for it."""
+    """Size and description of the change of a number; None for no change."""
     if min(before.n, since.n) < LEAST_EVENTS:
         return None
     called, unit = shown(feature(name)), max(before.deviation, since.deviation, _ROUNDING * abs(before.mean))
@@ -200,7 +214,7 @@ def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] |
 
 
 def _apart(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with as few digits, four or more, as tell them apart."""
+    """Format two numbers with the fewest digits, at least four, that distinguish them."""
     digits = next((n for n in range(4, 17) if f"{one:.{n}g}" != f"{other:.{n}g}"), 17)
     return f"{one:.{digits}g}", f"{other:.{digits}g}"
 
@@ -208,7 +222,7 @@ def _apart(one: float, other: float) -> tuple[str, str]:
 def _moved_share(
     name: Hashable, before: Spread, since: Spread, n_before: int, n_since: int
 ) -> tuple[float, str] | None:
-    """The same of how often a string comes."""
+    """Size and description of the change in the frequency of a string; None for no change."""
     if min(n_before, n_since) < LEAST_EVENTS:
         return None
     old, new = before.n / n_before, since.n / n_since
@@ -233,16 +247,16 @@ def _moved_classes(then: Moment, now: Moment) -> list[str]:
 
 
 def class_moved(label: Any, old: float, new: float) -> str:
-    """That a class comes more or less often."""
+    """Describe a change in the frequency of a class."""
     return f"class {shown(label)} is {new:.2%} of events since, was {old:.2%}"
 
 
 def has_moved(old: float, new: float, least: float) -> bool:
-    """Whether a share is twice or half what it was, and at least so much then or now."""
+    """Return whether a share at least doubled or halved, and is or was at least `least`."""
     return max(old, new) >= least and not 0.5 < (new + 1e-12) / (old + 1e-12) < 2.0
 
 
 def _parts(relevance: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Each feature's part of the whole."""
+    """Share of each feature in the total relevance."""
     total = sum(relevance.values())
     return {name: value / total for name, value in relevance.items()} if total > 0.0 else {}

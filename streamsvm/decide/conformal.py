@@ -1,4 +1,4 @@
-"""Sets of labels that cover the true one as often as is wanted, from any probabilities."""
+"""Conformal prediction sets from the probabilities of any classifier."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ from streamsvm.models.archive import check_names
 from streamsvm.parameters import check_between
 
 Key = tuple[float, bool]
-"""Which sets are meant: of what coverage, and whether by class."""
+"""Coverage of the sets, and whether it holds by class."""
 
 
 class ConformalSets:
-    """Sets of classes that hold the true one in a wanted share of events, whatever the stream does.
+    """Prediction sets that contain the true class in a given share of events.
 
-    A set holds the classes whose probability is at least a threshold that follows the misses, and the most probable
-    one in any case: so where the most probable one alone is right more often than is asked for, it stands alone, and
-    the coverage is above what was asked for. How the threshold follows is in `streamsvm.decide.conformal_kernels`:
-    however the stream drifts, and whatever the probabilities are worth, thresholds miss no more and no fewer than they
-    may, but for 51 events counted from the beginning, and 102 over any stretch of the stream; the sets, which hold the
-    most probable class too, miss no more than that. The first event of a class, which no set could hold, is left out.
+    A set contains the classes whose probability is at least a threshold, and always the most probable class. If the
+    most probable class alone is correct more often than `coverage`, sets have one class and the coverage is higher.
+
+    The threshold adapts to misses, see `streamsvm.decide.conformal_kernels`. The number of misses differs from the
+    allowed number by at most 51 from the start of the stream, and by at most 102 over any part of it. This holds under
+    any drift and for any probabilities. Sets may miss less often than their threshold, because they also contain the
+    most probable class. The first event of a class does not count, because no set can contain a new class.
 
     Parameters
     ----------
     coverage
-        The share of events whose class is to be in its set, between 0 and 1.
+        Share of events whose class is in the set, between 0 and 1.
     by_class
-        Whether that is to hold for the events of each class by themselves, each of which has its own threshold then:
-        rare classes are covered, too, at the price of larger sets.
+        Whether the coverage holds for each class separately, with one threshold per class. This covers rare classes
+        too, but sets are larger.
     n_known
-        How many classes are known from the beginning: their first events are not left out, and they may be in a set
-        even where their probability is 0.
+        Number of classes known from the start. Their first events count, and they may be in a set even if their
+        probability is 0.
 
     Notes
     -----
-    Adaptive conformal inference for shifts of unknown rate (Gibbs and Candès, arXiv 2208.08401), in the space of scores
-    and with integrated errors (Angelopoulos, Candès and Tibshirani, arXiv 2307.16895).
+    The method is adaptive conformal inference for drift of unknown rate (Gibbs and Candès, arXiv 2208.08401). It tracks
+    scores and integrates errors (Angelopoulos, Candès and Tibshirani, arXiv 2307.16895).
 
     Examples
     --------
@@ -69,15 +70,15 @@ class ConformalSets:
         self._live = State(kernels.COVERING)
         self._use(self._new_state(2 if by_class else 1))
         self._state.n_known, self._n_groups = n_known, 0
-        self._one: tuple[Floats, Ints, Members, State] | None = None  # the arrays of a single event, kept
+        self._one: tuple[Floats, Ints, Members, State] | None = None  # arrays of a single event
         self._grow(1)
 
     most = kernels.MOST
-    """The largest score, -log of a probability: less probable classes are taken for this."""
+    """Maximum score, the negative logarithm of a probability; larger scores are clipped."""
 
     @property
     def key(self) -> Key:
-        """Which they are."""
+        """Coverage, and whether it holds by class."""
         return self.coverage, self.by_class
 
     def _new_state(self, n_groups: int) -> State:
@@ -87,7 +88,7 @@ class ConformalSets:
         return state
 
     def _grow(self, n_classes: int) -> None:
-        """See that there is a threshold for each of so many classes."""
+        """Make sure that every class has a threshold."""
         n_groups = n_classes if self.by_class else 1
         if n_groups <= self._n_groups:
             return
@@ -99,11 +100,11 @@ class ConformalSets:
         kernels.begin_groups(self._state, n_groups)
 
     def _use(self, state: State) -> None:
-        """Work on this state from now on, also where a learner is followed."""
+        """Replace the state, also in the callback of a learner."""
         self._state, self._live.sets = state, state.address
 
     def of(self, proba: Floats) -> Members:
-        """The sets of rows, by the thresholds as they are.
+        """Predict the sets of rows with the current thresholds.
 
         Parameters
         ----------
@@ -113,24 +114,24 @@ class ConformalSets:
         Returns
         -------
         array of bool
-            Whether each class is in the set, shape (n, n_classes); nothing is where no class is known.
+            Whether each class is in the set, shape (n, n_classes). A set is empty if no class is known.
         """
         return self.run(proba, np.full(len(proba), -1))
 
     def run(self, proba: Floats, codes: Ints) -> Members:
-        """The set of each row, of which the label is taken (where it is not -1) before the next row.
+        """Predict the set of each row, then update the thresholds with its label.
 
         Parameters
         ----------
         proba
-            Probabilities, shape (n, n_classes), 0 for classes that are not known.
+            Probabilities, shape (n, n_classes), 0 for unknown classes.
         codes
-            The class of each event, by its number in order of arrival, -1 where it is not known.
+            The class of each event, by its number in order of arrival; -1 if unknown.
 
         Returns
         -------
         array of bool
-            Whether each class is in the set, shape (n, n_classes), as `of` has it.
+            Whether each class is in the set, shape (n, n_classes), as in `of`.
         """
         members = np.zeros(proba.shape, np.bool_)
         if len(codes) != len(proba):
@@ -145,14 +146,14 @@ class ConformalSets:
         return members
 
     def run_one(self, proba: Floats | Sequence[float], code: int = -1) -> Members:
-        """As `run` for one event: its probabilities, and its set, are of shape (n_classes,).
+        """Predict the set of one event, then update the thresholds with its label.
 
         Parameters
         ----------
         proba
-            Probabilities, shape (n_classes,), 0 for classes that are not known.
+            Probabilities, shape (n_classes,), 0 for unknown classes.
         code
-            The class of the event, by its number in order of arrival, -1 where it is not known.
+            The class of the event, by its number in order of arrival; -1 if unknown.
 
         Returns
         -------
@@ -172,19 +173,19 @@ class ConformalSets:
         return members
 
     def follow(self, proba: Floats, then: int = 0) -> int:
-        """Find the set of each single event of a learner, and take its label, by the probabilities that it leaves.
+        """Prepare the callback that updates these sets after each single event of a learner.
 
         Parameters
         ----------
         proba
-            Where it leaves them, shape (1, n_classes), contiguous.
+            The array in which the learner stores the probabilities of an event, shape (1, n_classes), contiguous.
         then
-            The address of other sets that follow it, as they gave it; 0 for none.
+            Address returned by `follow` of the next sets to update; 0 for none.
 
         Returns
         -------
         int
-            The address of these, for `follow_sets`.
+            Address of the callback's state, for `follow_sets`.
         """
         self._grow(proba.shape[1])
         members = np.zeros(proba.shape, np.bool_)
@@ -193,35 +194,35 @@ class ConformalSets:
         return int(self._live.address)
 
     def found(self, classes: Iterable[Any]) -> set[Any]:
-        """The set of the single event that the learner followed has predicted last.
+        """Return the set of the single event that the learner predicted last.
 
         Parameters
         ----------
         classes
-            The labels.
+            The labels, in order of first arrival.
         """
         return set(compress(classes, self._found.tobytes()))
 
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that was learned, as arrays."""
+        """Return the learned state as arrays."""
         tight = self._new_state(self._n_groups)
         tight.take(self._state)
         return tight.saved()
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `state` gave.
+        """Restore the result of `state`.
 
         Parameters
         ----------
         arrays
-            What `state` gave.
+            The result of `state`.
 
         Raises
         ------
         ValueError
-            Where it is not that of such sets.
+            If it is not the state of sets with these parameters.
         """
         n_groups = int(arrays["n_groups"])
         if len(arrays["groups.seen"]) != n_groups or (not self.by_class and n_groups != 1):
@@ -243,18 +244,18 @@ class ConformalSets:
 
 @cache
 def _step() -> Any:
-    """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
+    """Return the compiled step; calling it directly avoids the type checks of the dispatcher."""
     return kernels.ENTRY_POINTS["run_sets"].compile()
 
 
 def follow_address() -> int:
-    """Where the code is that follows a learner."""
+    """Return the address of the callback that updates sets after each event of a learner."""
     prepare([kernels.ENTRY_POINTS["follow_sets"]])
     return int(kernels.ENTRY_POINTS["follow_sets"].compile().address)
 
 
 class AllSets:
-    """The sets that a learner is asked for, each from when it was asked for first.
+    """All prediction sets requested from a learner, each from its first request on.
 
     Examples
     --------
@@ -270,18 +271,21 @@ class AllSets:
         return bool(self._sets)
 
     def follow(self, proba: Floats) -> int:
-        """Follow a learner, as `ConformalSets.follow`; 0 where there are none."""
+        """Update all sets from a learner, see `ConformalSets.follow`; 0 if there are none."""
         address = 0
         for sets in self._sets.values():
             address = sets.follow(proba, address)
         return address
 
     def get(self, coverage: float, by_class: bool) -> ConformalSets | None:
-        """Those of a coverage, if they were ever asked for."""
+        """Return the sets of a coverage, None if they were never requested."""
         return self._sets.get((coverage, by_class))
 
     def of(self, coverage: float, by_class: bool, classes: Sequence[Any]) -> ConformalSets:
-        """Those of a coverage, which begin now if they were never asked for: by now these classes are known."""
+        """Return the sets of a coverage, created if they were never requested.
+
+        `classes` are the classes known so far.
+        """
         found = self.get(coverage, by_class)
         if found is None:
             found = ConformalSets(coverage, by_class, n_known=len(classes))
@@ -289,7 +293,7 @@ class AllSets:
         return found
 
     def run(self, proba: Floats, codes: Ints, wanted: Key | None = None) -> Members | None:
-        """Take labels, as `ConformalSets.run`; the sets of each row that are wanted."""
+        """Update all sets, see `ConformalSets.run`; return those of the key `wanted`."""
         members = None
         for key, sets in self._sets.items():
             found = sets.run(proba, codes)
@@ -297,22 +301,22 @@ class AllSets:
         return members
 
     def learn_one(self, proba: Floats, code: int) -> None:
-        """Take the label of one event."""
+        """Update all sets with the label of one event."""
         for sets in self._sets.values():
             sets.run_one(proba, code)
 
     def header(self) -> list[Any]:
-        """Which they are, for JSON."""
+        """Return the keys of the sets for JSON."""
         return [list(key) for key in self._sets]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What they have learned, by names that begin with `sets.`."""
+        """Return the learned states of all sets, with names that start with `sets.`."""
         each = enumerate(self._sets.values())
         return {f"sets.{i}.{name}": array for i, sets in each for name, array in sets.state().items()}
 
     @classmethod
     def from_state(cls, header: Sequence[Any], arrays: Mapping[str, NDArray[Any]]) -> AllSets:
-        """What `header` and `arrays` gave, among others."""
+        """Restore the results of `header` and `arrays`; other arrays are ignored."""
         self = cls()
         for i, (coverage, by_class) in enumerate(header):
             sets, under = ConformalSets(coverage, by_class), f"sets.{i}."
@@ -322,5 +326,5 @@ class AllSets:
 
 
 def labels_in(members: Members, classes: Iterable[Any]) -> list[Any]:
-    """The labels in a set, in order of first arrival."""
+    """Return the labels in a set, in order of first arrival."""
     return list(compress(classes, members.tolist()))

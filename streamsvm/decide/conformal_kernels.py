@@ -1,17 +1,19 @@
-"""Sets of labels that cover the true one as often as is wanted, whatever the stream does.
+"""Conformal prediction sets with a coverage guarantee under any drift.
 
-The score of a label is s = -log p, at most MOST, where the logarithm is straight between powers of two: that is at most
-.06 more, in the same order, and takes no time either way; p is 0 where it is no number. The set of an event has the
-labels whose score is at most
+The score of a label is s = -log p, at most MOST. The logarithm is interpolated linearly between powers of two: the
+score is at most 0.06 larger, keeps its order, and is fast to compute and to invert. NaN counts as probability 0. The
+set of an event contains the labels whose score is at most
 
     q = sum_k w_k q_k + MOST (D / SLACK)^3
 
-Each tracker q_k follows the quantile of the true label's score at a rate of its own, by the gradient of the pinball
-loss; their weights follow that loss of late, with a share that is dealt out anew (quantile tracking, and aggregation
-for unknown rates of drift). D is the debt: misses so far less those that were allowed. Where it comes to SLACK all
-labels are in the set, at -SLACK none, so that over any stretch of the stream, whatever comes, misses differ from those
-allowed by at most 2 (SLACK + 1), and by SLACK + 1 counted from the beginning. By class there is one threshold for each,
-which its own events move.
+Each tracker q_k follows the quantile of the true label's score by the gradient of the pinball loss, with its own
+learning rate (quantile tracking). The weights w_k follow the recent pinball losses, and a small share of weight is
+redistributed evenly (aggregation for drift of unknown rate).
+
+The debt D is the number of misses minus the allowed number. If it reaches SLACK, the set contains all labels; at -SLACK
+it contains none. So the number of misses differs from the allowed number by at most SLACK + 1 from the start of the
+stream, and by at most 2 (SLACK + 1) over any part of it. With coverage by class, each class has its own threshold,
+which only its own events update.
 
 Notes
 -----
@@ -37,16 +39,17 @@ from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS
 
-# The largest score, and how far misses may be from what is allowed.
+# Maximum score, and debt at which the set contains all labels.
 MOST, SLACK = 10.0, 50.0
-# The bits of a float64 are its logarithm, straight between powers of two, in such units.
+# The bits of a float64, as an integer, are its logarithm in these units, linear between powers of two.
 BITS_OF_ONE, UNIT = 1023 << 52, math.log(2.0) / (1 << 52)
-# The steps of the trackers; the first ones are longer.
+# Learning rates of the trackers; the first steps are larger.
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
-N_RATES = len(RATES)  # known when loops over them are compiled
+N_RATES = len(RATES)  # a constant at compile time
 FIRST_STEP, FIRST_POWER = 1.0, 0.6
 FIRST_LABELS = (FIRST_STEP / RATES[0]) ** (1.0 / FIRST_POWER) + 1.0
-# How fast weights follow the losses, which are in units of their decayed mean, and what is dealt out anew.
+# Learning rate of the weights, maximum loss in units of the decayed mean loss, redistributed share of weight, and decay
+# of the mean loss.
 WEIGHT_RATE, MOST_LOSS, DEALT, LOSS_RATE = 0.1, 2.0, 0.001, 0.01
 
 _DEBT = (-SLACK - 1.0, SLACK + 1.0)
@@ -54,34 +57,34 @@ _DEBT = (-SLACK - 1.0, SLACK + 1.0)
 SETS = Schema(
     "sets",
     {
-        "miss": Number("the share of events whose label may be missing", start=0.1),
-        "by_class": Number("whether each class has a threshold of its own", i64),
-        "n_groups": Number("how many thresholds there are", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "n_known": Number("classes of which there was a label", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "miss": Number("allowed share of misses", start=0.1),
+        "by_class": Number("whether each class has its own threshold", i64),
+        "n_groups": Number("number of thresholds", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_known": Number("number of classes with a label so far", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "groups": records(
             ("groups",),
-            "the thresholds",
-            seen=Number("labels they rest on", saved=True, bounds=(0.0, MOST_EVENTS)),
-            debt=Number("misses less those allowed", saved=True, bounds=_DEBT),
-            loss=Number("the decayed mean loss", saved=True, bounds=(0.0, MOST)),
-            total=Number("the sum of the weights of its trackers", saved=True, bounds=(1e-3, 1.001)),
-            tracked=Number("what the trackers say together", saved=True, bounds=(0.0, 2.0 * MOST)),
-            least=Number("the least probability that is in the set", saved=True, bounds=(0.0, math.exp(3.0 * MOST))),
+            "thresholds",
+            seen=Number("number of labels used", saved=True, bounds=(0.0, MOST_EVENTS)),
+            debt=Number("debt: number of misses minus the allowed number", saved=True, bounds=_DEBT),
+            loss=Number("decayed mean loss", saved=True, bounds=(0.0, MOST)),
+            total=Number("sum of the weights of the trackers", saved=True, bounds=(1e-3, 1.001)),
+            tracked=Number("weighted mean of the trackers", saved=True, bounds=(0.0, 2.0 * MOST)),
+            least=Number("minimum probability of a class in the set", saved=True, bounds=(0.0, math.exp(3.0 * MOST))),
         ),
-        "trackers": Array(("groups", "rates"), "their thresholds", saved=True, bounds=(0.0, MOST)),
-        "weights": Array(("groups", "rates"), "their weights", saved=True, bounds=(0.0, 1.0)),
-        "rates": Array(("rates",), "their steps"),
+        "trackers": Array(("groups", "rates"), "trackers of each threshold", saved=True, bounds=(0.0, MOST)),
+        "weights": Array(("groups", "rates"), "weights of the trackers", saved=True, bounds=(0.0, 1.0)),
+        "rates": Array(("rates",), "learning rates of the trackers"),
     },
 )
 
 COVERING = Schema(
     "covering",
     {
-        "proba": Array(("asked", "classes"), "the probabilities of all classes, row by row", external=True),
-        "labels": Array(("asked",), "the class of each row that is known by now, -1 for others", i64, external=True),
+        "proba": Array(("asked", "classes"), "probabilities of all classes for each row", external=True),
+        "labels": Array(("asked",), "class of each row, -1 if unknown", i64, external=True),
         "members": Array(("asked", "classes"), "whether a class is in the set", np.bool_, external=True),
-        "sets": address("of what follows events, the thresholds"),
-        "next": address("what follows them next, 0 for nothing"),
+        "sets": address("state of the thresholds"),
+        "next": address("next state to update, 0 for none"),
     },
 )
 
@@ -90,31 +93,37 @@ sets_at, covering_at = state_at(SETS), state_at(COVERING)
 
 @inlined
 def probable(p):
-    """A probability; 0 for what is none."""
+    """Return a probability, with 0 for NaN and negative values."""
     return p if p > 0.0 else 0.0
 
 
 @inlined
 def score(p):
-    """The score of a label that has this probability."""
+    """Return the score of a label with probability p."""
     return min((BITS_OF_ONE - np.float64(p).view(np.int64)) * UNIT, MOST) if p > 0.0 else MOST
 
 
 @inlined
 def probability(s):
-    """That which has score s."""
+    """Return the probability with score s."""
     return np.int64(BITS_OF_ONE - np.int64(s * (1.0 / UNIT))).view(np.float64)
 
 
 @inlined
 def slope(above, miss):
-    """That of the pinball loss of a threshold that a score is so far above, where this share may be missing."""
+    """Return the slope of the pinball loss.
+
+    `above` is the score minus the threshold, and `miss` the allowed share of misses.
+    """
     return 1.0 - miss if above > 0.0 else -miss
 
 
 @inlined
 def worth(eighth):
-    """What a weight is multiplied by for a loss of so many eighths: exp(-loss), less precise if large (.100 at 2)."""
+    """Return about exp(-loss), the factor of a weight, for a loss of 8 * eighth.
+
+    The error grows with the loss: 0.100 instead of 0.135 for a loss of 2.
+    """
     part = 1.0 - eighth
     part *= part
     part *= part
@@ -123,7 +132,7 @@ def worth(eighth):
 
 @kernel
 def begin_groups(state, n):
-    """See that there are n thresholds: a new one begins where calibrated probabilities would have it."""
+    """Make sure that there are n thresholds; a new one starts at the value for calibrated probabilities."""
     first = min(-math.log(state.miss), MOST)
     for g in range(state.n_groups, n):
         for k in range(N_RATES):
@@ -135,17 +144,20 @@ def begin_groups(state, n):
 
 @inlined
 def set_threshold(group, tracked):
-    """Set how probable a label in the set is at least, by what trackers say together, and what the debt adds."""
+    """Set the minimum probability of a class in the set, from the trackers and the debt."""
     part = group.debt * (1.0 / SLACK)
     q = tracked + MOST * (part * part * part)
     group.tracked = tracked
-    # Scores end at MOST: a threshold from there on has all labels in the set, however improbable.
+    # Scores are at most MOST, so the set contains all labels from this threshold on.
     group.least = 0.0 if q >= MOST else probability(q)
 
 
 @inlined
 def fill(state, covering, i):
-    """The set of row i: the most probable class, and all that are probable enough; none where nothing is known."""
+    """Predict the set of row i: the most probable class, and all classes above their threshold.
+
+    The set is empty if no class is known.
+    """
     proba, members, best, top = covering.proba, covering.members, 0, 0.0
     groups, by_class, n_known = state.groups, state.by_class > 0, state.n_known
     for c in range(proba.shape[1]):
@@ -159,9 +171,10 @@ def fill(state, covering, i):
 
 @jit_fma
 def learn(state, p, label):
-    """Take a label, and what its probability was, into its threshold.
+    """Update the threshold of a label with its probability p.
 
-    Nothing waits for this event's loss: weights follow it from the next event on, in units of the losses before it.
+    Losses are in units of the mean loss of earlier events, and the new weights apply from the next event on. Thus the
+    computation does not wait for the loss of this event.
     """
     g = uint(label if state.by_class > 0 else 0)
     group, trackers, weights, rates, miss = state.groups[g], state.trackers, state.weights, state.rates, state.miss
@@ -187,9 +200,9 @@ def learn(state, p, label):
 
 @inlined
 def take_row(state, covering, i, label):
-    """The set of row i, before its label is taken.
+    """Predict the set of row i, then update the threshold with its label.
 
-    The first label of a class, which could be in no set, moves nothing. Classes are numbered as their labels come.
+    The first label of a class updates nothing, because no set can contain it. Classes are numbered in order of arrival.
     """
     fill(state, covering, i)
     if 0 <= label < state.n_known:
@@ -199,13 +212,16 @@ def take_row(state, covering, i, label):
 
 @kernel
 def run_sets(state, covering):
-    """The set of each row, one after the other."""
+    """Predict the sets of the rows in order, and update the thresholds with their labels."""
     for i in range(covering.labels.size):
         take_row(state, covering, i, covering.labels[i])
 
 
 def follow_sets(address, label, row):
-    """All sets that follow a learner, by the probabilities where it leaves those of a single event; compiled apart."""
+    """Update all sets of a learner after a single event, from the probabilities in its memory.
+
+    Compiled separately, as the callback of the learner.
+    """
     while address != 0:
         covering = covering_at(address)
         take_row(sets_at(covering.sets), covering, 0, label)

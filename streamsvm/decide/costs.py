@@ -1,4 +1,4 @@
-"""Decisions by what they cost: the one of least expected cost, from any probabilities."""
+"""Cost-sensitive decisions: minimum expected cost, from the probabilities of any classifier."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from streamsvm.models import ArchiveError
 from streamsvm.parameters import check_class_weight, check_number
 
 ABSTAINS, UNKNOWN = -1, -2
-"""The decision to leave an event to somebody else, and one that is not known any more."""
+"""Codes of the decision to abstain, and of a decision that is no longer known."""
 MOST_COUNTED = 1 << 53
 LARGEST = 1e9
-"""The largest cost, and weight."""
-_SHOWN = 5  # labels in a message
-_FEW = 16  # classes
+"""Maximum cost, and maximum weight."""
+_SHOWN = 5  # maximum number of labels in a message
+_FEW = 16  # maximum number of classes for which plain Python is faster
 _ALL = [True] * _FEW
 
 logger = logging.getLogger(__name__)
 
 
 class Costs:
-    """What decisions cost, and which one costs the least.
+    """Costs of decisions, and the decision of minimum expected cost.
 
-    Probabilities are taken as they are, so they should be calibrated; learning is not touched. The decision d costs
-    sum_y p(y) weight(y) cost(y, d) by what is to be expected.
+    The expected cost of decision d is sum_y p(y) weight(y) cost(y, d). The probabilities p should be calibrated. Costs
+    do not affect learning.
 
     Parameters
     ----------
     cost
-        What it costs to decide for one label where another is true: a table by label, `{true: {decided: cost}}`, or a
-        pandas frame of that (rows are true), or a square matrix with a row for each true label and a column for each
-        decision, whose labels are 0, 1, 2, and so on. What is not there costs 0 where it is right, else 1.
+        Cost of each decision for each true label. It is a nested dict `{true: {decided: cost}}`, a pandas frame with
+        true labels as rows, or a square matrix. A matrix has a row for each true label and a column for each decision,
+        with labels 0, 1, 2, and so on. A missing cost is 0 for the correct decision, and 1 for any other.
     class_weight
-        What the costs of events of a class are multiplied by: a dict of weights, 1 for other labels; or "balanced", by
-        which each is inverse to how often the class came so far.
+        Factors for the costs of the events of each class. It is a dict of weights, with 1 for other labels, or
+        "balanced" for weights inversely proportional to the class frequencies so far.
     abstain
-        What it costs to decide for none; None: that cannot be.
+        Cost of abstaining, that is, of deciding for no label. If None, the decision is always a label.
 
     Examples
     --------
@@ -61,19 +61,19 @@ class Costs:
         self._table = check_costs(cost, class_weight, abstain)
         self._weights = class_weight if isinstance(class_weight, Mapping) else {}
         self._abstain, self._is_balanced = np.inf if abstain is None else float(abstain), class_weight == "balanced"
-        self._most = min(self._abstain, sys.float_info.max)  # a decision that costs more is none
+        self._most = min(self._abstain, sys.float_info.max)  # maximum expected cost of a decision
         self._matrix, self._columns, self._counts = np.zeros((0, 0)), list[list[float]](), np.zeros(2, np.int64)
         self._n_known = self._n_counted = self._n_seen = 0
         self._doubts = bool(self._table)
 
     def _reserve(self, n: int) -> None:
-        """See that there is room for counts of so many classes."""
+        """Make sure that there is memory for the counts of n classes."""
         if n > len(self._counts):
             self._counts = np.append(self._counts, np.zeros((1 << (n - 1).bit_length()) - len(self._counts), np.int64))
 
     @property
     def counts(self) -> Ints:
-        """How often each class came."""
+        """Number of events of each class."""
         return self._counts[: self._n_counted]
 
     @counts.setter
@@ -85,12 +85,14 @@ class Costs:
         self._counts[: len(counts)] = counts
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
-        """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions.
+        """Return the weighted costs, shape (n_classes, n_classes), with true labels as rows.
+
+        "balanced" weights are not included.
 
         Parameters
         ----------
         classes
-            The labels, in order of first arrival: those of earlier calls come first.
+            The labels, in order of first arrival. They start with the labels of earlier calls.
         """
         n = len(classes)
         if n > self._n_known:
@@ -105,7 +107,7 @@ class Costs:
         return self._matrix[:n, :n]
 
     def _doubt_labels(self, classes: Sequence[Any]) -> None:
-        """Say so, once, where labels come and costs are those of others."""
+        """Warn once if the costs name none of the labels."""
         if self._doubts and len(classes) > 1:
             self._doubts = False
             named = set(self._table).union(*self._table.values())
@@ -117,24 +119,25 @@ class Costs:
                 )
 
     def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, follow: bool = True) -> tuple[Ints, Floats]:
-        """The decision for each row, of which the label is taken (where it is not -1) before the next.
+        """Decide on each row, then count its label.
 
         Parameters
         ----------
         proba
-            Probabilities, shape (n, n_classes), 0 for classes that are not known.
+            Probabilities, shape (n, n_classes), 0 for unknown classes.
         codes
-            The class of each event by number, -1 where it is not known.
+            The class of each event by number, -1 if unknown.
         classes
-            The labels.
+            The labels, in order of first arrival.
         follow
-            Whether labels are taken, rather than looked at only for what decisions have cost.
+            Whether to count labels, or to use them only for the costs of the decisions.
 
         Returns
         -------
-        decisions, costs
-            By the number of the class, -1 where it is to abstain or nothing is known; and what each has cost, NaN
-            where that is not known.
+        decisions : ndarray of int64, shape (n,)
+            The number of the class for which each row is decided; -1 for abstaining, or if no class is known.
+        costs : ndarray of float64, shape (n,)
+            The cost of each decision, NaN if unknown.
         """
         decisions, weights = self.decide_rows(proba, codes, classes, np.full(len(codes), follow))
         return decisions, self.paid(decisions, codes, weights, classes[: proba.shape[1]])
@@ -142,19 +145,21 @@ class Costs:
     def decide_rows(
         self, proba: Floats, codes: Ints, classes: Sequence[Any], follow: NDArray[np.bool_]
     ) -> tuple[Ints, Floats]:
-        """As `run`, where what decisions cost is seen later.
+        """Decide on each row, then count its label; `paid` computes the costs later.
 
         Parameters
         ----------
         proba, codes, classes
-            As for `run`.
+            See `run`.
         follow
-            Which labels are taken.
+            The rows whose labels are counted.
 
         Returns
         -------
-        decisions, weights
-            By the number of the class; and what costs are multiplied by where the label is that of the row.
+        decisions : ndarray of int64, shape (n,)
+            See `run`.
+        weights : ndarray of float64, shape (n,)
+            The "balanced" weight of each row's label, else 1.
         """
         n, k = proba.shape
         matrix, taken = self.matrix(classes[:k]), codes[follow & (codes >= 0) & (codes < k)]
@@ -170,7 +175,10 @@ class Costs:
         return self._least(proba, before, matrix), weights
 
     def _counts_before(self, taken: Ints, k: int) -> Ints:
-        """How often each of k classes came before each row, shape (n, k), or (1, k) where rows do not differ by it."""
+        """Number of events of each of k classes before each row.
+
+        Shape (n, k), or (1, k) if the decisions on all rows use the same counts.
+        """
         if not self._is_balanced and self._n_seen >= k:
             return self._counts[None, :k].copy()
         came = np.zeros((len(taken) + 1, k), np.int64)
@@ -180,35 +188,35 @@ class Costs:
         return came.cumsum(axis=0)[:-1]
 
     def _least(self, proba: Floats, counts: Ints, matrix: Floats) -> Ints:
-        """The decision of least expected cost for each row."""
+        """Decision of minimum expected cost for each row."""
         n, k = proba.shape
         if k == 0:
             return np.full(n, ABSTAINS)
         shares = np.fmax(proba * _balanced(counts) if self._is_balanced else proba, 0.0)
         expected = np.zeros((n, k))
-        for y in range(k):  # summed in the order of `decide_one`, so that ties are the same
+        for y in range(k):  # summed in the order of `decide_one`, so that ties are broken alike
             expected += shares[:, y, None] * matrix[y]
-        expected[(counts == 0) & ~(proba > 0.0)] = np.inf  # classes that have not come and are not probable
+        expected[(counts == 0) & ~(proba > 0.0)] = np.inf  # classes without events and probability
         best = expected.argmin(axis=1)
         return np.where(expected[np.arange(n), best] <= self._most, best, ABSTAINS)
 
     def decide_one(self, proba: Floats) -> int:
-        """The decision for one event by the labels as they are.
+        """Decide on one event with the current counts.
 
         Parameters
         ----------
         proba
-            Probabilities, shape (n_classes,), of labels that `matrix` was asked for.
+            Probabilities, shape (n_classes,), of labels already passed to `matrix`.
 
         Returns
         -------
         int
-            The number of the class, -1 where it is to abstain or nothing is known.
+            The number of the class; -1 for abstaining, or if no class is known.
         """
         k = len(proba)
         if k > _FEW:
             return int(self._least(proba[None], self._counts[None, :k], self._matrix[:k, :k])[0])
-        # Python is faster than numpy on few numbers.
+        # Plain Python is faster than numpy for few numbers.
         shares, known = proba.tolist(), _ALL
         if self._is_balanced or self._n_seen < k:
             counts = self._counts[:k].tolist()
@@ -228,23 +236,23 @@ class Costs:
         return best
 
     def paid(self, decisions: Ints, codes: Ints, weights: Floats, classes: Sequence[Any]) -> Floats:
-        """What decisions have cost.
+        """Return the costs of decisions.
 
         Parameters
         ----------
         decisions
-            By the number of the class, -1 for none, -2 where that is not known.
+            The number of the class for which each event was decided, -1 for abstaining, -2 if unknown.
         codes
-            The class of each event, -1 where it is not known.
+            The class of each event, -1 if unknown.
         weights
-            What the cost of each event is multiplied by.
+            The factor for the cost of each event.
         classes
-            The labels.
+            The labels, in order of first arrival.
 
         Returns
         -------
-        array, shape (n,)
-            NaN where that is not known.
+        ndarray of float64, shape (n,)
+            The costs, NaN if unknown.
         """
         matrix, abstains = self.matrix(classes), decisions == ABSTAINS
         paid = np.full(len(codes), np.nan)
@@ -254,14 +262,14 @@ class Costs:
         return np.where(np.isinf(paid), np.nan, paid)
 
     def come(self, code: int, n: int = 1) -> None:
-        """Take the label of an event, or of several.
+        """Count the label of one or more events.
 
         Parameters
         ----------
         code
-            The number of its class, 0 or more.
+            The number of the class, 0 or more.
         n
-            How many events have it.
+            Number of events with this label.
         """
         if code >= self._n_counted:
             self._reserve(code + 1)
@@ -271,23 +279,23 @@ class Costs:
 
 
 def _balanced(counts: Ints) -> Floats:
-    """The weight of each class, inverse to how often it came; 1 for one that has not come."""
+    """Weight of each class, inversely proportional to its count; 1 for a class without events."""
     total, n_seen = counts.sum(axis=-1, keepdims=True), np.count_nonzero(counts, axis=-1, keepdims=True)
     return np.where(counts > 0, total / np.maximum(n_seen * counts, 1), 1.0)
 
 
 def check_costs(cost: Any, class_weight: Any, abstain: Any) -> dict[Hashable, dict[Hashable, float]]:
-    """Refuse what are no costs; gives them as a table by label.
+    """Validate the parameters of `Costs`, and return the costs as a nested dict by label.
 
     Parameters
     ----------
     cost, class_weight, abstain
-        As `Costs` has them.
+        See `Costs`.
 
     Raises
     ------
     TypeError, ValueError
-        Where one of them is none.
+        If a parameter is invalid.
     """
     table = _table(cost)
     check_class_weight(class_weight, LARGEST)
@@ -297,13 +305,13 @@ def check_costs(cost: Any, class_weight: Any, abstain: Any) -> dict[Hashable, di
 
 
 def without_frame(cost: Any) -> Any:
-    """Costs as they are; those in a frame, with labels for its rows and columns, as a table by label."""
+    """Return the costs unchanged, or as a nested dict by label if they are a data frame."""
     is_frame = all(hasattr(cost, name) for name in ("to_dict", "index", "columns"))
     return cost.to_dict("index") if is_frame else cost
 
 
 def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:
-    """Costs by label and decision."""
+    """Costs by true label and decision."""
     if cost is None:
         return {}
     cost = without_frame(cost)

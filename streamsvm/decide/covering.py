@@ -1,4 +1,4 @@
-"""Sets of labels around any of River's classifiers."""
+"""Conformal prediction sets for any River classifier."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from streamsvm.models.saved import LOADABLE
 
 
 class CoveringClassifier(ProbabilityWrapper, PredictsSets):
-    """Any classifier that knows probabilities, with sets of labels that cover the true one as often as is wanted.
+    """Wrapper that adds conformal prediction sets to any classifier with probabilities.
 
-    The learners of this package have `predict_set_one` themselves, at less cost, and where labels come later
-    `DelayedClassifier` has it for any classifier. Of this one the probabilities that an event was predicted with are
-    taken where it is learned next, if that is the same dict (filled anew for another event, it has to be predicted
-    anew); others are asked for again. It can be saved where the classifier is one of this package.
+    The learners of this package have a faster `predict_set_one` of their own. For delayed labels, `DelayedClassifier`
+    adds it to any classifier.
 
-    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
-    learn; each call gives what it would give by itself.
+    `learn_one` reuses the probabilities of the last prediction if it gets the same dict object, and predicts other
+    events again. If you refill one dict for every event, predict it before you learn it. The wrapper can be saved if
+    the classifier is from this package.
+
+    Thread-safe if the classifier is from this package: any number of threads may predict with one model while others
+    learn.
 
     Parameters
     ----------
     model
-        The classifier.
+        The classifier to wrap.
 
     Examples
     --------
@@ -59,7 +61,7 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
         yield {"model": naive_bayes.GaussianNB()}  # type: ignore[no-untyped-call]
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
-        """As the classifier has it.
+        """Predict the label of an event with the wrapped classifier.
 
         Parameters
         ----------
@@ -72,7 +74,7 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
 
     @locked
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """As the classifier has it.
+        """Predict the probabilities of an event with the wrapped classifier.
 
         Parameters
         ----------
@@ -84,7 +86,7 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
         Raises
         ------
         NotImplementedError
-            Where the classifier knows no probabilities.
+            If the classifier does not predict probabilities.
         """
         proba = self.model.predict_proba_one(x, **kwargs)
         self._shares.put(proba)
@@ -107,28 +109,30 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
-        """Labels of which the true one is one, in a wanted share of events; see `ConformalSets`.
+        """Predict a set of labels that contains the true one in a given share of events.
+
+        See `ConformalSets` for the guarantee.
 
         Parameters
         ----------
         x
             Features by name.
         coverage
-            That share, between 0 and 1. It follows the labels that are learned from the first call on.
+            This share, between 0 and 1. It is controlled by the labels learned after the first call.
         by_class
-            Whether it is to hold for the events of each class by themselves.
+            Whether the share holds for the events of each class separately.
         kwargs
             Passed on to the classifier.
 
         Returns
         -------
         set
-            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
+            The most probable label, and all other labels above the threshold; empty while nothing has been learned.
 
         Raises
         ------
         NotImplementedError
-            Where the classifier knows no probabilities.
+            If the classifier does not predict probabilities.
         """
         sets = self.label_sets(coverage, by_class)
         self._shares.put(self.model.predict_proba_one(x, **kwargs))

@@ -1,4 +1,4 @@
-"""A classifier that decides by what decisions cost."""
+"""Wrapper for cost-sensitive decisions."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from streamsvm.models.saved import LOADABLE
 
 
 class DecidingClassifier(ProbabilityWrapper):
-    """Any classifier that knows probabilities, whose predictions are the decisions of least expected cost.
+    """Wrapper that predicts the label of minimum expected cost with any classifier with probabilities.
 
-    Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one. Sets of
-    labels, reasons, and what else the classifier knows, are asked of its `model`.
+    Costs affect neither learning nor probabilities. `StreamSVMClassifier(cost=...)` creates this wrapper. Use its
+    `model` for prediction sets, explanations and other methods of the classifier.
 
-    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
-    learn; each call gives what it would give by itself.
+    Thread-safe if the classifier is from this package: any number of threads may predict with one model while others
+    learn.
 
     Parameters
     ----------
     model
-        The classifier.
+        The classifier to wrap.
     cost, class_weight, abstain
-        What decisions cost, as `Costs` has it.
+        Costs of the decisions, see `Costs`.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class DecidingClassifier(ProbabilityWrapper):
         yield {"model": naive_bayes.GaussianNB(), "cost": [[0, 1], [5, 0]]}  # type: ignore[no-untyped-call]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """As the classifier has it.
+        """Predict the probabilities of an event with the wrapped classifier.
 
         Parameters
         ----------
@@ -90,12 +90,12 @@ class DecidingClassifier(ProbabilityWrapper):
         Raises
         ------
         NotImplementedError
-            Where the classifier knows no probabilities.
+            If the classifier does not predict probabilities.
         """
         return self.model.predict_proba_one(x, **kwargs)
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
-        """The label of least expected cost; None where none costs less than to abstain, or nothing is known.
+        """Predict the label of minimum expected cost.
 
         Parameters
         ----------
@@ -104,24 +104,29 @@ class DecidingClassifier(ProbabilityWrapper):
         kwargs
             Passed on to the classifier.
 
+        Returns
+        -------
+        object or None
+            The label; None if abstaining costs less, or if nothing has been learned.
+
         Raises
         ------
         NotImplementedError
-            Where the classifier knows no probabilities.
+            If the classifier does not predict probabilities.
         """
         with self._lock:
             decision = self._decide_one(x, **kwargs)
             return None if decision == ABSTAINS else self._labels[decision]
 
     def _decide_one(self, x: dict[Hashable, Any], **kwargs: Any) -> int:
-        """The number of the label of least expected cost, or ABSTAINS."""
+        """Number of the label of minimum expected cost, or ABSTAINS."""
         shares = self.model.predict_proba_one(x, **kwargs)
         if self._shares is None or not self._shares.put(shares):
             self._shares = self._take(shares)
         return self.costs.decide_one(self._shares.proba[0])
 
     def _take(self, shares: dict[Any, float]) -> Shares:
-        """Take the probabilities of an event whose labels are not those of the last."""
+        """Store the probabilities of an event whose labels differ from those of the previous event."""
         self.know(shares)
         found = self._shares
         if found is None or len(self._labels) < len(self._codes):
@@ -133,12 +138,12 @@ class DecidingClassifier(ProbabilityWrapper):
 
     @locked
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
-        """Learn rows; for classifiers that have `learn_many`, as those of this package and some of River.
+        """Learn rows, with classifiers of this package and River's mini-batch classifiers.
 
         Parameters
         ----------
         X
-            n rows, as the classifier takes them.
+            n rows, in a format that the classifier accepts.
         y
             n labels.
         kwargs
@@ -147,7 +152,7 @@ class DecidingClassifier(ProbabilityWrapper):
         Raises
         ------
         BadRows
-            Where rows cannot be learned from; no row has been then.
+            If rows cannot be learned; no row has been learned then.
         """
         model: Any = self.model
         y = list(y) if isinstance(y, Iterator) else y
@@ -156,48 +161,48 @@ class DecidingClassifier(ProbabilityWrapper):
             check_label(label)
         model.learn_many(X, y, **kwargs)
         self.know(getattr(model, "classes_", ()))
-        self.know(counts)  # events of no weight leave a classifier without their labels
+        self.know(counts)  # a classifier does not know the labels of events of weight 0
         for label, n in counts.items():
             self.costs.come(self._codes[label], n)
         self._begin()
 
     def predict_proba_many(self, X: Any) -> Any:
-        """As the classifier has it.
+        """Predict the probabilities of rows with the wrapped classifier.
 
         Parameters
         ----------
         X
-            n rows, as the classifier takes them.
+            n rows, in a format that the classifier accepts.
         """
         model: Any = self.model
         return model.predict_proba_many(X)
 
     @locked
     def predict_many(self, X: Any) -> Any:
-        """The decisions `predict_one` gives for rows; for classifiers that have `predict_proba_many`.
+        """Predict the labels of minimum expected cost of rows, with classifiers that have `predict_proba_many`.
 
         Parameters
         ----------
         X
-            n rows, as the classifier takes them.
+            n rows, in a format that the classifier accepts.
 
         Returns
         -------
         series or ndarray of objects, shape (n,)
-            A series of the frame's kind where X is a frame; None where none costs less than to abstain, or nothing is
-            known.
+            The labels, as a series of the frame's kind if X is a frame. None if abstaining costs less, or if nothing
+            has been learned.
 
         Raises
         ------
         BadRows
-            Where rows cannot be used.
+            If rows cannot be used.
         """
         model: Any = self.model
         if hasattr(model, "proba_array"):
             proba = model.proba_array(X)
             proba = self._over_known(proba, model.classes_[: proba.shape[1]])
         else:
-            shares = model.predict_proba_many(X)  # River's come as a frame of pandas
+            shares = model.predict_proba_many(X)  # a pandas data frame from River's classifiers
             proba = self._over_known(shares.to_numpy(), list(shares.columns))
         decisions, _ = self.costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)
         return like(X, self._answers(decisions))
@@ -206,30 +211,32 @@ class DecidingClassifier(ProbabilityWrapper):
     def test_then_train(
         self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False, **kwargs: Any
     ) -> Any:
-        """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
+        """Decide on each row, then learn it, with a classifier of this package.
+
+        The result is that of a loop of `predict_one` and `learn_one`.
 
         Parameters
         ----------
         X
-            n rows, as the classifier takes them.
+            n rows, in a format that the classifier accepts.
         y
-            n labels; where None or NaN the row is only decided on.
+            n labels; a row with None or NaN is only decided on.
         times, w
-            Event times and weights, as the classifier's `test_then_train` takes them.
+            Event times and weights, see `test_then_train` of the classifier.
         proba
             Whether to return the probabilities too.
         kwargs
-            `coverage` and `by_class`, as the classifier's `test_then_train` takes them.
+            `coverage` and `by_class`, see `test_then_train` of the classifier.
 
         Returns
         -------
-        ndarray of objects, shape (n,), or a tuple of it and what else is asked for
-            The label of least expected cost; None where none costs less than to abstain, or nothing is known.
+        ndarray of objects, shape (n,), or a tuple with the further results
+            The labels of minimum expected cost; None if abstaining costs less, or if nothing has been learned.
 
         Raises
         ------
         BadRows
-            Where rows cannot be used; nothing has been learned then.
+            If rows cannot be used; nothing has been learned then.
         """
         model: Any = self.model
         y = list(y) if isinstance(y, Iterator) else y
@@ -240,24 +247,24 @@ class DecidingClassifier(ProbabilityWrapper):
         return answers(decided, shares if proba else None, members[0] if members else None)
 
     def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
-        """The numbers of labels, -1 for those that are not known."""
+        """Numbers of the labels, -1 for unknown labels."""
         return np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
 
     @locked
     def decide_batch(
         self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, **kwargs: Any
     ) -> Any:
-        """The `run_batch` of a classifier of this package, with decisions in place of the most probable labels.
+        """Run `run_batch` of a classifier of this package, with decisions instead of the most probable labels.
 
         Parameters
         ----------
         features, labels, learn, proba, kwargs
-            As `run_batch` of the classifier takes them.
+            See `run_batch` of the classifier.
 
         Returns
         -------
         (codes, scores) or (codes, scores, probabilities)
-            The number of the label of least expected cost in `classes_`, -1 for none, and its probability.
+            The index in `classes_` of the label of minimum expected cost, -1 for none, and its probability.
         """
         model: Any = self.model
         _, _, shares = model.run_batch(features, labels, learn, True, **kwargs)
@@ -270,7 +277,7 @@ class DecidingClassifier(ProbabilityWrapper):
         return (decisions, scores, shares) if proba else (decisions, scores)
 
     def _over_known(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[np.float64]:
-        """Probabilities over the labels known here, of rows of the classifier's."""
+        """Probabilities over the labels of this wrapper, from those over the classifier's labels."""
         self.know(classes)
         if classes == self.classes_:
             return proba
@@ -279,16 +286,16 @@ class DecidingClassifier(ProbabilityWrapper):
         return wide
 
     def _answers(self, decisions: NDArray[np.int64]) -> NDArray[Any]:
-        """The labels decided for; -1 stands for the last: None."""
+        """Labels of the decisions; index -1 is None."""
         return np.fromiter((*self._codes, None), object, len(self._codes) + 1)[decisions]
 
     def know(self, labels: Iterable[Any]) -> None:
-        """Number labels that are new.
+        """Number new labels.
 
         Parameters
         ----------
         labels
-            In the order in which they have come.
+            The labels, in order of arrival.
         """
         for label in labels:
             if label not in self._codes:
@@ -319,13 +326,13 @@ LOADABLE["DecidingClassifier"] = DecidingClassifier
 
 
 def decider_of(model: Any) -> DecidingClassifier | None:
-    """What decides for a classifier by costs: the classifier itself, or its part; None where nothing does."""
+    """Return the cost-sensitive wrapper: the model itself or its `decider`; None if there is none."""
     found = model if isinstance(model, DecidingClassifier) else getattr(model, "decider", None)
     return found if isinstance(found, DecidingClassifier) else None
 
 
 def _encoded(value: Any) -> Any:
-    """Tables by label for JSON, in which labels keep their types."""
+    """Encode tables by label for JSON such that labels keep their types."""
     value = without_frame(value)
     if isinstance(value, Mapping):
         return {"table": [[encode_label(key), _encoded(held)] for key, held in value.items()]}

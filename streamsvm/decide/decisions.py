@@ -1,4 +1,4 @@
-"""All that is decided about events: it follows labels in the order in which these find their events."""
+"""Prediction sets, cost-sensitive decisions and alarms, updated with labels in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from streamsvm.decide.costs import UNKNOWN, Costs
 
 @dataclass(slots=True)
 class Rows:
-    """Probabilities, in the order in which they are decided by and labels are taken.
+    """Probabilities and labels, in the order of decisions and updates.
 
-    An event whose label comes with it, or not at all, is one row. One whose label comes later is two: where it is
-    predicted, and, with the probabilities of then, where its label finds it.
+    An event with an immediate label, or without one, is one row. An event with a delayed label is two rows: one at its
+    prediction, and one at the arrival of the label, with the probabilities of the prediction.
 
     Parameters
     ----------
     proba
-        Of all classes, shape (n, n_classes), 0 for those that were not known.
+        Probabilities of all classes, shape (n, n_classes), 0 for classes unknown at that time.
     labels
-        None where there is none.
+        The labels, None if unknown.
     asked
-        Which rows something is to be decided about.
+        The rows that need a decision.
     followed
-        Which labels are to be followed, rather than looked at only for what decisions have cost.
+        The rows whose labels cause an update. Other labels are only used for the costs of the decisions.
     """
 
     proba: Floats
@@ -42,27 +42,27 @@ class Rows:
 
     @classmethod
     def with_labels(cls, proba: Floats, labels: Sequence[Any], *, follow: bool) -> Rows:
-        """Events that have their labels with them."""
+        """Create the rows of events with immediate labels."""
         n = len(labels)
         return cls(np.nan_to_num(proba), labels, np.ones(n, np.bool_), np.full(n, follow))
 
 
 @dataclass(slots=True)
 class Decided:
-    """What is decided about events, each None where it is not wanted.
+    """Results for events; each is None if it was not requested.
 
     Parameters
     ----------
     members
         Whether each class is in the set, shape (n, n_classes).
     decisions
-        Those of least expected cost, by the number of the class, -1 for none, -2 where that is not known any more.
+        The number of the class of minimum expected cost; -1 for abstaining, -2 if no longer known.
     alarms
-        1 where there is one, else 0; -2 where that is not known any more.
+        1 for an alarm, else 0; -2 if no longer known.
     weights
-        What the costs of each row's label are multiplied by.
+        The factor for the cost of each row's label.
     codes, own
-        Of the labels by which it was decided, the numbers, and whether alarms are for them.
+        The number of each row's label, and whether it is the class that alarms are for.
     """
 
     members: Members | None = None
@@ -73,22 +73,22 @@ class Decided:
     own: Ints | None = None
 
     def part(self, rows: Any) -> Decided:
-        """That of some rows, without what is known of their labels."""
+        """Return the results of some rows, without those that depend on labels."""
         columns = (self.members, self.decisions, self.alarms, self.weights)
         return Decided(*(None if column is None else column[rows] for column in columns))
 
     def of_first(self, k: int) -> Decided:
-        """The same, with sets of the first k classes: others were in none."""
+        """Return the results with sets of the first k classes."""
         return self if self.members is None else replace(self, members=self.members[:, :k])
 
 
 class Decisions:
-    """Sets of labels, decisions by what they cost, and alarms, as far as they are wanted.
+    """Prediction sets, cost-sensitive decisions and alarms of a run.
 
     Parameters
     ----------
     sets, costs, alarms
-        None where they are not wanted.
+        The respective objects, None if not requested.
     label
         The class that alarms are for.
 
@@ -113,14 +113,14 @@ class Decisions:
         return not (self.sets is None and self.costs is None and self.alarms is None)
 
     def run(self, rows: Rows, classes: Sequence[Any]) -> Decided:
-        """Decide by each row, and take its label before the next.
+        """Decide on each row, then update with its label.
 
         Parameters
         ----------
         rows
             Probabilities and labels.
         classes
-            The labels that the probabilities are of, in order of first arrival.
+            The labels of the columns of the probabilities, in order of first arrival.
         """
         codes = self.codes(rows.labels, classes)
         found = Decided(codes=codes)
@@ -135,40 +135,40 @@ class Decisions:
 
     @staticmethod
     def codes(labels: Sequence[Any], classes: Sequence[Any]) -> Ints:
-        """Labels by the number of their class, -1 where there is none."""
+        """Return the number of each label's class, -1 for no label."""
         number = {label: code for code, label in enumerate(classes) if label is not None}
         return np.fromiter(map(number.get, labels, repeat(-1)), np.int64, len(labels))
 
     def is_alarmed_for(self, labels: Sequence[Any]) -> Ints:
-        """Whether each label is the one that alarms are for, 1 or 0, or -1 where there is none."""
+        """Return 1 for labels of the class that alarms are for, 0 for other labels, -1 for no label."""
         return np.fromiter(map({self.label: 1, None: -1}.get, labels, repeat(0)), np.int64, len(labels))
 
     def _alarmed(self, alarms: Alarms, rows: Rows, own: Ints, classes: Sequence[Any]) -> Ints:
         [c], (n, k) = self.codes([self.label], classes), rows.proba.shape
         p = rows.proba[:, c] if 0 <= c < k else np.zeros(n)
-        # A share is one of events, whatever their labels.
+        # A share counts each event once, so rows of late labels are left out.
         used = rows.asked if alarms.kind == "share" else np.ones(n, np.bool_)
         raised = np.zeros(n, np.int64)
         raised[used] = alarms.run(p[used], np.where(rows.followed, own, -1)[used])
         return raised
 
-    # What waits with an event -----------------------------------------------------------------------------------------
+    # Results stored with an event -------------------------------------------------------------------------------------
 
     def packed(self, proba: Floats, decided: Decided) -> Floats:
-        """Rows to keep with events until their labels come: what was decided, and all probabilities.
+        """Pack the results and probabilities of events, to be stored until their labels arrive.
 
         Parameters
         ----------
         proba
-            Of all classes, shape (n, n_classes); NaN where there are none.
+            Probabilities of all classes, shape (n, n_classes); NaN if unknown.
         decided
-            What was decided by them.
+            The results for the events.
 
         Returns
         -------
-        array, shape (n, k)
-            First the decision and the alarm, as far as they are wanted; then the probabilities, with the sign bit set
-            for each class that is in the event's set.
+        ndarray of float64, shape (n, k)
+            The decision and the alarm, if requested, followed by the probabilities. The sign bit of a probability is
+            set if the class is in the set.
         """
         notes = [column for column in (decided.decisions, decided.alarms) if column is not None]
         if decided.members is not None:
@@ -176,19 +176,21 @@ class Decisions:
         return np.column_stack([*notes, proba])
 
     def unpacked(self, held: Sequence[Floats], n_classes: int) -> tuple[Floats, Decided]:
-        """What `packed` gave of events, some time or other, over all classes that are known by now.
+        """Unpack the rows of `packed`, extended to all classes known now.
 
         Parameters
         ----------
         held
-            A row for each event, empty where nothing is known of it any more.
+            The packed row of each event, empty if it is no longer stored.
         n_classes
-            How many classes are known by now.
+            Number of classes known now.
 
         Returns
         -------
-        proba, decided
-            Probabilities, shape (n, n_classes), NaN where there are none; and what was decided by them.
+        proba : ndarray of float64, shape (n, n_classes)
+            Probabilities, NaN if unknown.
+        decided : Decided
+            The results for the events.
         """
         n_notes = (self.costs is not None) + (self.alarms is not None)
         proba, notes = np.full((len(held), n_classes), np.nan), np.full((len(held), n_notes), UNKNOWN)

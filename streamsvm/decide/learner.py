@@ -63,16 +63,16 @@ class PredictsSets:
             Features by name.
         coverage
             This share, between 0 and 1. It is controlled by the labels learned after the first call; see
-            `ConformalSets` for how close to it the sets come, whatever the stream does.
+            `ConformalSets` for the guarantee.
         by_class
-            Whether the share holds for the events of each class by themselves.
+            Whether the share holds for the events of each class separately.
         kwargs
             Passed on to `predict_proba_one`.
 
         Returns
         -------
         set
-            The most probable label, and all that are probable enough; empty while nothing has been learned.
+            The most probable label, and all other labels above the threshold; empty while nothing has been learned.
 
         Raises
         ------

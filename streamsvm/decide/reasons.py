@@ -1,10 +1,10 @@
-"""Explanations: what each feature of an event adds to the log-odds of a label against the next one.
+"""Explanations: the contribution of each feature to the log-odds of a label against the most probable other one.
 
 The contributions are Shapley values of the log-odds, where a feature that is left out is missing. They add up to the
-difference between the event's log-odds and those of an event without features. With few features all subsets are
-evaluated, and the values are exact. With more, permutations are drawn, each together with its reverse; nine in ten
-values are within twice their standard error. Where features add up independently, as in a linear model, any
-permutation is exact.
+difference between the event's log-odds and those of an event without features. With few features, all subsets are
+evaluated and the values are exact. With more features, permutations are drawn, each together with its reverse. About
+90 % of the values are then within two standard errors. For additive models, such as linear ones, any permutation gives
+the exact values.
 
 Notes
 -----
@@ -33,24 +33,23 @@ from streamsvm.parameters import check_number
 Masks = NDArray[np.bool_]
 Groups = Sequence[Sequence[Any]]
 MOST = 64
-"""Number of features that are told apart, the most relevant ones; the others count as one."""
+"""Maximum number of features with separate contributions, the most relevant ones; the others count as one."""
 OTHERS = "all others"
 EVALUATIONS = 128
 _LEAST_PROBABILITY = 1e-9
 
 
 class Contribution(NamedTuple):
-    """What a feature adds.
+    """Contribution of a feature.
 
     Parameters
     ----------
     feature, value
-        Its name, and its value; of several together no value.
+        Name and value; several features together have no value.
     adds
-        To the log-odds of the label against the next one.
+        Contribution to the log-odds of the label against the most probable other one.
     error
-        How far that may be off: a standard error, 0 where it is exact, NaN where too few variants were asked about to
-        tell.
+        Standard error of the contribution; 0 if it is exact, NaN if there were too few evaluations for an estimate.
     """
 
     feature: Any
@@ -61,20 +60,20 @@ class Contribution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Why an event is predicted as it is: `base` and all that is added are the `score`.
+    """Explanation of a prediction: `score` is `base` plus all contributions.
 
     Parameters
     ----------
     label, against
-        The label that is explained, and the most probable other one.
+        The explained label, and the most probable other one.
     score
-        The log-odds of the one against the other.
+        Log-odds of `label` against `against`.
     base
-        Those of an event of which nothing is known.
+        Log-odds of an event without features.
     contributions
-        What each feature adds, the largest first.
+        Contributions of the features, the largest first.
     nearest
-        The support vectors most like the event, where there are any, as `nearest` has them.
+        The nearest support vectors, see `nearest` of the classifier; empty if it has none.
     """
 
     label: Any
@@ -85,7 +84,7 @@ class Reasons:
     nearest: list[dict[str, Any]] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """As a text to be read.
+        """Return the explanation as text.
 
         Examples
         --------
@@ -104,7 +103,7 @@ class Reasons:
 def shapley(
     worth: Callable[[Masks], Floats], n: int, evaluations: int = EVALUATIONS, seed: int = 0
 ) -> tuple[Floats, Floats, float]:
-    """Shapley values of n players, their standard errors, and the worth of the empty coalition.
+    """Compute the Shapley values of n players, their standard errors, and the worth of the empty coalition.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ def shapley(
 
 @lru_cache(maxsize=64)
 def _all_coalitions(n: int) -> tuple[Masks, Floats]:
-    """All coalitions, the empty one first and the whole one last, and the weight of each for each player."""
+    """All coalitions, from the empty to the grand one, and the weight of each coalition for each player."""
     masks = (np.arange(2**n)[:, None] >> np.arange(n)) % 2 > 0
     sizes = masks.sum(axis=1)
     weights = np.array([math.factorial(s) * math.factorial(n - s - 1) for s in range(n)]) / math.factorial(n)
@@ -150,9 +149,9 @@ def _all_coalitions(n: int) -> tuple[Masks, Floats]:
 
 @lru_cache(maxsize=64)
 def _permutations(n: int, n_pairs: int, seed: int) -> tuple[Masks, NDArray[np.int64]]:
-    """The coalitions along permutations, each followed by its reverse, and the rank of each player in each.
+    """Coalitions along permutations, each followed by its reverse, and the rank of each player.
 
-    The empty coalition comes first and the whole one last; both belong to all permutations.
+    The first coalition is empty and the last one has all players; both belong to all permutations.
     """
     rng = np.random.default_rng(seed)
     drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
@@ -171,29 +170,29 @@ def explain(
     most: int = MOST,
     evaluations: int = EVALUATIONS,
 ) -> Reasons | None:
-    """What each feature of an event adds to the log-odds, for any model that gives probabilities.
+    """Explain a prediction of any model with probabilities.
 
     Parameters
     ----------
     peek
-        The probabilities of rows, shape (n, n_classes).
+        Function that returns the probabilities of rows, shape (n, n_classes).
     x
-        The event.
+        Features of the event by name.
     classes
-        The labels.
+        The labels, in the order of the probabilities.
     label
-        The label that is explained; None for the most probable one.
+        The label to explain; None for the most probable one.
     ordered
         Features in order of relevance. Needed only if there are more than `most`.
     most
-        Number of features that are told apart; the others count as one.
+        Maximum number of features with separate contributions; the others count as one.
     evaluations
-        Number of rows to evaluate, about.
+        Approximate number of rows to evaluate.
 
     Returns
     -------
     Reasons or None
-        None where there are fewer than two classes.
+        None if there are fewer than two classes.
     """
 
     def of_variants(groups: Groups, masks: Masks) -> Floats:
@@ -212,19 +211,20 @@ def explain_by(
     most: int = MOST,
     evaluations: int = EVALUATIONS,
 ) -> Reasons | None:
-    """`explain`, by the probabilities of variants of the event.
+    """Explain a prediction, given a function of masks of features.
 
     Parameters
     ----------
     of_variants
-        The probabilities where only some groups of features are present: shape (n, n_classes) for n masks.
+        Function of groups of features and n masks. It returns the probabilities of the event with only the groups of
+        each mask, shape (n, n_classes).
     x, classes, label, ordered, most, evaluations
         See `explain`.
 
     Returns
     -------
     Reasons or None
-        None where there are fewer than two classes.
+        None if there are fewer than two classes.
     """
     if len(classes) < 2:
         return None
@@ -253,12 +253,12 @@ def explain_by(
 
 
 def present(x: Mapping[Any, Any]) -> list[Any]:
-    """The features for which an event has a value."""
+    """Return the features for which an event has a value."""
     return [name for name, value in x.items() if value is not None and value == value]
 
 
 def variants(x: Mapping[Any, Any], groups: Groups, masks: Masks) -> list[dict[Any, Any]]:
-    """The event with the features of some groups alone: a row for each mask."""
+    """Return the event with only the features of some groups, one row per mask."""
     return [{n: x[n] for group, is_in in zip(groups, mask, strict=True) if is_in for n in group} for mask in masks]
 
 
@@ -269,7 +269,7 @@ def _log_odds(proba: Floats, a: int, b: int) -> Floats:
 
 
 class Explains:
-    """A classifier that says why it predicts what it does."""
+    """Base of classifiers that explain their predictions."""
 
     @property
     @abstractmethod
@@ -278,34 +278,35 @@ class Explains:
 
     @abstractmethod
     def peek_proba_many(self, X: Any) -> Floats:
-        """Probabilities of rows, without a trace."""
+        """Return the probabilities of rows, without counting as predictions."""
 
     @locked
     def explain_one(
         self, x: dict[Hashable, Any], evaluations: int = EVALUATIONS, nearest: int = 3, label: Any = None
     ) -> Reasons | None:
-        """What each feature adds to the log-odds of a label, by default the predicted one, against the next one.
+        """Explain a prediction by the contribution of each feature to the log-odds.
 
-        The contributions are Shapley values, where a feature that is left out is missing, and add up; see
-        `streamsvm.decide.reasons` for when they are exact. Nothing is learned, and no trace is left. Where labels are
-        noisy, these are the log-odds of labels that are not noise: what noise takes from probabilities is no feature's.
+        The log-odds are of a label, by default the predicted one, against the most probable other label. The
+        contributions are Shapley values; see `streamsvm.decide.reasons` for when they are exact. The model does not
+        change. If labels are noisy, the log-odds are of labels without noise, because noise is not an effect of the
+        features.
 
         Parameters
         ----------
         x
             Features by name.
         evaluations
-            About so many variants of the event are asked about: with up to log2 of that many features, 7 by default,
-            all of them, so that the contributions are exact.
+            Approximate number of variants of the event to evaluate. The contributions are exact for up to
+            log2(evaluations) features, 7 by default.
         nearest
-            How many support vectors to tell beside, where the classifier has any.
+            Number of nearest support vectors to add, if the classifier has any.
         label
-            The label that is explained; None, or one that is not known, for the predicted one.
+            The label to explain; None or an unknown label for the predicted one.
 
         Returns
         -------
         Reasons or None
-            None as long as fewer than two labels are known.
+            None while fewer than two labels are known.
 
         Examples
         --------
@@ -335,16 +336,16 @@ class Explains:
 
     @property
     def noise(self) -> float:
-        """The share of labels that are taken for noise: no probability is surer than that leaves it; 0 for none."""
+        """Estimated share of random labels, which caps every probability; 0 for none."""
         return 0.0
 
     def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
-        """The probabilities of variants of an event, as `variants` has them."""
+        """Return the probabilities of variants of an event, see `variants`."""
         return self.peek_proba_many(variants(x, groups, masks))
 
 
 def without_noise(proba: Floats, noise: float) -> Floats:
-    """The probabilities of labels that are not as if drawn at random, from those of all, of which that is a share.
+    """Return the probabilities of labels without noise, given those of all labels and the share of random labels.
 
     Examples
     --------
@@ -355,7 +356,7 @@ def without_noise(proba: Floats, noise: float) -> Floats:
 
 
 def by_relevance(x: Mapping[Any, Any], relevance: Mapping[Any, float]) -> list[Any]:
-    """The features of an event, the most relevant first; of a category the string it has counts."""
+    """Return the features of an event, the most relevant first; a category has the relevance of its string."""
 
     def of(name: Any) -> float:
         value = x[name]

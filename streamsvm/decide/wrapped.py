@@ -1,6 +1,6 @@
-"""The base of the wrappers around any classifier that knows probabilities.
+"""Base of the wrappers around any classifier with probabilities.
 
-In an archive the header of the classifier is in that of the wrapper, its arrays have names that begin with `model.`.
+In an archive, the wrapper's header contains the classifier's header, and the names of its arrays start with `model.`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _UNDER = "model."
 
 
 def check_model(model: Any) -> None:
-    """See that it is a classifier that knows probabilities, before any event comes.
+    """Check that a model is a classifier with probabilities.
 
     Raises
     ------
     TypeError
-        Where it is not.
+        If it is not.
     """
     is_one = all(callable(getattr(model, name, None)) for name in ("predict_proba_one", "learn_one"))
     if isinstance(model, type) or not is_one:
@@ -39,7 +39,7 @@ def check_model(model: Any) -> None:
 
 
 class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
-    """Base of the wrappers around a classifier that knows probabilities: labels, learning and saving."""
+    """Base of the wrappers around a classifier with probabilities: labels, learning and saving."""
 
     def __init__(self, model: base.Classifier) -> None:
         check_model(model)
@@ -60,24 +60,24 @@ class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  
 
     @property
     def classes_(self) -> list[Any]:
-        """The labels known, in order of first arrival."""
+        """The known labels, in order of first arrival."""
         return list(self._codes)
 
     @property
     def notices(self) -> list[str]:
-        """The warnings of the classifier; none where it keeps none."""
+        """The warnings of the classifier."""
         return list(getattr(self.model, "notices", []))
 
     @abstractmethod
     def _begin(self) -> None:
-        """Prepare for the labels known, of which one is new."""
+        """Update what depends on the known labels, after a new one."""
 
     @abstractmethod
     def _take_label(self, code: int) -> None:
-        """Take the label of an event that has been learned."""
+        """Update with the label of an event, after the classifier has learned it."""
 
     def _before_learning(self, x: dict[Hashable, Any], code: int | None) -> None:
-        """Prepare for an event to learn, by the number of its label, None for a new one."""
+        """Prepare for learning an event; `code` is the number of its label, None for a new label."""
 
     @locked
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
@@ -111,7 +111,7 @@ class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
+        """Return the full state, if the classifier is from this package; `from_state` restores it bit for bit."""
         header, arrays = state_of(self.model)
         own, more = self._own_state()
         labels = [encode_label(label) for label in self._codes]
@@ -119,21 +119,21 @@ class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  
 
     @abstractmethod
     def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The header and the arrays of what the wrapper knows beside the classifier and the labels."""
+        """Return header and arrays of the wrapper, without those of the classifier and the labels."""
 
 
 class Shares:
-    """The probabilities of known labels, out of the dicts of a classifier.
+    """Probabilities of known labels as an array, filled from the dicts of a classifier.
 
     Parameters
     ----------
     labels
-        Which.
+        The labels, in the order of the array.
 
     Attributes
     ----------
-    proba : array, shape (1, n_labels)
-        Those put there last.
+    proba : ndarray of float64, shape (1, n_labels)
+        The probabilities of the last `put`.
 
     Examples
     --------
@@ -149,7 +149,13 @@ class Shares:
         self._get = itemgetter(*labels) if len(labels) > 1 else None
 
     def put(self, shares: Mapping[Any, float]) -> bool:
-        """Take those of an event, 0 for labels it says nothing about; whether it has these labels, and no other."""
+        """Store the probabilities of an event, 0 for missing labels.
+
+        Returns
+        -------
+        bool
+            Whether the event has exactly these labels; always False for fewer than two labels.
+        """
         if self._get is not None:
             try:
                 self._pack(self._row, 0, *self._get(shares))
@@ -163,12 +169,12 @@ class Shares:
 
 
 def state_of(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header of a classifier, and its arrays by their names in the archive of what is around it.
+    """Return the header of a classifier, and its arrays by their names in the archive of the wrapper.
 
     Raises
     ------
     TypeError
-        Where it does not give its state: nothing is pickled here.
+        If the classifier has no `state` method. Pickle is not used as a fallback.
     """
     if not hasattr(model, "state"):
         raise TypeError(
@@ -180,7 +186,7 @@ def state_of(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def model_from(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """The classifier whose state stands among these arrays."""
+    """Restore the classifier whose arrays are among these."""
     name = header["class"]
     kind = public(name) if name in LOADABLE_LATER else LOADABLE[name]
     own = {key.removeprefix(_UNDER): array for key, array in arrays.items() if key.startswith(_UNDER)}
