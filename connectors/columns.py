@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
 from connectors.cells import Bad, Cells, shown
-from connectors.counters import is_index, warn_if_counter
+from connectors.counters import is_index, warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
 from connectors.held import Coded, Texts
@@ -22,7 +22,6 @@ from connectors.memo import Memo
 from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
-from connectors.sentinels import warn_of_sentinels
 from connectors.times import Times
 
 _WORD = "none"  # also a frequent class name
@@ -227,8 +226,7 @@ class TextColumns:
                 if name in features and self.types.get(name) == "number":
                     cells = [row[self._index[name]] for row in rows]
                     values = self.numbers.read(name, cells, {})
-                    warn_if_counter(name, values, self.numbers.notices)
-                    warn_of_sentinels(name, values.tolist(), self.numbers.notices, cells)
+                    warn_of_numbers(name, values, self.numbers.notices, cells)
 
     def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
         """Ignore unnamed columns that are empty or contain the index of a pandas DataFrame."""

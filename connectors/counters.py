@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.notices import Notice, Notices
+from connectors.sentinels import warn_of_sentinels
 from connectors.time_texts import form_of_date
 from connectors.times import unit_of
 
@@ -85,6 +86,24 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
         "warning)"
     )
     notices.say(Notice.of(form, name, **details))
+
+
+def warn_of_numbers(
+    name: str, values: NDArray[np.float64], notices: Notices, cells: Sequence[str] | None = None
+) -> None:
+    """Warn of a feature that only counts up or down, and of values that stand for missing ones.
+
+    Parameters
+    ----------
+    name
+        The feature.
+    values, cells
+        Its first numbers, NaN where missing, and how they are written, if they are texts.
+    notices
+        Where warnings go.
+    """
+    warn_if_counter(name, values, notices)
+    warn_of_sentinels(name, values.tolist(), notices, cells)
 
 
 def is_index(cells: Sequence[str]) -> bool:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from connectors.ahead import AheadSource
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
@@ -19,13 +18,14 @@ from connectors.formats import SAMPLE, Records, TextFormat
 from connectors.held import LazyTexts
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
+from connectors.prefetch import PrefetchSource
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
 
 logger = logging.getLogger("connectors")
 
 
-class TextSource(AheadSource):
+class TextSource(PrefetchSource):
     """Events from text, one or more lines each.
 
     Column types and the label column are settled by the first thousand lines when the source is made; a live source

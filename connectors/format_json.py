@@ -22,13 +22,12 @@ import orjson
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, Labels
-from connectors.counters import warn_if_counter
+from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
 from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
-from connectors.sentinels import warn_of_sentinels
 from connectors.sinks import JsonLines, open_lines
 from connectors.spelling import LONGEST
 from connectors.times import Times
@@ -141,8 +140,7 @@ class JsonFormat(TextFormat):
             elif name not in self._convert and kinds <= _NUMBERS:
                 gone = self._roles.missing_values
                 numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
-                warn_if_counter(name, numbers, self.numbers.notices)
-                warn_of_sentinels(name, numbers.tolist(), self.numbers.notices)
+                warn_of_numbers(name, numbers, self.numbers.notices)
 
         if later:
             read = {

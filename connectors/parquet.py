@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.ahead import AheadSource
 from connectors.arrow_cells import floats_of
 from connectors.cells import Bad
 from connectors.columns import Labels, TextColumns, categories
-from connectors.counters import warn_if_counter
+from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Table
 from connectors.notices import Notice
 from connectors.options import Options, Roles, printable
-from connectors.sentinels import warn_of_sentinels
+from connectors.prefetch import PrefetchSource
 from connectors.time_texts import time_features
 from connectors.times import Times
 
@@ -42,7 +41,7 @@ def import_arrow(name: str) -> Any:
     return pyarrow
 
 
-class ParquetSource(AheadSource):
+class ParquetSource(PrefetchSource):
     """Events by row batches. Numbers and truth values are numeric columns, times by choice.
 
     Texts are categories, or numbers where their first thousand are, as in CSV.
@@ -159,8 +158,7 @@ class ParquetSource(AheadSource):
             for name in self._features:
                 if name not in self._roles.types and self._kind(columns[name].type) == "number":
                     values = self._column(name, columns[name], {})[name]
-                    warn_if_counter(name, values, self._texts.numbers.notices)
-                    warn_of_sentinels(name, values.tolist(), self._texts.numbers.notices)
+                    warn_of_numbers(name, values, self._texts.numbers.notices)
 
     def _others(self) -> Sequence[str | None]:
         return self._roles.label, self._roles.key, self._roles.time

@@ -7,40 +7,32 @@ import os
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.events import Position, Results, Sink
+from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.parquet import import_arrow
 from connectors.registry import Setting
-from connectors.results import check_link, check_replaced
-from connectors.sinks import flat_columns, sync_directory, writing
+from connectors.results import check_link
+from connectors.sinks import FileSink, flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 
 
-class ParquetSink(Sink):
+class ParquetSink(FileSink):
     """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
 
     Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same
     bytes only if they flushed at the same rows.
     """
 
-    can_rewind = True
-
     def __init__(self, path: str, options: Options, setting: Setting) -> None:
-        resume = setting.resume
-        self.name = path
-        options.finish()
-        self._overwrite = setting.overwrite
+        super().__init__(path, options, setting)
         self._pa = import_arrow(path)
-        self._made = not os.path.exists(path)
         try:
             check_link(path)
             os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
-        self._touched = False
-        self._fresh = not resume
-        self._parts = self._durable = self._count() if resume else 0
+        self._parts = self._durable = self._count() if setting.resume else 0
         self._schema = self._last_schema()
         self._columns: dict[str, list[Any]] | None = None
 
@@ -112,11 +104,6 @@ class ParquetSink(Sink):
                 continue
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
-    def check_replaced(self) -> None:
-        """Refuse to replace parts that do not look like results, unless there is leave to."""
-        if self._fresh and not self._overwrite:
-            check_replaced(self.name)
-
     def _replace(self) -> None:
         if self._fresh:
             self._fresh = False
@@ -143,10 +130,7 @@ class ParquetSink(Sink):
     def rewind(self, position: Position) -> None:
         """Drop the parts written after `position`."""
         parts = int(position["parts"])
-        if parts and self._made:
-            raise ConnectorError(f"{self.name}: is missing, but {parts} parts were written before")
-        if parts > self._count():
-            raise ConnectorError(f"{self.name}: has {self._count()} parts, but {parts} were written before")
+        self._check_left(parts, self._count(), "parts")
         self._touched = True
         self._drop(parts)
         sync_directory(self._part(0))

@@ -31,7 +31,40 @@ from connectors.results import check_link, check_replaced, names_in
 _TEXT_OR_NONE = frozenset({str, NoneType})
 
 
-class TextSink(Sink):
+class FileSink(Sink):
+    """What sinks of files share: an existing one is replaced at the first write or flush, unless it is resumed.
+
+    Parameters
+    ----------
+    path
+        The file, or the directory of parts.
+    options
+        Of which there are none.
+    setting
+        The run around the sink.
+    """
+
+    can_rewind = True
+
+    def __init__(self, path: str, options: Options, setting: Setting) -> None:
+        self.name, self._overwrite = path, setting.overwrite
+        options.finish()
+        self._made, self._touched, self._fresh = not os.path.exists(path), False, not setting.resume
+
+    def check_replaced(self) -> None:
+        """Refuse to replace what does not look like results, unless `overwrite` allows it."""
+        if self._fresh and not self._overwrite:
+            check_replaced(self.name)
+
+    def _check_left(self, n: int, there: int, unit: str) -> None:
+        """Refuse to rewind to n bytes or parts where fewer are there."""
+        if n and self._made:
+            raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before")
+        if n > there:
+            raise ConnectorError(f"{self.name}: has {there} {unit}, but {n} were written before: it was changed")
+
+
+class TextSink(FileSink):
     """Lines appended to a file, gzip by suffix.
 
     The file is created when the sink is made. Without `resume` an existing one is replaced at the first write or flush.
@@ -40,24 +73,16 @@ class TextSink(Sink):
     packed bytes only if they flushed at the same rows.
     """
 
-    can_rewind = True
-
     def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
-        resume = setting.resume
-        self.name = path
-        options.finish()
+        super().__init__(path, options, setting)
         self._lines = lines
-        self._overwrite = setting.overwrite
         self._packed = is_packed(path)
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
-        self._made = not os.path.exists(path)
         with writing(path):
             check_link(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
-        self._touched = False
-        self._fresh = not resume
-        self._durable = self._size() if resume else 0
+        self._durable = self._size() if setting.resume else 0
         sync_directory(path)
 
     def _size(self) -> int:
@@ -74,11 +99,6 @@ class TextSink(Sink):
         elif self._columns != names:
             raise ConnectorError(f"{self.name}: has the columns {self._columns}, but the rows to be written {names}")
         self._append(self._lines.body(table))
-
-    def check_replaced(self) -> None:
-        """Refuse to replace a file that does not look like results, unless there is leave to."""
-        if self._fresh and not self._overwrite:
-            check_replaced(self.name)
 
     def _replace(self) -> None:
         self._touched = True
@@ -118,12 +138,7 @@ class TextSink(Sink):
     def rewind(self, position: Position) -> None:
         """Cut the file where it was at `position`."""
         size = int(position["bytes"])
-        if size and self._made:
-            raise ConnectorError(f"{self.name}: is missing, but {size} bytes were written before")
-        if size > self._size():
-            raise ConnectorError(
-                f"{self.name}: has {self._size()} bytes, but {size} were written before: the file was changed"
-            )
+        self._check_left(size, self._size(), "bytes")
         if size and position["columns"] not in names_in(self.name):
             raise ConnectorError(f"{self.name}: does not begin with what was written before: the file was changed")
         self._cut(size)

@@ -387,7 +387,7 @@ def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path, every: in
 def test_crashes_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
     if ahead:
         monkeypatch.setattr(Numbers, "is_apart", True, raising=False)
-        monkeypatch.setattr("connectors.ahead.LEAST_EVENTS", 1)
+        monkeypatch.setattr("connectors.prefetch.LEAST_EVENTS", 1)
     rng = np.random.default_rng(2)
     plain, folder = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()

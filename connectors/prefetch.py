@@ -15,7 +15,7 @@ LEAST_EVENTS = 256
 """To hand a batch over takes some 30 us, as long as to read so many events: smaller ones are not read ahead."""
 
 
-class AheadSource(Source):
+class PrefetchSource(Source):
     """Base class of sources that prefetch one batch in a thread if `is_apart` is true.
 
     Prefetching is invisible to the caller. `position` and `fraction` refer to the last batch that was returned. An

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from connectors import ahead, arrow_cells, open_source
-from connectors.ahead import LEAST_EVENTS, AheadSource
+from connectors import arrow_cells, open_source, prefetch
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
+from connectors.prefetch import LEAST_EVENTS, PrefetchSource
 from tests.connectors.streams import write
 
 MANY = LEAST_EVENTS
 
 
-class Counted(AheadSource):
+class Counted(PrefetchSource):
     """Batches of so many events, then an error where one is given; notes by whom each was read."""
 
     name = "counted"
@@ -118,7 +118,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
 
     def everything(least: int) -> list[Any]:
         """A stream that is left, gone on with, and gone back in."""
-        monkeypatch.setattr(ahead, "LEAST_EVENTS", least)
+        monkeypatch.setattr(prefetch, "LEAST_EVENTS", least)
         with closing(open_source(url, label="y", batch_size=300)) as source:
             end = list(source)[-1].position
         found: list[Any] = []
