@@ -63,9 +63,9 @@ class Parser(argparse.ArgumentParser):
         """Print the error in one line, and exit."""
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
         if unknown != message and unknown.startswith("--"):
-            from streamsvm.run.renamed import new_name, setting_of
+            from streamsvm.run.settings import new_name, setting_of
 
-            new = new_name(unknown[2:]) or setting_of(unknown[2:])
+            new = new_name(unknown[2:]) or setting_of(unknown[2:], RunConfig.takes)
             if new is not None:
                 self.exit(2, f"streamsvm: error: {unknown} is now {new} (see {self.prog} --help)\n")
             near = difflib.get_close_matches(unknown, self._all_options(), 1, cutoff=0.75)
@@ -143,36 +143,8 @@ def build_parser() -> Parser:
         PREDICT,
     )
     _add_per_key(commands)
-    watch = commands.add_parser(
-        "watch",
-        help="serve a page of a run from its checkpoints, or of the page of another machine",
-        description="Serve a page that shows a run, until interrupted: from its checkpoint directory, which is neither "
-        "locked nor changed, or from its own page (`run --page`).",
-        **_SHARED,
-    )
-    watch.add_argument("place", metavar="DIR|URL", help="the --checkpoint directory of the run, or the URL of its page")
-    watch.add_argument("--page", metavar="PORT", help="where to serve the page, as `run --page` (default 8080)")
-    watch.add_argument(
-        "--page-token-file",
-        metavar="FILE",
-        help="a file with the token of both pages (default: the environment variable STREAMSVM_PAGE_TOKEN)",
-    )
-    watch.add_argument("-q", "--quiet", action=_FLAG, help="do not print the URL of the page")
-    warmup = commands.add_parser(
-        "warmup",
-        help="compile now what the first use would compile, as for a container image",
-        description="Compile the learners' kernels (and those of the batch solver that has many, where scikit-learn is "
-        "installed), and print the folder of compiled code: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are "
-        "set. Compiled code of other versions that was not used for a day is removed.",
-        **_SHARED,
-    )
-    warmup.add_argument("--jobs", metavar="N", help="number of processes (default: number of cores)")
-    warmup.add_argument(
-        "--all",
-        action=_FLAG,
-        help="also compile what only some settings use: coverage, --label-source",
-    )
-    warmup.add_argument("-q", "--quiet", action=_FLAG, help="no progress")
+    _add_watch(commands)
+    _add_warmup(commands)
     return parser
 
 
@@ -217,6 +189,42 @@ def _add_per_key(commands: Any) -> None:
     parser.add_argument(
         "-s", "--set", action="append", metavar="NAME=VALUE", help="time-unit, time-format or metrics-port"
     )
+
+
+def _add_watch(commands: Any) -> None:
+    watch = commands.add_parser(
+        "watch",
+        help="serve a page of a run from its checkpoints, or of the page of another machine",
+        description="Serve a page that shows a run, until interrupted: from its checkpoint directory, which is neither "
+        "locked nor changed, or from its own page (`run --page`).",
+        **_SHARED,
+    )
+    watch.add_argument("place", metavar="DIR|URL", help="the --checkpoint directory of the run, or the URL of its page")
+    watch.add_argument("--page", metavar="PORT", help="where to serve the page, as `run --page` (default 8080)")
+    watch.add_argument(
+        "--page-token-file",
+        metavar="FILE",
+        help="a file with the token of both pages (default: the environment variable STREAMSVM_PAGE_TOKEN)",
+    )
+    watch.add_argument("-q", "--quiet", action=_FLAG, help="do not print the URL of the page")
+
+
+def _add_warmup(commands: Any) -> None:
+    warmup = commands.add_parser(
+        "warmup",
+        help="compile now what the first use would compile, as for a container image",
+        description="Compile the learners' kernels (and those of the batch solver that has many, where scikit-learn is "
+        "installed), and print the folder of compiled code: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are "
+        "set. Compiled code of other versions that was not used for a day is removed.",
+        **_SHARED,
+    )
+    warmup.add_argument("--jobs", metavar="N", help="number of processes (default: number of cores)")
+    warmup.add_argument(
+        "--all",
+        action=_FLAG,
+        help="also compile what only some settings use: coverage, --label-source",
+    )
+    warmup.add_argument("-q", "--quiet", action=_FLAG, help="no progress")
 
 
 def _add_group(parser: Any, options: Any, names: Container[str], common: Any) -> None:

@@ -14,7 +14,7 @@ from connectors.events import Features, LateLabels
 from connectors.held import Coded, Texts
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed.rows import Objects, Packed, in_order, stacked, taken
+from streamsvm.delayed.rows import Packed, in_order, stacked, taken
 from streamsvm.delayed.store import Settled, Store
 from streamsvm.features.rows import Floats, Ints
 
@@ -254,14 +254,7 @@ class Join:
 
     def totals(self) -> dict[str, int]:
         """All counts, and how many wait."""
-        store = self.store
-        now = {
-            "waiting": store.n_waiting,
-            "early": store.n_early,
-            "orphans": store.n_orphans,
-            "dropped": store.n_dropped,
-        }
-        return asdict(self.counts) | now
+        return asdict(self.counts) | self.store.counts
 
     def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[list[Answer], Joined]:
         """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
@@ -276,73 +269,79 @@ class Join:
         times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
         numbers[label_place] = store.numbers(late.labels)
         self.counts.labels += m
-        of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
-        of_event[place], of_label[label_place] = np.arange(n), np.arange(m)
-        may_meet = n and (m or store.n_early)  # an event the label that came before it
-        of_step = _Labels.of(late.labels, store.labels if may_meet else (), self.on_timeout)
+        may_meet = n and (m or store.slots.ledger.n_early)  # an event the label that came before it
+        known = store.labels if may_meet else ()
         answers, joined = [], []
-        rows = store.packed(events.features, n)
+        rows = store.segments.pack(events.features, n)
+        batch = _Batch.of(events, rows, keys, late, late_keys, known, self.on_timeout)
         sizes = np.zeros(n + m, np.int64)
         sizes[place] = store.sizes(rows, keys, self.model.memory_size + _NOTES * self.model.tells_all)
         class_bytes = 8 * self.model.tells_all
         for settled in store.settle(digests, times, numbers, sizes, class_bytes):
-            part = slice(settled.first, settled.end)
-            n_before = int((of_event[: settled.first] >= 0).sum())
-            work = _Part(self, settled, events, (rows, keys), of_event[part], of_label[part], of_step, late_keys)
-            answers.append(work.run())
-            joined.append(work.report(n_before))
+            part = _Part(self, settled, batch)
+            answers.append(part.run())
+            joined.append(part.report())
         store.trim()
         return answers, Joined.of(joined, store.n_origins)
 
 
 @dataclass(frozen=True, slots=True)
-class _Labels:
-    """All labels that events of a step may have: those that come in it, those known before it, and others.
+class _Batch:
+    """Events and labels of a step.
 
     Parameters
     ----------
+    events, rows, keys, late_keys
+        The events, in the form in which they wait, and the keys of events and labels.
+    of_event, of_label
+        Which event, or label, is at each place in turn, -1 for the other.
     codes
-        Of those that come.
-    known
-        The first of those known before, by their numbers.
-    none, timeout
-        That of no label, and that of events that have waited in vain.
+        Of the labels that come, among `values`.
     values
-        All of them.
+        All labels that events of the step may have: those that come, none, that of a timeout, and those known before.
+    n_came
+        How many of them come in this step.
     """
 
+    events: Events
+    rows: Packed
+    keys: Texts
+    late_keys: Sequence[str]
+    of_event: Ints
+    of_label: Ints
     codes: Ints
-    known: int
-    none: int
-    timeout: int
     values: list[Any]
+    n_came: int
 
     @classmethod
-    def of(cls, given: Sequence[Any], known: Sequence[Any], on_timeout: Any) -> _Labels:
-        came = Coded.of(given)
-        n = len(came.values)
-        return cls(came.codes, n + 2, n, n + 1, [*came.values, None, on_timeout, *known])
+    def of(
+        cls,
+        events: Events,
+        rows: Packed,
+        keys: Texts,
+        late: LateLabels,
+        late_keys: Sequence[str],
+        known: Sequence[Any],
+        on_timeout: Any,
+    ) -> _Batch:
+        n, m, came = len(events), len(late), Coded.of(late.labels)
+        of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
+        of_event[late.places_of_events(n)] = np.arange(n)
+        of_label[of_event < 0] = np.arange(m)
+        values = [*came.values, None, on_timeout, *known]
+        return cls(events, rows, keys, late_keys, of_event, of_label, came.codes, values, len(came.values))
 
 
 class _Part:
     """Some events and labels in turn, of which the store has found what becomes of them."""
 
-    def __init__(
-        self,
-        join: Join,
-        settled: Settled,
-        events: Events,
-        packed: tuple[Packed | Objects, Texts],
-        of_event: Ints,
-        of_label: Ints,
-        labels: _Labels,
-        late_keys: Sequence[str],
-    ) -> None:
-        self._join, self._store, self._settled, self._events = join, join.store, settled, events
-        self._of_event, self._of_label, self._all, self._late_keys = of_event, of_label, labels, late_keys
-        self._packed, fates, slots = packed, settled.fates, settled.slots
+    def __init__(self, join: Join, settled: Settled, batch: _Batch) -> None:
+        self._join, self._store, self._settled, self._batch = join, join.store, settled, batch
+        part = slice(settled.first, settled.end)
+        self._of_event, self._of_label = batch.of_event[part], batch.of_label[part]
+        fates, slots = settled.fates, settled.slots
         self._left_before = settled.left_before - settled.first
-        self._asks = of_event >= 0
+        self._asks = self._of_event >= 0
         self._new = self._asks & (fates != kernels.DOUBLE)
         early = fates == kernels.COMES_EARLY
         self._first_new = int(slots[self._new | early].min(initial=np.iinfo(np.int64).max))
@@ -397,7 +396,7 @@ class _Part:
         """What was kept with earlier events; of those that have waited too long nothing is known any more."""
         slots, held = self._found.slots, [np.zeros(0)] * len(own)
         which = np.flatnonzero((own < 0) & ~self._found.is_late)
-        for i, row in zip(which.tolist(), self._store.probas(slots[which]), strict=True):
+        for i, row in zip(which.tolist(), self._store.segments.part("probas", slots[which]), strict=True):
             held[i] = row
         return held
 
@@ -418,13 +417,13 @@ class _Part:
 
     def _add(self) -> None:
         """Let those events wait whose labels do not come at once."""
-        settled, events = self._settled, self._events
+        settled, batch = self._settled, self._batch
         self._kept = self._new & ~self._fused
         if self._n_new:
             which = self._of_event[self._kept]
-            rows, keys = self._packed
-            self._store.add(self._n_new, self._new_numbers(), rows.take(which), keys.take(which))
-            self._store.come_from(settled.slots[self._new], events.origins[self._of_event[self._new]])
+            rows, keys = batch.rows.take(which), batch.keys.take(which)
+            self._store.segments.add(self._n_new, self._new_numbers(), rows, keys)
+            self._store.slots.put("origins", settled.slots[self._new], batch.events.origins[self._of_event[self._new]])
 
     def _new_numbers(self) -> Ints:
         """Which of the new slots have something kept with them."""
@@ -433,22 +432,25 @@ class _Part:
 
     def _asked(self) -> tuple[Asked, NDArray[np.bool_]]:
         """The rows for the model: events to predict, and those to learn, in turn."""
-        settled, store, join, events = self._settled, self._store, self._join, self._events
+        settled, store, join, events = self._settled, self._store, self._join, self._batch.events
         asks, learns = np.flatnonzero(self._asks), np.flatnonzero(self._find_learned())
         left = np.flatnonzero(settled.expired) if join.learn and join.on_timeout is not None else learns[:0]
         late_slots = np.concatenate([settled.slots[learns], settled.left[left]])
         # Of one place in turn, what leaves comes first.
         order = np.argsort(np.concatenate([2 * asks + 1, 2 * learns + 1, 2 * self._left_before[left]]), kind="stable")
-        labels = np.full(len(asks), self._all.none)
+        labels = np.full(len(asks), self._batch.n_came)
         if join.learn:
             fused = self._fused[asks]
             labels[fused] = self._codes(asks[fused])
-        labels = np.concatenate([labels, self._codes(learns), np.full(len(left), self._all.timeout)])
+        labels = np.concatenate([labels, self._codes(learns), np.full(len(left), self._batch.n_came + 1)])
         memories, apart = self._memories(asks, late_slots)
-        rows = [(taken(events.features, self._of_event[asks]), len(asks)), (store.rows(late_slots), len(late_slots))]
-        times = np.concatenate([events.times[self._of_event[asks]], store.times(late_slots)])
+        rows = [
+            (taken(events.features, self._of_event[asks]), len(asks)),
+            (store.segments.rows(late_slots), len(late_slots)),
+        ]
+        times = np.concatenate([events.times[self._of_event[asks]], store.slots.column("times", late_slots)])
         is_event = order < len(asks)
-        in_turn = Coded(labels[order], self._all.values)
+        in_turn = Coded(labels[order], self._batch.values)
         features = in_order(stacked(rows), order)
         return Asked(features, in_turn, is_event, times[order], memories, apart[order]), is_event
 
@@ -466,9 +468,9 @@ class _Part:
     def _codes(self, ops: Ints) -> Ints:
         """The labels that came with, or for, what stands at some places, as codes."""
         at = np.where(self._at_once[ops], ops + 1, ops)
-        came, found = self._of_label[at], self._all.known + self._settled.labels[at]
+        came, found = self._of_label[at], self._batch.n_came + 2 + self._settled.labels[at]
         given = came >= 0
-        found[given] = self._all.codes[came[given]]
+        found[given] = self._batch.codes[came[given]]
         return found
 
     def _memories(self, event_ops: Ints, late_slots: Ints) -> tuple[Ints, Ints]:
@@ -479,7 +481,7 @@ class _Part:
         old = np.flatnonzero(late_slots < self._first_new) if n_new else np.arange(len(late_slots))
         memories = np.zeros((n_new + len(old) + 1, size), np.int64)
         if size:
-            memories[n_new:-1] = self._store.memories(late_slots[old], size)
+            memories[n_new:-1] = self._store.segments.memories(late_slots[old], size)
         slots = self._settled.slots[event_ops]
         of_events = np.where(self._new[event_ops], 1 + slots - self._first_new, len(memories))
         of_events[self._fused[event_ops] & self._join.learn] = 0
@@ -491,10 +493,11 @@ class _Part:
         """Note what was predicted and decided, with those that wait."""
         store, settled = self._store, self._settled
         new = self._new[self._asks]
-        store.predicted(settled.slots[self._new], codes[new], scores[new])
+        for name, values in (("codes", codes), ("scores", scores)):
+            store.slots.put(name, settled.slots[self._new], values[new])
         if self._n_new:
             at = self._new_numbers()
-            store.remember(self._n_new, at, asked.memories[at], kept[self._kept[self._asks]])
+            store.segments.remember(self._n_new, at, asked.memories[at], kept[self._kept[self._asks]])
 
     def _find(self) -> _Found:
         """What finds each other, in turn."""
@@ -510,23 +513,23 @@ class _Part:
             turns = np.concatenate([turns, 2 * self._left_before[expired]])
             order = np.argsort(turns, kind="stable")
             turns, joining = turns[order], np.concatenate([joining, left])[order]
-            lags = np.concatenate([lags, np.full(n, store.wait_ms)])[order]
-            labels = np.concatenate([labels, np.full(n, self._all.timeout)])[order]
+            lags = np.concatenate([lags, np.full(n, int(store.slots.ledger.wait))])[order]
+            labels = np.concatenate([labels, np.full(n, self._batch.n_came + 1)])[order]
             how = np.concatenate([how, np.full(n, TIMEOUT)])[order]
             if join.tells_keys:
                 keys += store.keys(left)
                 keys = [keys[i] for i in order.tolist()]
-        return _Found(turns, joining, lags, Coded(labels, self._all.values), Coded(how, HOW), keys)
+        return _Found(turns, joining, lags, Coded(labels, self._batch.values), Coded(how, HOW), keys)
 
     def _keys(self, ops: Ints) -> list[str]:
         """The keys of the events, or labels, at some places."""
         return [
-            self._events.keys[event] if event >= 0 else self._late_keys[label]
+            self._batch.events.keys[event] if event >= 0 else self._batch.late_keys[label]
             for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
         ]
 
-    def report(self, n_before: int) -> Joined:
-        """Say what found each other, after so many events of other parts, and do without what was kept of it."""
+    def report(self) -> Joined:
+        """Say what found each other, and do without what was kept of it."""
         store, settled, counts, found = self._store, self._settled, self._join.counts, self._found
         fates, joining = settled.fates, found.slots
         n = np.bincount(fates, minlength=len(FATES)).tolist()
@@ -534,9 +537,11 @@ class _Part:
             if name:
                 setattr(counts, name, getattr(counts, name) + n[fate])
         counts.expired += int(settled.expired.sum())
-        codes, scores, origins = store.codes(joining), store.scores(joining), store.origins(joining)
+        codes, scores, origins = (store.slots.column(name, joining) for name in ("codes", "scores", "origins"))
+        codes = codes.astype(np.int64)
         done = settled.slots[fates == kernels.JOINS] if not store.relearns else settled.slots[:0]
-        store.let_go(np.concatenate([done, settled.left]))
+        store.segments.let_go(np.concatenate([done, settled.left]))
+        n_before = int((self._batch.of_event[: settled.first] >= 0).sum())
         after = n_before + np.searchsorted(2 * np.flatnonzero(self._asks), found.turns)
         places = found.keys, origins, found.lags, found.how, after
         return Joined(found.labels, joining, codes, scores, *places, self._held, self._weights)

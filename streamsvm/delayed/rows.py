@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from connectors.events import Features, SparseRows, rows_of
-from streamsvm.delayed.ragged import Growing, Ragged
+from streamsvm.delayed.ragged import Ragged
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
@@ -38,12 +37,25 @@ class Packed:
         The numbers of all rows, and how many each has.
     texts
         The bytes of each row.
+    objects
+        Rows that wait as the objects they are, for models that may read more than numbers and texts of them.
     """
 
     layouts: Ints
     words: Floats
     word_lengths: Ints
     texts: list[bytes]
+    objects: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of_objects(cls, features: Any, n: int) -> Packed:
+        """Rows of which no bytes are counted."""
+        return cls(np.full(n, NONE), np.zeros(0), np.zeros(n, np.int64), [], rows_of(features, n))
+
+    @property
+    def text_bytes(self) -> tuple[NDArray[np.uint8], Any]:
+        """The bytes of all rows, and the length of each."""
+        return np.frombuffer(b"".join(self.texts), np.uint8), [len(text) for text in self.texts] or 0
 
     @property
     def sizes(self) -> Ints:
@@ -59,8 +71,8 @@ class Packed:
             held = Ragged(np.float64)
             held.add(self.words, lengths)
             words, _ = held.take(rows)
-        texts = [self.texts[i] for i in rows.tolist()] if self.texts else []
-        return Packed(self.layouts[rows], words, lengths[rows], texts)
+        texts, objects = ([held[i] for i in rows.tolist()] if held else [] for held in (self.texts, self.objects))
+        return Packed(self.layouts[rows], words, lengths[rows], texts, objects)
 
 
 class Layouts:
@@ -178,143 +190,6 @@ def _values(text: bytes) -> list[Any]:
     return list(values)
 
 
-class Rows(Protocol):
-    """Rows that wait, by number."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def n_bytes(self) -> int:
-        """The memory in use, as far as it is known."""
-
-    def add(self, rows: Any, at: Ints, n: int) -> None:
-        """Take n rows: some stand at the places `at`, elsewhere there is none."""
-
-    def take(self, rows: Ints) -> Any:
-        """Rows as they were."""
-
-    def without(self, rows: NDArray[np.bool_]) -> Rows:
-        """The same, but that the rows marked are not there any more."""
-
-    def spill(self, folder: Path) -> None:
-        """Let the rows stand in files; none is added any more."""
-
-
-class PackedRows(Rows):
-    """Rows in arrays, for learners of this package."""
-
-    def __init__(self, layouts: Layouts) -> None:
-        self._layouts = layouts
-        self._kinds = Growing(np.int32)
-        self._words, self._texts = Ragged(np.float64), Ragged(np.uint8)
-
-    def __len__(self) -> int:
-        return len(self._kinds)
-
-    @property
-    def n_bytes(self) -> int:
-        return self._kinds.n_bytes + self._words.n_bytes + self._texts.n_bytes
-
-    def add(self, packed: Packed, at: Ints, n: int) -> None:
-        kinds, words, texts = np.full(n, NONE, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64)
-        kinds[at], words[at] = packed.layouts, packed.word_lengths
-        if packed.texts:
-            texts[at] = [len(text) for text in packed.texts]
-        self._kinds.add(kinds)
-        self._words.add(packed.words, words)
-        self._texts.add(np.frombuffer(b"".join(packed.texts), np.uint8), texts)
-
-    def spill(self, folder: Path) -> None:
-        for part in (self._kinds, self._words, self._texts):
-            part.spill(folder)
-
-    def take(self, rows: Ints) -> Features:
-        kinds = self._kinds.values[rows].astype(np.int64)
-        texts = split(*self._texts.take(rows)) if self._texts.n_values else [b""] * len(rows)
-        return self._layouts.unpack(kinds, *self._words.take(rows), texts)
-
-    def without(self, rows: NDArray[np.bool_]) -> PackedRows:
-        other = PackedRows(self._layouts)
-        other._kinds.add(np.where(rows, NONE, self._kinds.values))
-        other._words, other._texts = self._words.empty(rows), self._texts.empty(rows)
-        return other
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All of it but the layouts, as arrays."""
-        parts = {"words": self._words, "texts": self._texts}
-        arrays = {f"{part}.{name}": array for part, rows in parts.items() for name, array in rows.state().items()}
-        return {"layouts": self._kinds.values, **arrays}
-
-    @classmethod
-    def from_state(cls, layouts: Layouts, arrays: Mapping[str, NDArray[Any]]) -> PackedRows:
-        """What `state` gave.
-
-        Raises
-        ------
-        ValueError, LookupError
-            Where these are no such rows.
-        """
-        self, kinds = cls(layouts), arrays["layouts"]
-        if kinds.dtype != np.int32 or kinds.ndim != 1 or kinds.min(initial=NONE) < NONE:
-            raise ValueError("rows of no known layout")
-        if kinds.max(initial=NONE) >= len(layouts.names):
-            raise ValueError("rows of layouts that are not there")
-        self._kinds = Growing(np.int32, kinds)
-        self._words = Ragged.from_state(np.float64, under("words", arrays))
-        self._texts = Ragged.from_state(np.uint8, under("texts", arrays))
-        if not len(self._words) == len(self._texts) == len(kinds):
-            raise ValueError("rows without values")
-        for layout, (names, plain) in enumerate(layouts.names):
-            if plain and (self._words.lengths[kinds == layout] != len(names)).any():
-                raise ValueError("rows of another number of values than their names")
-        return self
-
-
-@dataclass(slots=True)
-class Objects:
-    """Rows that wait as the objects they are, of which no bytes are counted."""
-
-    rows: list[Any]
-
-    @property
-    def sizes(self) -> Ints:
-        """None of each row."""
-        return np.zeros(len(self.rows), np.int64)
-
-    def take(self, rows: Ints) -> Objects:
-        """Some of the rows, by number."""
-        return Objects([self.rows[i] for i in rows.tolist()])
-
-
-class ObjectRows(Rows):
-    """Rows as the objects they are, for models that may look at more of them than numbers and texts."""
-
-    def __init__(self, rows: list[Any] | None = None) -> None:
-        self._rows: list[Any] = rows or []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def n_bytes(self) -> int:
-        return 8 * len(self._rows)
-
-    def add(self, given: Objects, at: Ints, n: int) -> None:
-        rows: list[Any] = [None] * n
-        for place, row in zip(at.tolist(), given.rows, strict=True):
-            rows[place] = dict(row)
-        self._rows += rows
-
-    def spill(self, folder: Path) -> None:
-        raise TypeError("rows that are objects wait in memory")
-
-    def take(self, rows: Ints) -> list[Any]:
-        return [self._rows[i] for i in rows.tolist()]
-
-    def without(self, rows: NDArray[np.bool_]) -> ObjectRows:
-        return ObjectRows([None if gone else row for row, gone in zip(self._rows, rows.tolist(), strict=True)])
-
-
 def taken(features: Features, rows: Ints) -> Features:
     """Some rows."""
     if isinstance(features, list):
@@ -360,11 +235,6 @@ def split(data: NDArray[Any], lengths: Ints) -> list[bytes]:
     """Texts that stand one after the other."""
     whole, ends = data.tobytes(), np.cumsum(lengths).tolist()
     return [whole[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)]
-
-
-def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays of a part, which stands before their names."""
-    return {name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")}
 
 
 def _pack_sparse(features: SparseRows) -> Packed:

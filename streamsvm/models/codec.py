@@ -41,6 +41,9 @@ def part_of(state: State, part: str, mark: str = ".") -> State:
     ({'width': 1}, {'hits': [0]})
     """
     header, arrays = state
-    under = f"{part}{mark}"
-    held = {name.removeprefix(under): array for name, array in arrays.items() if name.startswith(under)}
-    return header.get(part, {}), held
+    return header.get(part, {}), under(arrays, f"{part}{mark}")
+
+
+def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays whose names have a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,50 +56,29 @@ _STEPS, _WIDEST = 512, 16.0  # of log-odds: so many bins from -16 to 16
 _SPANS = 16  # of the stream, each with histograms of its own
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What events amount to, NaN where there is nothing to tell.
+def figures_of(sums: NDArray[Any]) -> dict[str, float]:
+    """The figures of events whose sums by `COLUMNS` are given; NaN where there is nothing to tell.
 
-    Parameters
-    ----------
-    log_loss, brier
-        Means of -log p of the label, and of the squared distance of the probabilities from what came (0 to 2).
-    coverage, size
-        How often the label was in its set, and how many labels sets had in the mean.
-    cost
-        Of an event, in the mean.
-    alarms, precision, recall
-        Of all events the share with an alarm, of alarms those that are right, and of the events of their class those
-        with an alarm.
+    Returns
+    -------
+    figures
+        log_loss, brier
+            Means of -log p of the label, and of the squared distance of the probabilities from the outcome (0 to 2).
+        coverage, size
+            How often the label was in its set, and the mean size of sets.
+        cost
+            The mean cost of an event.
+        alarms, precision, recall
+            The share of events with an alarm, of alarms that are right, and of the events of their class with an alarm.
     """
-
-    log_loss: float
-    brier: float
-    coverage: float
-    size: float
-    cost: float
-    alarms: float
-    precision: float
-    recall: float
-
-    @classmethod
-    def of(cls, sums: NDArray[Any]) -> Figures:
-        """Those of sums by column."""
-        named = dict(zip(COLUMNS, sums.tolist(), strict=True))
-
-        def mean(name: str, count: str, unit: float = 1.0) -> float:
-            return named[name] / named[count] / unit if named[count] else math.nan
-
-        return cls(
-            mean("log_loss", "rated", UNIT),
-            mean("brier", "rated", UNIT),
-            mean("covered", "sets"),
-            mean("size", "sets"),
-            mean("cost", "costed", UNIT),
-            mean("alarms", "watched"),
-            mean("right", "alarms"),
-            mean("right", "events"),
-        )
+    named = dict(zip(COLUMNS, sums.tolist(), strict=True))
+    means = {name: (name, *of) for name, of in TIMED.items() if name != "covered"}
+    means |= {"coverage": ("covered", "sets", 1.0), "precision": ("right", "alarms", 1.0)}
+    means |= {"recall": ("right", "events", 1.0)}
+    return {
+        figure: named[name] / named[count] / unit if named[count] else math.nan
+        for figure, (name, count, unit) in means.items()
+    }
 
 
 class Ranking(Buckets):
@@ -372,14 +350,14 @@ class Measures:
         self.ranking = Ranking()
 
     @property
-    def overall(self) -> Figures:
-        """Of all events."""
-        return Figures.of(self.curve.totals())
+    def overall(self) -> dict[str, float]:
+        """The figures of all events."""
+        return figures_of(self.curve.totals())
 
     @property
-    def of_late(self) -> Figures:
-        """Of the last `window` judged events."""
-        return Figures.of(self._recent.sum(axis=0))
+    def recent(self) -> dict[str, float]:
+        """The figures of the last `window` judged events."""
+        return figures_of(self._recent.sum(axis=0))
 
     @property
     def is_empty(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -298,7 +298,7 @@ class Metrics:
         """
         measures, ranking = self.measures, self.measures.ranking
         codes = [code for _, code in self.ranked()]
-        found = asdict(measures.of_late if recent else measures.overall)
+        found: dict[str, Any] = dict(measures.recent if recent else measures.overall)
         found["calibration_error"] = (measures.recent_reliability if recent else measures.reliability).error
         return found | ranking.figures(codes, ranking.of_late() if recent else slice(None))
 

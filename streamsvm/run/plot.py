@@ -161,12 +161,12 @@ def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None
     measures = report.metrics.measures
     overall = measures.overall
     names = {
-        "log_loss": f"log loss {overall.log_loss:.3f}",
-        "brier": f"Brier score {overall.brier:.3f}",
-        "covered": f"have the label {overall.coverage:.1%}",
-        "size": f"labels in a set {overall.size:.2f}",
-        "cost": f"of an event {overall.cost:.3g}",
-        "alarms": f"share of events {overall.alarms:.2%}",
+        "log_loss": f"log loss {overall['log_loss']:.3f}",
+        "brier": f"Brier score {overall['brier']:.3f}",
+        "covered": f"have the label {overall['coverage']:.1%}",
+        "size": f"labels in a set {overall['size']:.2f}",
+        "cost": f"of an event {overall['cost']:.3g}",
+        "alarms": f"share of events {overall['alarms']:.2%}",
     }
     for name, color in zip(lines, _COLORS, strict=False):
         axes.plot(*measures.windowed(name, *TIMED[name]), label=names[name], color=color, linewidth=1.4)

@@ -1,14 +1,13 @@
-"""Settings as texts: from a TOML file, and from NAME=VALUE on the command line."""
+"""Settings as texts: from a TOML file, and from NAME=VALUE on the command line; options of earlier versions."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.run.errors import SetupError
-from streamsvm.run.renamed import new_name
 
 if TYPE_CHECKING:
     from streamsvm.run.config import RunConfig
@@ -108,3 +107,70 @@ def _entry(path: str, name: str, value: Any, kind: str) -> Any:
     if isinstance(value, dict) and name in _TABLES:
         return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_NEW = {
+    "alarm-class": "--set alarms=LABEL=SHARE",
+    "checkpoint-seconds": "--checkpoint-every TIME, as 30s",
+    "effort": "--param effort=LEVEL",
+    "follow": "--at-end wait",
+    "no-follow": "--at-end stop",
+    "forget-after": "--key-ttl",
+    "fresh": "--reset",
+    "no-fresh": "the default: leave it out",
+    "group": "--consumer-group",
+    "joined": "--label-output",
+    "learn": "the command `streamsvm run`",
+    "no-learn": "the command `streamsvm predict`",
+    "load": "--model FILE",
+    "on-timeout": "--timeout-label",
+    "page-token": "the environment variable STREAMSVM_PAGE_TOKEN or page-token-file, as secrets are no options",
+    "parent": "--prior-model",
+    "patience": "--broker-timeout",
+    "per-key": "the command `streamsvm per-key SOURCE --field FIELD`",
+    "refit-every": "--refit SOLVER,every=WHEN",
+    "refit-window": "--refit SOLVER,window=WHAT",
+    "rejected": "--dead-letter",
+    "requests": "--query-output",
+    "until-end": "--at-end stop",
+    "no-until-end": "--at-end wait",
+    "wait": "--label-timeout",
+}
+"""What takes the place of options of earlier versions, which are refused with the new name."""
+
+
+def new_name(old: str) -> str | None:
+    """What takes the place of an option; None where it is unknown.
+
+    Parameters
+    ----------
+    old
+        Its name, without the dashes before it.
+
+    Examples
+    --------
+    >>> new_name("wait"), new_name("follow"), new_name("no-follow"), new_name("bogus")
+    ('--label-timeout', '--at-end wait', '--at-end stop', None)
+    """
+    return _NEW.get(old)
+
+
+def setting_of(old: str, names: Container[str]) -> str | None:
+    """How a setting that was an option is given; None for other names.
+
+    Parameters
+    ----------
+    old
+        Its name, without the dashes before it.
+    names
+        The fields that are settings.
+
+    Examples
+    --------
+    >>> setting_of("window", {"window"}), setting_of("no-quiet", {"quiet"}), setting_of("bogus", {})
+    ('--set window=VALUE', '--set quiet=false', None)
+    """
+    plain = old.removeprefix("no-")
+    if plain.replace("-", "_") not in names:
+        return None
+    return f"--set {plain}={'VALUE' if plain == old else 'false'}"

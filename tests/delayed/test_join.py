@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.events import LateLabels, SparseRows
+from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Answer, Asked, Events, Join
 from streamsvm.delayed.store import Store
 
 Ops = list[tuple[str, int, int, int]]  # kind, key, time, label
-SLOT_BYTES = stores._SLOT_BYTES + stores._WAITING_BYTES + 8  # with one origin
+SLOT_BYTES = slots.SLOT_BYTES + stores.WAITING_BYTES + 8  # with one origin
 
 
 class Echo:
@@ -290,9 +291,9 @@ def test_segments_that_are_closed_and_kept_on_disk(
     if folder is not None:
         folder.mkdir()
     tmp_path = tmp_path / "checkpoint"
-    monkeypatch.setattr(stores, "SEGMENT", segment)
-    monkeypatch.setattr(stores, "_FIRST_SLOTS", 1)
-    monkeypatch.setattr(stores, "LEAVING", 2)
+    monkeypatch.setattr(segments, "SEGMENT", segment)
+    monkeypatch.setattr(slots, "FIRST_SLOTS", 1)
+    monkeypatch.setattr(slots, "LEAVING", 2)
     rng = np.random.default_rng(0)
     ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(900)]
     twin = Twin(50, 20, "no", False)
@@ -319,7 +320,7 @@ def test_segments_that_are_closed_and_kept_on_disk(
 def test_what_waits_on_disk_takes_no_memory_and_leaves_nothing_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(stores, "SEGMENT", 1_000)
+    monkeypatch.setattr(segments, "SEGMENT", 1_000)
     in_memory, on_disk = Store(), Store(folder=tmp_path)
     for store in (in_memory, on_disk):
         join = Join(store, Echo())
@@ -330,9 +331,9 @@ def test_what_waits_on_disk_takes_no_memory_and_leaves_nothing_there(
             )
             join.step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
     assert on_disk.n_bytes < 0.5 * in_memory.n_bytes
-    slots = np.array([4_999, 3, 2_500])
-    assert on_disk.keys(slots) == in_memory.keys(slots) == ["k4999", "k3", "k2500"]
-    for column, same in zip(on_disk.rows(slots).values(), in_memory.rows(slots).values(), strict=True):
+    some = np.array([4_999, 3, 2_500])
+    assert on_disk.keys(some) == in_memory.keys(some) == ["k4999", "k3", "k2500"]
+    for column, same in zip(on_disk.segments.rows(some).values(), in_memory.segments.rows(some).values(), strict=True):
         np.testing.assert_array_equal(column, same)
     assert not list(tmp_path.iterdir())
 
@@ -346,15 +347,15 @@ def test_sparse_rows_come_back_as_they_were() -> None:
     rows = SparseRows(np.array([0, 2, 2, 5]), np.array([3, 9, 0, 1, 9]), np.array([1.5, -2.0, 3.0, 4.0, 5.0]))
     store = Store()
     list(store.settle(store.digests(["a", "b", "c"]), np.arange(3), np.full(3, -1), np.zeros(3, np.int64)))
-    store.add(3, np.arange(3), store.packed(rows, 3), ["a", "b", "c"])
-    found = store.rows(np.array([2, 0, 1]))
+    store.segments.add(3, np.arange(3), store.segments.pack(rows, 3), ["a", "b", "c"])
+    found = store.segments.rows(np.array([2, 0, 1]))
     assert found.indptr.tolist() == [0, 3, 5, 5]
     assert found.indices.tolist() == [0, 1, 9, 3, 9]
     assert found.values.tolist() == [3.0, 4.0, 5.0, 1.5, -2.0]
 
 
 def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "SEGMENT", 256)
+    monkeypatch.setattr(segments, "SEGMENT", 256)
     store = Store(most_bytes=400_000, n_origins=1)
     join = Join(store, Echo())
     most = 0
@@ -363,7 +364,7 @@ def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         run(join, ops, 500)
         most = max(most, store.n_bytes)
     assert most <= 400_000
-    assert store.n_dropped == 20_000 - store.n_waiting
+    assert store.counts["dropped"] == 20_000 - store.n_waiting
     assert store.n_waiting > 1_000
 
 

@@ -49,7 +49,7 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
         return None
     return {
         "events": int(recent.counts[0].sum()),
-        "loss": known(measures.of_late.log_loss),
+        "loss": known(measures.recent["log_loss"]),
         "error": recent.error,
         "bins": [{"said": p, "right": right, "events": n} for p, right, n in recent.points()],
     }
