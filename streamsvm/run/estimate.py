@@ -18,7 +18,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import reals, whole
 from streamsvm.models.codec import State
 from streamsvm.run.curve import Buckets
-from streamsvm.run.measures import BINS, UNIT, bin_of
+from streamsvm.run.measures import BINS, UNIT, Reliability, bin_of
 
 BLOCKS = 512
 _PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
@@ -105,7 +105,7 @@ class Estimate:
     def __init__(self, window: int = 1000) -> None:
         self.window = window
         self._right = np.zeros((2, BINS))  # how many labels there were, and how many of them were right
-        self._latest = np.zeros((2, BINS))  # of those that are not among them yet
+        self._latest = Reliability()  # of labels that are not among them yet
         self._recent = np.zeros(0)
         self._blocks = Buckets(BLOCKS, (len(_COLUMNS),), _FIRST_WIDTH, np.float64)
 
@@ -123,7 +123,7 @@ class Estimate:
         """
         judged, done = judged.known(), 0
         while len(judged):
-            now, judged = judged.cut(self._awaited - int(self._latest[0].sum()))
+            now, judged = judged.cut(self._awaited - int(self._latest.counts[0].sum()))
             self._predict(numbers[done : now.after[-1]], scores[done : now.after[-1]])
             done = now.after[-1]
             self._judge(now)
@@ -152,13 +152,11 @@ class Estimate:
 
     def _judge(self, judged: Judged) -> None:
         """Take what became of predictions: calibration, and the truth of blocks."""
-        bins = bin_of(judged.scores)
-        self._latest[0] += np.bincount(bins, minlength=BINS)
-        self._latest[1] += np.bincount(bins, judged.right.astype(float), BINS)
-        if self._latest[0].sum() == self._awaited:
-            self._right += self._latest
+        self._latest.add(judged.scores, judged.right)
+        if self._latest.counts[0].sum() == self._awaited:
+            self._right += self._latest.counts[:2]
             self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
-            self._latest[:] = 0.0
+            self._latest = Reliability()
         self._add(judged.numbers, 3, judged.right)
 
     def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any]) -> None:
@@ -211,7 +209,7 @@ class Estimate:
         """All of it."""
         return {"width": self._blocks.width}, {
             "bins": self._right,
-            "latest": self._latest,
+            "latest": self._latest.counts,
             "blocks": self._blocks.values,
             "scores": self._recent,
         }
@@ -219,12 +217,11 @@ class Estimate:
     def restore(self, state: State) -> None:
         """Take over what `state` gave."""
         header, arrays = state
-        if {arrays[name].shape for name in ("bins", "latest")} != {(2, BINS)} or arrays["blocks"].shape != (
-            BLOCKS,
-            len(_COLUMNS),
-        ):
+        shapes = [arrays[name].shape for name in ("bins", "latest", "blocks")]
+        if shapes != [(2, BINS), (3, BINS), (BLOCKS, len(_COLUMNS))] or arrays["latest"].dtype != np.int64:
             raise ValueError("an estimate of other bins or blocks")
         self._blocks.width, self._recent = whole(header["width"], 1), reals(arrays["scores"], 1, 0.0, 1.0)
-        self._right, self._latest, self._blocks.values = (reals(arrays[n], 2) for n in ("bins", "latest", "blocks"))
-        if any(np.isnan(array).any() for array in (self._recent, self._right, self._latest, self._blocks.values)):
+        self._right, self._blocks.values = (reals(arrays[name], 2) for name in ("bins", "blocks"))
+        self._latest.counts = arrays["latest"].copy()
+        if any(np.isnan(array).any() for array in (self._recent, self._right, self._blocks.values)):
             raise ArchiveError("an estimate of numbers that are not known")

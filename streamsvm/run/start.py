@@ -25,8 +25,8 @@ from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_label, check_source, check_writable
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import REJECTED, RunConfig, Url
-from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import RunError, SetupError, refusing
+from streamsvm.run.lazy_sink import LazySink
 from streamsvm.run.locks import held
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
@@ -321,7 +321,7 @@ def _opened_sinks(
         check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
         opened = functools.partial(opened, overwrite=config.overwrite)
-        rejected = DeferredSink(path, opened, replace=path != REJECTED, overwrite=config.overwrite)
+        rejected = LazySink(path, opened, replace=path != REJECTED, overwrite=config.overwrite)
         sinks["dead_letter"] = stack.enter_context(_closing(rejected))
     return sinks
 

@@ -10,7 +10,7 @@ from connectors.events import Position, Results, Sink
 from connectors.results import check_replaced
 
 
-class DeferredSink(Sink):
+class LazySink(Sink):
     """Leaves no file behind where nothing was written; its position is empty until then.
 
     Parameters
