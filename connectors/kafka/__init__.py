@@ -1,6 +1,7 @@
-"""Kafka as a source and a sink: exactly-once by positions kept with the model and transactions around the predictions.
+"""Kafka source and sink with exactly-once processing.
 
-The client is `kafka-python` (extra ``kafka``), imported when a stream is opened.
+Source positions are stored with the model, and predictions are written in transactions. The client is `kafka-python`
+(extra ``kafka``), imported when a stream is opened.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _HOMES = {"KafkaSink": "connectors.kafka.sink", "KafkaSource": "connectors.kafka
 
 
 def __getattr__(name: str) -> Any:
-    """The public names are found when they are asked for: most runs have nothing to do with Kafka."""
+    """Import a public class on first access, because most runs do not use Kafka."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open_source(path: str, options: Options) -> Source:
-    """A topic as a source."""
+    """Open a topic as a source."""
     from connectors.kafka.clients import split_address
     from connectors.kafka.source import KafkaSource
 
@@ -37,7 +38,7 @@ def open_source(path: str, options: Options) -> Source:
 
 
 def open_sink(path: str, options: Options, setting: Setting) -> Sink:
-    """A topic as a sink."""
+    """Open a topic as a sink."""
     from connectors.kafka.clients import split_address
     from connectors.kafka.sink import KafkaSink
 

@@ -1,4 +1,4 @@
-"""What source and sink share: where the brokers are, the client's options, and errors that say what to do."""
+"""Client options, connections and error messages shared by source and sink."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RIGHTS = {
     "GroupAuthorizationFailed": "READ the group",
     "TransactionalIdAuthorizationFailed": "WRITE the transactional id",
 }
-_FRAME = 128  # bytes that a batch of one record takes beside its key and value
+_FRAME = 128  # bytes of a one-record batch in addition to its key and value
 _SETTINGS = {"reconnect_backoff_max_ms": 1000, "request_timeout_ms": 10_000}
 """Of all clients, unless said otherwise: for so long one broker that stands still holds up what others could do."""
 
@@ -46,7 +46,7 @@ _OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "defau
 
 
 def import_kafka() -> Any:
-    """The client library."""
+    """Import the client library."""
     try:
         import kafka
     except ImportError as error:
@@ -56,7 +56,7 @@ def import_kafka() -> Any:
 
 
 def split_address(url: str) -> tuple[str, str]:
-    """The brokers and the topic of ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
+    """Split ``kafka://HOST:PORT,HOST:PORT/TOPIC`` into brokers and topic.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def split_address(url: str) -> tuple[str, str]:
 
 
 def server_list(servers: str | Sequence[str], name: str) -> list[str]:
-    """The brokers one by one, each with its port."""
+    """Return the brokers as a list, each with its port."""
     listed = servers.split(",") if isinstance(servers, str) else list(servers)
     for server in listed:
         host, _, port = server.rpartition(":")
@@ -85,12 +85,12 @@ def server_list(servers: str | Sequence[str], name: str) -> list[str]:
 
 
 def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the client itself, as they are or as texts, those of a file ``client=FILE.toml`` first.
+    """Return the options of the Kafka client; they override those in ``client=FILE.toml``.
 
     Parameters
     ----------
     defaults
-        The client's own, which tell what there is and of which type.
+        Default configuration of the client, which gives the known options and their types.
     """
     path = options.text("client")
     known = set(defaults) - _OURS
@@ -105,14 +105,14 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
 
 
 def client_file(name: str, path: str | None) -> dict[str, Any]:
-    """The options of a client in a file of TOML; none where there is no file.
+    """Read client options from a TOML file; return an empty dict if `path` is None.
 
     Parameters
     ----------
     name
-        Of the stream, for messages.
+        Name of the stream in messages.
     path
-        The file.
+        Path of the file.
     """
     if path is None:
         return {}
@@ -129,7 +129,7 @@ def client_file(name: str, path: str | None) -> dict[str, Any]:
 
 
 def _typed(name: str, key: str, value: Any, default: Any) -> Any:
-    """A text as the type of the client's default; values of other types are passed on."""
+    """Convert a text to the type of the default value; return other values unchanged."""
     if not isinstance(value, str):
         return value
     if isinstance(default, bool):
@@ -146,13 +146,13 @@ def _typed(name: str, key: str, value: Any, default: Any) -> Any:
 
 
 def safe_name(servers: Sequence[str], topic: str) -> str:
-    """The URL without its options, for messages."""
+    """Return the URL without options, for messages."""
     return f"kafka://{','.join(servers)}/{topic}"
 
 
 @contextlib.contextmanager
 def talking(name: str, doing: str, may_pass: Callable[[BaseException], bool] = passes) -> Iterator[None]:
-    """Errors of the client name the stream and what was tried; those that may pass are of a kind of their own."""
+    """Convert client errors to ConnectorError, or UnreachableError if they are transient."""
     from kafka.errors import KafkaError
 
     try:
@@ -163,7 +163,7 @@ def talking(name: str, doing: str, may_pass: Callable[[BaseException], bool] = p
 
 
 def describe(error: BaseException) -> str:
-    """An error of the client, in one line."""
+    """Describe a client error in one line."""
     kind = type(error).__name__.removesuffix("Error")
     text = str(error)
     text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
@@ -178,7 +178,7 @@ def describe(error: BaseException) -> str:
 
 
 def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, Any]) -> Any:
-    """Make a client, which asks a broker for its version; in bounded time."""
+    """Create a client, which connects to a broker within the timeout."""
     from kafka.errors import KafkaError, KafkaTimeoutError
 
     settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, **_SETTINGS, **options}
@@ -196,7 +196,7 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
 
 
 def _connect_to_one(servers: Sequence[str], make: Any, settings: Mapping[str, Any]) -> Any:
-    """Try all brokers, then all but one, another each time: the client would wait for one that stands still."""
+    """Try all brokers, then all but one in turn: the client waits for an unresponsive one."""
     from kafka.errors import KafkaTimeoutError
 
     left_ms = settings["bootstrap_timeout_ms"]
@@ -214,7 +214,7 @@ def _connect_to_one(servers: Sequence[str], make: Any, settings: Mapping[str, An
 
 
 def _make(make: Any, servers: Sequence[str], settings: Mapping[str, Any]) -> Any:
-    """A client; of one that fails nothing stays, while by itself it would leave a thread and its sockets behind."""
+    """Create a client; on failure, close its connections and thread."""
     made: list[Any] = []
 
     def network(**config: Any) -> Any:
@@ -231,7 +231,7 @@ def _make(make: Any, servers: Sequence[str], settings: Mapping[str, Any]) -> Any
 
 @functools.cache
 def _network() -> type[Any]:
-    """The client's connections, with what a producer takes them to answer."""
+    """Return a network client that reports connection errors as not ready."""
     from kafka.errors import KafkaConnectionError
     from kafka.net.compat import KafkaNetClient
 
@@ -253,16 +253,16 @@ def _network() -> type[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where brokers are, and how to talk to them.
+    """Addresses of brokers and client options.
 
     Parameters
     ----------
     name
-        Of the stream, for messages.
+        Name of the stream in messages.
     servers
-        Their addresses.
+        Broker addresses.
     client
-        Options of the client.
+        Client options.
     """
 
     name: str
@@ -270,20 +270,23 @@ class Brokers:
     client: Mapping[str, Any]
 
     def admin(self, **settings: Any) -> Any:
-        """A client for questions about topics, groups and the cluster."""
+        """Create an admin client."""
         kafka = import_kafka()
         known = kafka.KafkaAdminClient.DEFAULT_CONFIG
         shared = {key: value for key, value in {**self.client, **settings}.items() if key in known}
         return connect(self.name, self.servers, kafka.KafkaAdminClient, shared)
 
     def find_topic(self, client: Any, topic: str) -> tuple[Topic | None, str]:
-        """A topic, None where it does not exist, and the id of the cluster."""
+        """Return a topic (None if it does not exist) and the cluster id."""
         found = describe_topic(client, self.name, topic)
         with talking(self.name, "the cluster cannot be described"):
             return found, client.describe_cluster()["cluster_id"]
 
     def gone(self, topics: Iterable[str]) -> str | None:
-        """A topic that does not exist, and not a little later: brokers that start may not know it yet."""
+        """Return a topic that does not exist, else None.
+
+        A second request confirms the result, because brokers that start may not know a topic yet.
+        """
         if missing := self._missing(topics):
             time.sleep(SURE_S)
             missing = self._missing(missing)
@@ -299,14 +302,14 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as brokers describe it: its partitions, and what tells it from others that had its name, where known."""
+    """Partitions of a topic, and its id if known, which changes if the topic is recreated."""
 
     partitions: list[int]
     id: str | None
 
 
 def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
-    """A topic, None where there is no such topic; it is not made by asking."""
+    """Describe a topic without creating it; return None if it does not exist."""
     from kafka.errors import for_code
 
     with talking(name, "the topic cannot be described"):
@@ -321,7 +324,7 @@ def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
 
 
 def largest_record(client: Any, topic: str) -> int | None:
-    """The most bytes that a topic takes as one record, key and value; None where that may not be asked."""
+    """Return the maximum size of a record (key and value), None if it is unknown."""
     from kafka.admin import ConfigResource
     from kafka.errors import KafkaError
 

@@ -1,4 +1,4 @@
-"""Records to batches of events."""
+"""Convert Kafka records to batches of events."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SHOWN_BYTES = 1000  # of a value that is too long
 
 
 class Decoder:
-    """Makes batches of the records of a topic.
+    """Convert the records of a topic to batches.
 
     Parameters
     ----------
     topic
-        The topic.
+        Name of the topic.
     values
-        The format of values.
+        Format of the values.
     max_value_bytes
-        Longer values are rejected.
+        Maximum size of a value; longer values are rejected.
     """
 
     def __init__(self, topic: str, values: ValueFormat, max_value_bytes: int) -> None:
@@ -33,16 +33,16 @@ class Decoder:
 
     @property
     def notices(self) -> Sequence[str]:
-        """The warnings so far."""
+        """Warnings so far."""
         return self._values.numbers.notices.texts
 
     def restore(self, position: Mapping[str, Any]) -> None:
-        """Go back to what was decided about columns at a position."""
+        """Restore the column formats that a position contains."""
         self._values.times.restore(position.get(_UNITS, {}))
         self._values.numbers.restore(position.get(_NUMBERS, {}))
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:
-        """The events of records. What was decided about columns joins the position after them."""
+        """Convert records to a batch; its position includes the column formats."""
         rejected = [self._rejected(record, reason) for record in records if (reason := self._oddity(record.value))]
         if rejected:
             records = [record for record in records if not self._oddity(record.value)]
@@ -76,7 +76,7 @@ class Decoder:
         return Rejected(reason, {"topic": self._topic, "partition": record.partition, "offset": record.offset}, raw)
 
     def _oddity(self, value: bytes | None) -> str:
-        """Why a value is not read; empty for others."""
+        """Return the reason for rejecting a value, else an empty string."""
         if value is None:
             return "a tombstone: a record without a value"
         if len(value) <= self._most:
@@ -86,7 +86,7 @@ class Decoder:
 
 
 def text_of(value: bytes) -> str:
-    """Bytes as text, or as base64 with that word before it."""
+    """Decode bytes as UTF-8, or encode them as base64 with the prefix ``base64:``."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -94,7 +94,7 @@ def text_of(value: bytes) -> str:
 
 
 def _key(key: bytes | None) -> str | bytes | None:
-    """A key as text, or as bytes if it is none."""
+    """Decode a key as UTF-8; return it unchanged if it is not valid."""
     try:
         return None if key is None else key.decode()
     except UnicodeDecodeError:

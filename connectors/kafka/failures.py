@@ -1,4 +1,4 @@
-"""Which failures pass by themselves, and how long they are waited for: one answer for all that talks to brokers."""
+"""Classification of transient broker errors, and retries with a timeout."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ logger = logging.getLogger("connectors.kafka")
 
 
 def kinds(error: BaseException) -> set[str]:
-    """The names of an error and of those that it tells about in its text, as a producer that has failed does."""
+    """Return the names of an error and of the errors that its message mentions."""
     return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
 
 
 def passes(error: BaseException) -> bool:
-    """Whether an error goes away by itself, as of brokers that are away, start, or pass their work on to others."""
+    """Return whether an error is transient, such as an unavailable or starting broker."""
     if isinstance(error, OSError):
         return isinstance(error, ConnectionError | TimeoutError) or error.errno in _NETWORK
     if isinstance(error, RuntimeError):
@@ -53,7 +53,7 @@ def passes(error: BaseException) -> bool:
 
 
 def passes_anew(error: BaseException) -> bool:
-    """Whether it goes away by itself, or where another producer takes the place of the one that says so."""
+    """Return whether an error is transient, or is resolved by a new producer."""
     return passes(error) or _GIVEN_UP in str(error) or _all_are(error, _PASSING | _RENEWED)
 
 
@@ -66,12 +66,12 @@ def _all_are(error: BaseException, some: set[str]) -> bool:
 
 
 class RetryTimeout:
-    """Waits for what passes, says so now and then, and gives up when that takes too long.
+    """Wait and retry after transient errors, with occasional warnings, until a timeout.
 
     Parameters
     ----------
     seconds
-        How long it may take, from the first failure on.
+        Maximum waiting time, from the first failure.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -80,7 +80,10 @@ class RetryTimeout:
         self._say_at = self._pause = 0.0
 
     def bear(self, error: UnreachableError, since: float | None = None) -> None:
-        """Wait a moment; where that was done for too long, or by others since a time, raise the error."""
+        """Wait briefly before a retry; raise the error after the timeout.
+
+        `since` is the time of the first failure if the caller has already waited.
+        """
         now = time.monotonic()
         if self._since is None:
             self._since, self._say_at = now if since is None else since, now
@@ -95,13 +98,13 @@ class RetryTimeout:
         time.sleep(_LOOK_S)
 
     def reward(self, name: str) -> None:
-        """It has passed."""
+        """Reset the timeout after a success."""
         if self._since is not None:
             logger.warning("%s: a broker answers again: going on", name)
             self._since = None
 
     def ask(self, call: Callable[[], T], look: Callable[[], None] = lambda: None) -> T:
-        """What a call answers, once it does; `look` may end that with an error."""
+        """Retry a call until it succeeds; `look` runs before each try and may raise."""
         while True:
             look()
             try:

@@ -1,4 +1,4 @@
-"""A group whose offsets show others how far a run is."""
+"""Consumer group whose committed offsets show the lag of a run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _NO_RIGHT = ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError")
 
 
 class Lag:
-    """Commits offsets to a group for others to see the lag: nothing waits for it, fails by it, or reads it.
+    """Commit offsets to a group in the background, so that monitoring shows the lag.
 
-    A consumer that is told of the group would ask for it before each fetch, and fail with it.
+    Failures only cause a warning, and the offsets are never read. The consumer itself has no group, because it would
+    query the group before each fetch and fail with it.
 
     Parameters
     ----------
     brokers
-        Where the group is.
+        Brokers of the group.
     group
-        The group; empty for none.
+        Name of the group; empty for none.
     """
 
     def __init__(self, brokers: Brokers, group: str) -> None:
@@ -37,7 +38,7 @@ class Lag:
         self._busy = self._said = self._closed = False
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
-        """Commit offsets in the background, the last ones where several wait."""
+        """Commit offsets in the background; newer offsets replace pending ones."""
         with self._change:
             if not self._group or self._closed:
                 return
@@ -91,7 +92,7 @@ class Lag:
             logger.warning("%s; the lag is not published to the group %s for now", reason, self._group)
 
     def close(self) -> None:
-        """Wait a moment for the last offsets."""
+        """Wait up to two seconds for pending offsets."""
         with self._change:
             self._change.wait_for(lambda: not self._busy, _END_S)
             self._closed = True

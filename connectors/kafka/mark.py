@@ -1,4 +1,4 @@
-"""The mark: up to where the events of a source have been answered, as offsets of a consumer group."""
+"""Mark: the offsets of processed events, committed with each transaction."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from connectors.kafka.source import KafkaSource
 
 
 class Mark:
-    """Offsets in the topic of a source, which each transaction commits to a group that nobody else writes.
+    """Offsets of the source topic that each transaction commits to a dedicated group.
 
     Parameters
     ----------
     brokers
-        Where the group is.
+        Brokers of the group.
     group
-        The group.
+        Name of the group; no other program may write to it.
     source
-        The source of the events; None keeps no mark.
+        Source of the events. None disables the mark.
     trust
-        What to do where mark and checkpoint differ: check (stop), trust the mark, or forget it.
+        Action if mark and checkpoint differ: check (raise an error), trust (use the mark) or forget (ignore it).
     fresh
-        Whether the run starts over, so that an earlier mark is ignored.
+        Whether the run starts over and ignores an earlier mark.
 
     Attributes
     ----------
@@ -46,16 +46,16 @@ class Mark:
 
     @property
     def topic(self) -> str | None:
-        """The topic of the source; None where no mark is kept."""
+        """Topic of the source, None if the mark is disabled."""
         return None if self._source is None else self._source.topic
 
     @property
     def position(self) -> Position:
-        """Up to where the events of each partition have been answered, durably."""
+        """Committed offset of each partition."""
         return {"mark": {str(partition): offset for partition, offset in sorted(self.committed.items())}}
 
     def read(self) -> dict[int, int]:
-        """The offsets that the group has now."""
+        """Read the current offsets of the group."""
         return {partition: found.offset for partition, found in self._offsets_there().items()}
 
     def _offsets_there(self) -> dict[int, Any]:
@@ -70,7 +70,7 @@ class Mark:
         return {tp.partition: found for tp, found in offsets.items() if tp.topic == self.topic and found.offset >= 0}
 
     def check_unmarked(self, read: Callable[[], dict[int, int]]) -> None:
-        """Before a run without a checkpoint: refuse the mark of an earlier run."""
+        """Raise ConnectorError if a run without a checkpoint finds the mark of an earlier run."""
         if self._source is None or self._fresh or self._trust != "check":
             return
         begin = self._source.beginnings
@@ -83,7 +83,7 @@ class Mark:
             )
 
     def begin(self, read: Callable[[], dict[int, int]]) -> None:
-        """Begin without a checkpoint."""
+        """Start without a checkpoint."""
         self.check_unmarked(read)  # again, as nobody else can write any more
         if self._source is None:
             return
@@ -94,7 +94,7 @@ class Mark:
             self._taken = {int(partition): offset for partition, offset in at.items()}
 
     def resume(self, position: Position, mark: Mapping[int, int]) -> None:
-        """Go on from a checkpoint: rows of events before the mark are dropped."""
+        """Resume from a checkpoint; rows of events before the mark are dropped."""
         before = {int(partition): int(offset) for partition, offset in position["mark"].items()}
         behind = {p: offset for p, offset in before.items() if mark.get(p, 0) < offset}
         if behind and self._trust != "forget":
@@ -110,7 +110,10 @@ class Mark:
         self.committed, self._taken, self._skip = offsets, dict(offsets), dict(offsets)
 
     def fresh_rows(self, partitions: Sequence[int], offsets: Sequence[int]) -> list[int] | None:
-        """The numbers of the rows that are not in the topic yet; None for all. They count as answered from now on."""
+        """Return the indices of rows that are not in the topic yet, None for all.
+
+        All rows then count as processed.
+        """
         places = list(zip(partitions, offsets, strict=True))
         keep = [i for i, (p, offset) in enumerate(places) if offset >= self._skip.get(p, 0)] if self._skip else []
         for partition, offset in places:  # those of rejected events come in no order
@@ -122,20 +125,20 @@ class Mark:
 
     @property
     def is_due(self) -> bool:
-        """Whether the mark of the rows taken differs from the one committed."""
+        """Whether the accepted rows move the mark beyond the committed offsets."""
         return not self._claimed or self._taken != self.committed
 
     @property
     def is_target_due(self) -> bool:
-        """Whether the transaction that is being committed moves the mark."""
+        """Whether the current commit moves the mark."""
         return not self._claimed or self._target != self.committed
 
     def aim(self) -> None:
-        """Let the next commit reach the rows taken."""
+        """Let the next commit include all accepted rows."""
         self._target = dict(self._taken)
 
     def offsets(self) -> dict[Any, Any]:
-        """What the transaction commits to the group: all partitions, as offsets that are not renewed expire."""
+        """Return the offsets to commit: those of all partitions, so that none expires."""
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
 
@@ -143,26 +146,26 @@ class Mark:
         return {TopicPartition(self.topic, p): OffsetAndMetadata(o, self._token, -1) for p, o in target.items()}
 
     def settle(self) -> None:
-        """The transaction was committed."""
+        """Record that the transaction was committed."""
         self.committed, self._claimed = self._target, True
 
     def is_foreign(self) -> bool:
-        """Whether another run has written the mark since this one did."""
+        """Return whether another run has written the mark since this run did."""
         if self._source is None or not self._claimed:
             return False
         found = self._offsets_there()
         return bool({found[p].metadata or "" for p in self.committed.keys() & found.keys()} - {self._token, ""})
 
     def is_reached(self, mark: Mapping[int, int]) -> bool:
-        """Whether the mark shows that a transaction succeeded that was not answered."""
+        """Return whether the mark shows that an unconfirmed transaction succeeded."""
         return bool(self._target) and mark == self._target != self.committed
 
     def is_beyond(self, mark: Mapping[int, int]) -> bool:
-        """Whether the mark is beyond what this run has committed."""
+        """Return whether the mark is beyond the offsets that this run committed."""
         return any(mark.get(p, 0) > offset for p, offset in self.committed.items())
 
     def loss(self, mark: Mapping[int, int]) -> str:
-        """What to do about a mark that is behind what this run has committed; empty where it is not."""
+        """Return an error message if the mark is behind the committed offsets, else an empty string."""
         behind = {p: offset for p, offset in self.committed.items() if mark.get(p, 0) < offset}
         return (
             behind

@@ -1,4 +1,4 @@
-"""One order for the records of several partitions: by time, as far as each partition's own order allows."""
+"""Order of records across partitions: by timestamp or by arrival."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 
 class TimeOrder:
-    """Merges partitions: of the records at their heads the one with the smallest timestamp is the next.
+    """Merge partitions by timestamp; the earliest first record of any partition is next.
 
-    Of equal timestamps the lower partition comes first; the order within a partition is kept whatever its timestamps
-    say. That is the order of a stable sort by partition of the running maximum of each partition's timestamps, so whole
-    stretches are merged at once. A record is handed out only when none that is still to come could go before it.
+    For equal timestamps, the lower partition is first. The order within a partition is kept, whatever its timestamps.
+    This equals a stable sort by the running maximum of each partition's timestamps, so many records are merged at once.
+    A record is returned only if no later record can precede it.
 
     Parameters
     ----------
     partitions
-        The numbers of all partitions.
+        Numbers of all partitions.
     size
-        What a record counts for in `held`; by default each is one.
+        Function that returns the size of a record for `held`; 1 by default.
 
     Examples
     --------
@@ -39,20 +39,20 @@ class TimeOrder:
         self._held = {partition: _Stretch(size) for partition in sorted(partitions)}
 
     def add(self, partition: int, records: Sequence[Any]) -> None:
-        """Take the next records of a partition."""
+        """Add the next records of a partition."""
         if records:
             self._held[partition].add(records)
 
     def held(self, partition: int) -> int:
-        """The size of the records of a partition that wait."""
+        """Return the total size of the buffered records of a partition."""
         return self._held[partition].size
 
     def lacking(self) -> list[int]:
-        """The partitions of which no record waits."""
+        """Return the partitions without buffered records."""
         return [partition for partition, stretch in self._held.items() if not stretch.records]
 
     def take(self, ended: Collection[int]) -> list[Any]:
-        """The records whose turn it is for sure, where no more are waited for from the partitions that `ended`."""
+        """Return the records whose order is final, without waiting for partitions in `ended`."""
         if any(partition not in ended for partition in self.lacking()):
             return []
         held = {partition: stretch for partition, stretch in self._held.items() if stretch.records}
@@ -75,18 +75,17 @@ class TimeOrder:
 
 
 class ArrivalOrder(TimeOrder):
-    """Hands records out as they come."""
+    """Return records in order of arrival."""
 
     def take(self, ended: Collection[int]) -> list[Any]:
-        """All that wait, partition by partition."""
+        """Return all buffered records, partition by partition."""
         return [record for stretch in self._held.values() for record in stretch.take(len(stretch.records))]
 
 
 class _Stretch:
-    """Records of one partition that wait, with the running maximum of their timestamps.
+    """Buffered records of one partition, with the running maximum of their timestamps.
 
-    That of the records left after some were taken is the same as if it began with them: they were left for a maximum
-    greater than all of those taken.
+    The maximum stays valid after records were taken, because it exceeds that of all taken records.
     """
 
     def __init__(self, size: Callable[[Any], int]) -> None:

@@ -41,7 +41,7 @@ _NO_KEY = b"\x01"
 
 
 def pack(keys: Sequence[bytes | None], values: Sequence[bytes]) -> bytes:
-    """Records of one batch, all of one moment, without headers."""
+    """Encode records as one batch with a single timestamp and no headers."""
     parts: list[bytes] = []
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
         number = _VARINTS[i] if i < _SMALL else _varint(i)
@@ -55,7 +55,7 @@ def pack(keys: Sequence[bytes | None], values: Sequence[bytes]) -> bytes:
 
 
 def stretches(keys: Sequence[bytes | None], values: Sequence[bytes], most: int) -> Iterator[tuple[int, int]]:
-    """Cut records into stretches of at most so many bytes, where more than one record is in them."""
+    """Split records into ranges of at most `most` bytes, with at least one record each."""
     start, size = 0, _HEADER
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
         more = len(value) + (len(key) if key else 0) + _OVERHEAD
@@ -68,7 +68,7 @@ def stretches(keys: Sequence[bytes | None], values: Sequence[bytes], most: int) 
 
 
 def can_pack(producer: Any) -> bool:
-    """Whether this version of the client has what `send_packed` needs."""
+    """Return whether this version of the client supports `send_packed`."""
     from kafka.producer.record_accumulator import RecordAccumulator
     from kafka.record.memory_records import MemoryRecordsBuilder
 
@@ -88,7 +88,7 @@ def can_pack(producer: Any) -> bool:
 
 
 def send_packed(producer: Any, tp: Any, packed: bytes, n: int, timestamp: int) -> None:
-    """Queue a batch of `n` packed records for a partition, in the transaction that is open."""
+    """Queue a batch of `n` encoded records for a partition in the open transaction."""
     from kafka.errors import IllegalStateError
     from kafka.producer.producer_batch import ProducerBatch
     from kafka.record.memory_records import MemoryRecordsBuilder

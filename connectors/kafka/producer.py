@@ -1,4 +1,4 @@
-"""A transactional producer that can be given up at any time."""
+"""Transactional producer that can be abandoned at any time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Stretch = tuple[Any, Keys, Values, int]
 
 
 class BackgroundCall:
-    """A call in a thread of its own, for which the end of the process does not wait.
+    """Call in a daemon thread.
 
     Parameters
     ----------
     call
-        What is called.
+        Function to call.
     name
-        Of the thread.
+        Name of the thread.
     """
 
     def __init__(self, call: Callable[[], Any], name: str) -> None:
@@ -46,28 +46,28 @@ class BackgroundCall:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the call has ended."""
         return self._ended.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; whether it has ended."""
+        """Wait for the end of the call; return whether it has ended."""
         return self._ended.wait(seconds)
 
     def result(self) -> None:
-        """Raise what the call raised."""
+        """Raise the exception of the call, if any."""
         if self._error is not None:
             raise self._error
 
 
 class TransactionalProducer:
-    """A producer whose identity fences off an older one.
+    """Transactional producer; a newer one with this id fences off an older one.
 
     Parameters
     ----------
     brokers
-        Where to write.
+        Brokers to write to.
     identity
-        The transactional id.
+        Transactional id.
     """
 
     def __init__(self, brokers: Brokers, identity: str) -> None:
@@ -90,7 +90,7 @@ class TransactionalProducer:
         self._producer.begin_transaction()
 
     def send(self, stretch: Stretch) -> None:
-        """Send records in the transaction that is open. An error is raised where the transaction ends."""
+        """Send records in the open transaction; `commit` raises the error if this fails."""
         tp, keys, values, now = stretch
         if self._failure is not None:
             return  # the whole transaction will be repeated
@@ -104,7 +104,7 @@ class TransactionalProducer:
             self._failure = error
 
     def commit(self, offsets: Mapping[Any, Any], group: str) -> None:
-        """Commit the transaction, with offsets of a group."""
+        """Commit the transaction, including the offsets of a group."""
         if self._failure is not None:
             raise self._failure
         if offsets:
@@ -113,19 +113,19 @@ class TransactionalProducer:
 
     @property
     def refusal(self) -> Exception | None:
-        """What a broker said against the transaction, while the client goes on waiting for its end."""
+        """Error of the transaction, which the client may report only after a long wait."""
         manager = self._producer._transaction_manager
         return manager.last_error if manager.has_error() else None
 
     def abort(self) -> BackgroundCall:
-        """Drop the transaction, in the background."""
+        """Abort the transaction in the background."""
         return BackgroundCall(self._producer.abort_transaction, "abort")
 
     def leave(self) -> BackgroundCall:
-        """Give the producer up with what it holds, in the background.
+        """Close the producer in the background and discard its records.
 
-        `KafkaProducer.close` first sends the records. Where it cannot, as to a topic that was deleted, kafka-python
-        3.0.12 gives up closing, and its thread goes on for ever.
+        `KafkaProducer.close` first sends the records. If it cannot, for example because the topic was deleted,
+        kafka-python 3.0.12 does not close, and its thread never ends.
         """
         self._producer._sender.force_close()
         return BackgroundCall(self._end, "a producer ends")

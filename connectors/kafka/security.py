@@ -26,14 +26,14 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 class _Refused(Exception):
-    """Why a broker will not talk."""
+    """Raised if a broker rejects the connection settings."""
 
 
 # Before anything is asked ----------------------------------------------------------------------------------------
 
 
 def check_settings(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse settings that no broker could make work: files that are not there, mechanisms that are none."""
+    """Raise ConnectorError for invalid settings, such as missing files or mechanisms."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
         raise ConnectorError(f"{name}: `security_protocol` must be one of {', '.join(PROTOCOLS)}")
@@ -74,12 +74,12 @@ def _check_mechanism(name: str, options: Mapping[str, Any]) -> None:
 
 
 def _is_checked(mechanism: str) -> bool:
-    """Whether a login can be tried here: it has no effects elsewhere, and costs nothing."""
+    """Return whether a test login is possible without side effects."""
     return mechanism == "PLAIN" or mechanism.startswith("SCRAM")
 
 
 def tls_context(name: str, options: Mapping[str, Any]) -> ssl.SSLContext:
-    """What the client makes of the same options, or which of them is wrong."""
+    """Create the SSL context of the client; raise ConnectorError for an invalid option."""
     if options.get("ssl_context") is not None:
         given: ssl.SSLContext = options["ssl_context"]
         return given
@@ -109,7 +109,10 @@ def tls_context(name: str, options: Mapping[str, Any]) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _file(name: str, option: str, path: str) -> Iterator[None]:
-    """Errors name the option and its file; never what OpenSSL says, which may be about a secret."""
+    """Convert errors to messages that name option and file, without OpenSSL's text.
+
+    That text may contain a secret.
+    """
     try:
         yield
     except ssl.SSLError as error:
@@ -129,7 +132,10 @@ def _file(name: str, option: str, path: str) -> Iterator[None]:
 
 
 def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Stop where the brokers that answer all refuse to talk; none that is away is waited for, if another talks."""
+    """Raise ConnectorError if all brokers that respond reject the settings.
+
+    This returns as soon as one broker accepts them.
+    """
     if options.get("proxy_url") or options.get("socks5_proxy"):
         return
     pool = ThreadPoolExecutor(len(servers))
@@ -151,7 +157,7 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
 
 
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
-    """Go as far with a broker as a login, and leave."""
+    """Connect to a broker up to the login, then disconnect."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
     context = tls_context(name, options) if _with_tls(protocol) else None
     try:
@@ -209,12 +215,12 @@ def _log_in(line: _Line, code: int, mechanisms: Sequence[str], options: Mapping[
 
 
 def _protocol(tls: bool, code: int) -> str:
-    """What a port speaks, by the error it answers a mechanism with."""
+    """Return the security protocol of a port by its error code for a SASL mechanism."""
     return ("" if code == _NO_SASL else "SASL_") + ("SSL" if tls else "PLAINTEXT")
 
 
 def _spoken(server: str) -> str | None:
-    """What a port speaks, None where it cannot be told."""
+    """Return the security protocol of a port, None if it is unknown."""
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     for context in (None, blind):
@@ -252,11 +258,11 @@ def _unknown_client(options: Mapping[str, Any]) -> str:
 
 
 class _Garbled(Exception):
-    """An answer that is none of Kafka's."""
+    """Raised if a response is not valid Kafka protocol."""
 
 
 class _Line:
-    """A connection to a broker, for a few questions."""
+    """Connection to a broker for a few requests."""
 
     def __init__(self, server: str, context: ssl.SSLContext | None) -> None:
         from kafka.protocol.parser import KafkaProtocol
@@ -279,14 +285,14 @@ class _Line:
         self._socket.close()
 
     def offer(self, mechanism: str) -> tuple[int, list[str]]:
-        """Offer a SASL mechanism: the error it is answered with, and those that are taken."""
+        """Offer a SASL mechanism; return the error code and the supported mechanisms."""
         from kafka.protocol.sasl import SaslHandshakeRequest
 
         answer = self._ask(SaslHandshakeRequest(mechanism=mechanism, version=1))
         return answer.error_code, list(answer.mechanisms or ())
 
     def authenticate(self, token: bytes) -> bytes | None:
-        """One round of a login; None where that is refused."""
+        """Perform one round of the login; return None if the broker rejects it."""
         from kafka.protocol.sasl import SaslAuthenticateRequest
 
         answer = self._ask(SaslAuthenticateRequest(token, version=1))

@@ -1,4 +1,4 @@
-"""Results to a Kafka topic, in transactions that also say how far they reach."""
+"""Kafka sink: transactional writes of results and of the mark."""
 
 from __future__ import annotations
 
@@ -34,38 +34,37 @@ _SMALLEST = 200  # bytes that a row takes without its texts
 
 
 class KafkaSink(Sink):
-    """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
+    """Write rows as JSON records in transactions; read_committed readers see each row once.
 
-    A column `key` becomes the record's key; what is None is null. Rows of a Kafka partition go to the partition of
-    the same number (modulo their count): events with one key stay together, in their order. Others go by their keys,
-    or where they have none, a table at a time to one partition after the other.
+    The column `key` is the record key, and None is null. Rows of a Kafka partition are written to the partition with
+    this number, modulo the number of partitions. Events with one key therefore keep their partition and order. Other
+    rows are distributed by key, or without keys by round robin per table.
 
-    With a `source`, each transaction also commits up to where its events have been answered: the *mark*, offsets in
-    the source's topic of a group that nobody else writes. After a crash, rows of events before the mark are dropped, as
-    they are there already.
+    With a `source`, each transaction also commits the *mark*: the offsets of processed events, in a dedicated group.
+    After a crash, rows of events before the mark are dropped, because the topic already contains them.
 
     Parameters
     ----------
     servers
-        Brokers to ask first, as HOST:PORT with commas between, or a list.
+        Bootstrap brokers as HOST:PORT, separated by commas, or a list.
     topic
-        The topic, which must exist.
+        Name of an existing topic.
     setting
-        The run around the sink. Its `source`, a Kafka source on the same cluster, is what the rows are about; without
-        one there is no mark, and `rewind` is refused. The sink joins the transactions of `beside`, a Kafka sink on the
-        same brokers, and options are those of that one. Rows that `distinct` columns tell apart keep no mark: what was
-        committed after the last position is read back when the run is resumed, and left out.
+        Settings of the run. `source` is the Kafka source of the events, on the same cluster; without it there is no
+        mark, and `rewind` raises an error. The sink shares the transactions and options of `beside`, a Kafka sink on
+        the same brokers. Rows identified by `distinct` columns have no mark: a resumed run reads back what was
+        committed after the last position and skips it.
     **options
-        `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
-        `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
-        committed; 0.01; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
-        trust the mark, or forget it), `broker_timeout` (as of the source), `client` (a TOML file with options of the
-        client, such as credentials), and any option of `kafka.KafkaProducer`.
+        `transactional_id` (default streamsvm.SOURCE.TOPIC; a newer sink fences off an older one with this id),
+        `mark_group` (default: the transactional id; the group of the mark), `commit_interval` (default 0.01 s; longer
+        intervals increase throughput and latency), `mark` (default check; trust or forget the mark if it or the
+        checkpoint was lost), `broker_timeout` (see `KafkaSource`), `client` (TOML file with client options, such as
+        credentials), and any option of `kafka.KafkaProducer`.
 
     Raises
     ------
     ConnectorError
-        Where no broker answers, there is no such topic, an option is wrong, or mark and checkpoint do not fit.
+        If no broker responds, the topic does not exist, an option is invalid, or mark and checkpoint do not match.
     """
 
     _transactions: Transactions
@@ -92,7 +91,7 @@ class KafkaSink(Sink):
             self._transactions.check_unmarked()
 
     def _begin(self, servers: list[str], source: KafkaSource | None, setting: Setting) -> Transactions:
-        """Transactions of its own, by the options."""
+        """Create transactions from the options."""
         asked, defaults = Options(self.name, self._given), dict(import_kafka().KafkaProducer.DEFAULT_CONFIG)
         del defaults["transactional_id"]
         default = f"streamsvm.{source.topic}.{self.topic}" if source else f"streamsvm.{self.topic}"
@@ -111,7 +110,10 @@ class KafkaSink(Sink):
         return f"KafkaSink({self.name!r})"
 
     def _check_same(self, beside: KafkaSink) -> None:
-        """Of sinks that share their transactions, no option can differ; the values may be secrets."""
+        """Raise ConnectorError if an option differs from that of the shared sink.
+
+        The message omits the values, which may be secrets.
+        """
         if differing := sorted(name for name, value in self._given.items() if beside._given.get(name) != value):
             raise ConnectorError(
                 f"{self.name}: shares the transactions of {beside.name}, so option `{differing[0]}` must be as it is "
@@ -119,7 +121,10 @@ class KafkaSink(Sink):
             )
 
     def _find_topic(self, brokers: Brokers, source: KafkaSource | None) -> None:
-        """What the topic takes; the mark of a source can only be kept in the cluster of the source."""
+        """Check the topic, its maximum record size and its cluster.
+
+        A mark requires that source and sink are in one cluster.
+        """
         with contextlib.closing(brokers.admin()) as client:
             found, cluster = self._transactions.starting.ask(lambda: brokers.find_topic(client, self.topic))
             limit = largest_record(client, self.topic)
@@ -144,11 +149,11 @@ class KafkaSink(Sink):
 
     @property
     def _largest(self) -> int:
-        """The most bytes that a record may have, its key included."""
+        """Maximum size of a record in bytes, including the key."""
         return self._transactions.limits[self.topic]
 
     def write(self, table: Results) -> None:
-        """Take rows, those of events before the mark left out."""
+        """Write rows, except rows of events before the mark."""
         self._transactions.open()
         columns = dict(zip(table, columns_of(table), strict=True))
         keep = self._fresh_rows(columns)
@@ -165,7 +170,7 @@ class KafkaSink(Sink):
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _fresh_rows(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:
-        """The numbers of the rows that are not in the topic yet; None for all."""
+        """Return the indices of rows that are not in the topic yet, None for all."""
         if self._written is not None:
             return self._written.missing(columns)
         if not self.can_rewind:
@@ -178,7 +183,7 @@ class KafkaSink(Sink):
         return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def _fit(self, keys: list[bytes | None], values: list[bytes]) -> None:
-        """Shorten what is longer than a record may be, its key included."""
+        """Truncate records that exceed the maximum size."""
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             if len(value) + len(key or b"") > self._largest:
                 keys[i], values[i] = truncated(self.name, json.loads(value), key, self._largest)
@@ -198,30 +203,30 @@ class KafkaSink(Sink):
         return [self._turn if key is None else (murmur2(key) & 0x7FFFFFFF) % n for key in keys]
 
     def advance(self) -> None:
-        """Commit in the background what has waited for `commit_interval`."""
+        """Start a background commit if rows have waited for `commit_interval`."""
         self._transactions.advance()
 
     def hurry(self) -> None:
-        """Give up on brokers that do not answer within seconds, as the run is to end."""
+        """Wait only a few seconds for brokers from now on, because the run is ending."""
         self._transactions.hurry()
 
     def flush(self) -> None:
-        """Commit all rows, and where their events stand."""
+        """Commit all rows and the mark."""
         self._transactions.commit()
 
     @property
     def identity(self) -> str:
-        """The topic: it may be reached by other brokers."""
+        """Name of the topic, independent of the broker addresses."""
         return f"the Kafka topic {self.topic}"
 
     @property
     def position(self) -> Position:
-        """The mark."""
+        """Position of the mark, and the ends of the partitions if rows have no mark."""
         ends = {} if self._written is None else {"ends": self._written.ends()}
         return self._transactions.mark.position | ends
 
     def rewind(self, position: Position) -> None:
-        """Go on after a checkpoint: what was committed since then is not written again."""
+        """Resume from a checkpoint; rows committed since then are not written again."""
         if not self.can_rewind:
             raise ConnectorError(f"{self.name}: can only go on with the events of a Kafka source")
         self._transactions.rewind(position)
@@ -229,14 +234,14 @@ class KafkaSink(Sink):
             self._written.read(position["ends"])
 
     def close(self) -> None:
-        """Drop what is not committed, and leave the brokers."""
+        """Discard uncommitted rows and disconnect."""
         if not self._closed:
             self._closed = True
             self._transactions.close()
 
 
 def _key(key: Any) -> bytes | None:
-    """A key as bytes: text as UTF-8, others as the text they are written as."""
+    """Convert a key to bytes."""
     if key is None or isinstance(key, bytes):
         return key
     return str(key).encode("utf-8", "replace")

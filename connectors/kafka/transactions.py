@@ -1,4 +1,4 @@
-"""Transactions of records and the mark: what is in one is there as a whole, once, or not at all."""
+"""Atomic transactions of records and the mark."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _TOO_LONG = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
 
 
 class Transactions:
-    """The transactional producer of one or more sinks.
+    """Transactional producer that one or more sinks share.
 
-    Rows wait in a transaction until `commit`. A commit may go on while the next rows come; these wait for the next
-    one. A transaction that fails because a broker was away is repeated with its rows by a new producer, unless the
-    mark says that it succeeded.
+    Rows are buffered in a transaction until `commit`. New rows may arrive during a commit; they belong to the next
+    transaction. A transaction that fails because of an unavailable broker is repeated by a new producer, unless the
+    mark shows that it succeeded.
 
     Parameters
     ----------
     brokers
-        Where to write.
+        Brokers to write to.
     mark
-        The mark.
+        Mark of the transactions.
     identity
-        The transactional id: a newer producer with the same id fences this one off.
+        Transactional id. A newer producer with this id fences this one off.
     interval_s
         Age of a row at which it is committed.
     timeout_s
-        How long brokers are waited for; None for ever, and less at the start.
+        Maximum time to wait for brokers. None waits forever, but only 30 s at the start.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Transactions:
 
     @property
     def name(self) -> str:
-        """The name of the sink, for messages."""
+        """Name of the sink in messages."""
         return self.brokers.name
 
     def join(self) -> Transactions:
-        """Let one more sink use these."""
+        """Register another sink."""
         self._users += 1
         return self
 
@@ -82,11 +82,11 @@ class Transactions:
         return self.starting.ask(self.mark.read, self._check_deadline)
 
     def check_unmarked(self) -> None:
-        """Before a run without a checkpoint: refuse the mark of an earlier run."""
+        """Raise ConnectorError if a run without a checkpoint finds the mark of an earlier run."""
         self.mark.check_unmarked(self._mark_at_start)
 
     def rewind(self, position: Position) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         if self._producer is not None:
             return  # another sink of these transactions has done it
         if self.mark.topic is None:
@@ -97,7 +97,7 @@ class Transactions:
         self.commit()  # an older run that goes on finds in the mark that this one has taken over
 
     def open(self) -> None:
-        """Begin: fence off what wrote before, and put the mark where the source stands."""
+        """Create the producer, which fences off older ones, and start the mark."""
         if self._producer is None:
             self._open_producer()
             self.mark.begin(self._mark_at_start)
@@ -118,9 +118,9 @@ class Transactions:
     # Records -----------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, partition: int, keys: Sequence[bytes | None], values: Sequence[bytes]) -> None:
-        """Take records for a partition; they are sent when there are many, or the transaction ends.
+        """Add records for a partition; they are sent in large batches or at the commit.
 
-        A producer sends one batch of a partition after the other, each when the one before is answered for.
+        A producer waits for the response to each batch of a partition before it sends the next.
         """
         from kafka import TopicPartition
 
@@ -135,11 +135,11 @@ class Transactions:
 
     @property
     def largest(self) -> int:
-        """The most bytes a record may have as far as the client is concerned."""
+        """Maximum record size that the client allows."""
         return int(self.brokers.client.get("max_request_size", 1 << 20)) - 1024
 
     def _ship(self) -> None:
-        """Hand what waits to the producer, in the transaction that is open."""
+        """Send the buffered records in the open transaction."""
         now = int(time.time() * 1000)
         rows, self._rows, self._size = self._rows, {}, 0
         for tp, (keys, values) in rows.items():
@@ -156,14 +156,14 @@ class Transactions:
     # Commit ------------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Commit in the background what has waited for long enough."""
+        """Start a background commit if rows have waited for the commit interval."""
         if self._commit is not None and self._commit.done:
             self._end()
         if self._commit is None and self._since is not None and time.monotonic() - self._since >= self._interval_s:
             self._begin_commit()
 
     def commit(self) -> None:
-        """Commit all rows taken, and wait until that is done."""
+        """Commit all rows and wait for the result."""
         self.open()
         while self._commit is not None or self._since is not None or self.mark.is_due:
             if self._commit is None:
@@ -232,7 +232,7 @@ class Transactions:
     # When a broker was away --------------------------------------------------------------------------------------
 
     def _repair(self, error: Exception) -> None:
-        """A new producer in the place of one that failed; after it, `_sent` holds what must be sent again."""
+        """Replace a failed producer; `_sent` then contains the records to send again."""
         self._check_fenced(error)
         too_long = bool(kinds(error) & _TOO_LONG)
         if not too_long and not passes_anew(error):
@@ -261,9 +261,9 @@ class Transactions:
             self._refit()
 
     def _begin_anew(self, error: Exception) -> dict[int, int]:
-        """Start a new producer, which ends what the one before had begun, and read the mark.
+        """Start a new producer, which aborts the previous transaction, and read the mark.
 
-        A new producer fences off whoever else writes, so the mark is looked at before: a newer run goes on.
+        A new producer fences off all others, so this first checks that no newer run has written the mark.
         """
         if self.mark.is_foreign():
             raise self._fenced(error)
@@ -274,7 +274,7 @@ class Transactions:
         return self.mark.read()
 
     def _check_topics(self) -> None:
-        """Stop where a topic was deleted."""
+        """Raise ConnectorError if a topic was deleted."""
         source = self.mark.topic
         gone = self.brokers.gone(self.limits if source is None else [*self.limits, source])
         if gone is None:
@@ -290,7 +290,7 @@ class Transactions:
         )
 
     def _refit(self) -> None:
-        """Shorten what waits or was sent to what the topics take now, which is less than they said at first."""
+        """Truncate pending and sent records to the reduced size limits of the topics."""
         with contextlib.closing(self.brokers.admin()) as client:
             found = {topic: largest_record(client, topic) for topic in self.limits}
         less = {topic: limit for topic, limit in found.items() if limit is not None and limit < self.limits[topic]}
@@ -307,7 +307,7 @@ class Transactions:
             self._sent += self._cut(tp, keys, values, now)
 
     def hurry(self) -> None:
-        """The run is to end: brokers that do not answer are given up soon."""
+        """Set a short deadline for brokers, because the run is ending."""
         self._deadline = min(self._deadline, time.monotonic() + _GRACE_S)
 
     @property
@@ -325,7 +325,7 @@ class Transactions:
             )
 
     def _check_fenced(self, error: Exception) -> None:
-        """Fenced, and not because a transaction took longer than brokers allow: another one has taken over."""
+        """Raise ConnectorError if another producer took over, but not after a transaction timeout."""
         timed_out = time.monotonic() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
         if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
             raise self._fenced(error)
@@ -339,7 +339,7 @@ class Transactions:
         return fenced
 
     def close(self) -> None:
-        """Drop what is not committed, and leave the brokers, once all sinks have."""
+        """Discard uncommitted rows and close the producer after the last sink."""
         self._users -= 1
         if self._users or self._producer is None:
             return

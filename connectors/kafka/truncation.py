@@ -1,4 +1,4 @@
-"""Records that are no longer than a topic takes."""
+"""Truncation of records that are larger than a topic accepts."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ _LEAST = 1000  # bytes that are left for a value, whatever its key
 
 
 def truncated(name: str, row: dict[str, Any], key: bytes | None, largest: int) -> tuple[bytes | None, bytes]:
-    """A record with as much of its texts as it may hold, and of its key where that alone is too long.
+    """Truncate the texts of a record, and its key if that alone is too long.
 
     Parameters
     ----------
     name
-        Of the sink, for messages.
+        Name of the sink in messages.
     row, key
         The record.
     largest
-        The most bytes that it may have, its key included.
+        Maximum size of the record in bytes, including the key.
 
     Returns
     -------
     key, value
-        What is to be sent; the value says `"cut":true`.
+        The record to send. The value contains `"cut":true`.
 
     Raises
     ------
     ConnectorError
-        Where it is too long without its texts, too.
+        If the record is too long even without its texts.
     """
     if key is not None and len(key) > largest - _LEAST:
         key = key[: largest // 2]

@@ -1,4 +1,4 @@
-"""What the values of records mean: JSON, Avro or CSV, one event each."""
+"""Formats of record values: JSON, Avro and CSV, one event per record."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _CONFLUENT = 5  # a zero byte and the number of a schema, as schema registries h
 
 @dataclass(slots=True)
 class Decoded:
-    """Values as events.
+    """Decoded values.
 
     Parameters
     ----------
     good
-        The numbers of the values that could be read, ascending.
+        Indices of the valid values, ascending.
     events
-        Those; its `bad` counts among them.
+        Their events; `events.bad` refers to indices among these.
     bad
-        Why the others could not, by number.
+        Reasons for rejecting the other values, by index.
     """
 
     good: list[int]
@@ -43,7 +43,7 @@ class Decoded:
 
 
 class ValueFormat(Protocol):
-    """A way to write an event as bytes."""
+    """Protocol of a value format."""
 
     times: Times
     """Reads the times of events, and knows the units of those that are numbers."""
@@ -51,11 +51,11 @@ class ValueFormat(Protocol):
     """Reads the numbers in texts, and knows their spelling."""
 
     def read(self, values: Sequence[bytes]) -> Decoded:
-        """What the values mean; one that is malformed costs its neighbours nothing."""
+        """Decode values; malformed values do not affect the others."""
 
 
 class JsonValues(ValueFormat):
-    """One flat object each, as in JSON lines."""
+    """Flat JSON objects, as in JSON lines."""
 
     def __init__(self, options: Options) -> None:
         self._format = JsonFormat(options)
@@ -75,7 +75,10 @@ class JsonValues(ValueFormat):
 
 
 class CsvValues(ValueFormat):
-    """One record each, without a header: names come by option, and cells are numbers unless `types` says category."""
+    """CSV records without a header, with column names from the options.
+
+    Columns are numeric unless `types` declares another type.
+    """
 
     def __init__(self, options: Options) -> None:
         names = options.names("names")
@@ -113,7 +116,7 @@ class CsvValues(ValueFormat):
 
 
 class AvroValues(ValueFormat):
-    """One record each, of the schema in a file; with a schema registry's five bytes before it or without."""
+    """Avro records with a schema from a file, with or without a schema-registry prefix."""
 
     def __init__(self, options: Options) -> None:
         path = options.text("schema")
@@ -188,7 +191,7 @@ def _read(values: Sequence[bytes], row_of: Callable[[bytes], Any], events_of: Ca
 
 
 def _frame_hint(value: bytes) -> str:
-    """What to do about a value that begins with the frame of a schema registry; empty where it does not."""
+    """Return a hint if a value starts with a schema-registry prefix, else an empty string."""
     if value[:1] != b"\0" or len(value) < _CONFLUENT:
         return ""
     schema = int.from_bytes(value[1:_CONFLUENT], "big")
@@ -199,7 +202,7 @@ def _frame_hint(value: bytes) -> str:
 
 
 def _simple(value: Any) -> Any:
-    """What Avro's logical types mean, as a number or a text; whatever else is refused as nested would be."""
+    """Convert a value of a logical type to a number or text; others are rejected later."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime | date | time):

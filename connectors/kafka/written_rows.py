@@ -1,4 +1,4 @@
-"""Rows that are in a topic already, for sinks whose rows do not come in the order of the events."""
+"""Deduplication of rows that are not written in the order of the events."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Identity = tuple[Any, ...]
 
 
 class WrittenRows:
-    """Reads back what was committed to a topic since a moment, to leave out what would come twice.
+    """Read the rows committed since a position, to avoid writing them twice.
 
     Parameters
     ----------
     brokers
-        Where the topic is.
+        Brokers of the topic.
     topic
-        The topic.
+        Name of the topic.
     columns
-        What tells rows apart.
+        Columns that identify a row.
     """
 
     def __init__(self, brokers: Brokers, topic: str, columns: Sequence[str]) -> None:
@@ -52,15 +52,17 @@ class WrittenRows:
                 consumer.close(autocommit=False, timeout_ms=2000)
 
     def ends(self) -> dict[str, int]:
-        """From where on to read back: where the partitions end; as long as rows that were there are still to come
-        again, where these begin."""
+        """Return the offsets from which a resumed run reads back.
+
+        These are the ends of the partitions, or the previous start if known rows are still pending.
+        """
         if self._rows:
             return self._since
         with self._consumer() as (consumer, tps), talking(self._name, "the ends of its partitions cannot be had"):
             return {str(tp.partition): offset for tp, offset in consumer.end_offsets(tps).items()}
 
     def read(self, since: Mapping[str, int]) -> None:
-        """Learn what was committed after these ends."""
+        """Read the rows committed after these offsets."""
         self._since = dict(since)
         with self._consumer() as (consumer, tps), talking(self._name, "what was written cannot be read"):
             ends = consumer.end_offsets(tps)
@@ -82,7 +84,7 @@ class WrittenRows:
                     self._note(record.value)
 
     def _note(self, value: bytes | None) -> None:
-        """Take a record into account, if it is one of ours."""
+        """Store the identity of a row, if the record contains one."""
         with contextlib.suppress(ValueError, TypeError):
             row = json.loads(value or b"")
             place = tuple(row.get(name) for name in self._columns)
@@ -90,7 +92,7 @@ class WrittenRows:
                 self._rows.add(place)
 
     def missing(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:
-        """The numbers of the rows that are not there; None for all."""
+        """Return the indices of rows that are not in the topic, None for all."""
         if not self._rows:
             return None
         present = [columns.get(name) for name in self._columns]
