@@ -1,8 +1,8 @@
-"""What flows between a stream and its consumer: batches of events, and the protocols of source and sink.
+"""Batches of events, and the protocols of sources and sinks.
 
-An *event* is one set of named feature values with, perhaps, a label. Sources hand events out in batches, each with the
-position to resume from and the events that could not be read. Sinks take tables of results and can take back what was
-written after a given position. This module knows nothing of learners.
+An *event* is a set of named feature values with an optional label. Sources return events in batches, each with a resume
+position and the rejected records. Sinks accept tables of results and can discard what was written after a given
+position. This module does not depend on models.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
 
 @dataclass(slots=True)
 class SparseRows:
-    """Rows of which only the stored entries are present, as in scipy's CSR; feature names are the integer indices.
+    """Sparse rows in CSR format as in scipy, with integer indices as feature names.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class SparseRows:
         return len(self.indptr) - 1
 
     def picked(self, rows: Rows) -> SparseRows:
-        """Some rows, by number or slice."""
+        """Select rows by index or slice."""
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         entries = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
@@ -67,14 +67,14 @@ Features: TypeAlias = "list[dict[Any, Any]] | Table | SparseRows"
 
 @dataclass(slots=True)
 class Origins:
-    """Where each event of a batch came from: what all share, and a column for what differs.
+    """Origin of each event of a batch.
 
     Parameters
     ----------
     shared
-        Such as the file.
+        Fields that all events share, such as the file.
     columns
-        One value an event, such as the lines.
+        Fields with one value per event, such as the line.
 
     Examples
     --------
@@ -92,18 +92,18 @@ class Origins:
 
 @dataclass(slots=True)
 class Rejected:
-    """An event set aside.
+    """A rejected record.
 
     Parameters
     ----------
     reason
-        Why.
+        Reason for the rejection.
     origin
-        Where it stood, such as file and line.
+        Origin of the record, such as file and line.
     raw
-        Its text; None where there is none.
+        Text of the record, None if not available.
     place
-        Where it stood among the events and labels of a batch that has both.
+        Position among the events and labels of a batch that contains both.
     """
 
     reason: str
@@ -114,14 +114,14 @@ class Rejected:
 
 @dataclass(slots=True)
 class LateLabels:
-    """Labels that come by themselves, each with the key of its event.
+    """Labels that arrive separately, each with the key of its event.
 
     Parameters
     ----------
     labels, keys, times
-        One each; times in milliseconds since 1970.
+        One value per label; times in milliseconds since 1970.
     before
-        How many events of the batch come before each.
+        Number of events of the batch that precede each label.
     """
 
     labels: Sequence[Any]
@@ -134,16 +134,16 @@ class LateLabels:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where each stands among events and labels."""
+        """Position of each label among events and labels."""
         return np.arange(len(self)) + self.before
 
     def places_of_events(self, n: int) -> NDArray[np.int64]:
-        """Where each of the n events stands among events and labels.
+        """Return the position of each of n events among events and labels.
 
         Parameters
         ----------
         n
-            How many events the batch has.
+            Number of events in the batch.
         """
         return np.arange(n) + np.searchsorted(self.before, np.arange(n), "right")
 
@@ -192,7 +192,7 @@ class Batch:
         return len(self.labels)
 
     def rows(self) -> list[dict[Any, Any]]:
-        """The features as one dict an event, missing values left out."""
+        """Return the features as one dict per event, without missing values."""
         return rows_of(self.features, len(self))
 
     def part(self, start: int, end: int) -> Batch:
@@ -206,7 +206,7 @@ class Batch:
         return self._picked(slice(start, end))
 
     def _picked(self, rows: Rows) -> Batch:
-        """Some events, without what was rejected."""
+        """Select events, without rejected records."""
         features: Features
         if isinstance(self.features, SparseRows):
             features = self.features.picked(rows)
@@ -270,12 +270,12 @@ class Batch:
 
 @runtime_checkable
 class Source(Protocol):
-    """A stream of events.
+    """Protocol of a stream of events.
 
-    Iterating yields batches in order. A live source (followed file, pipe, topic) yields an empty batch at least once a
-    second while nothing arrives, so that its reader can stop. What is wrong with the configuration (a missing file, an
-    absent label column) raises ConnectorError from the constructor or from `seek`, before any event is handed out;
-    what is wrong with an event puts it among `Batch.rejected`.
+    Iteration yields batches in order. A live source (growing file, pipe or topic) yields an empty batch at least once
+    per second while nothing arrives, so that the reader can stop. Configuration errors, such as a missing file or label
+    column, raise ConnectorError in the constructor or in `seek`, before any event. Malformed events are added to
+    `Batch.rejected`.
     """
 
     name: str
@@ -283,16 +283,16 @@ class Source(Protocol):
 
     @property
     def identity(self) -> str:
-        """What must be the same for a run to go on: the name, unless that says more, such as the hosts to ask."""
+        """Identity that a resumed run must match; the name by default."""
         return self.name
 
     @property
     def position(self) -> Position:
-        """Up to where events have been handed out; a small JSON object for `seek`."""
+        """Position after the last returned event, as a JSON object for `seek`."""
 
     @property
     def fraction(self) -> float | None:
-        """The share of the stream handed out so far, 0 to 1; None where the end is not known."""
+        """Fraction of the stream returned so far, None if the end is unknown."""
 
     def seek(self, position: Position) -> None:
         """Resume so that the next event is the first after `position`.
@@ -311,18 +311,18 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Batch]: ...
 
     def close(self) -> None:
-        """Let go of files and connections; iterating is over."""
+        """Close files and connections; iteration is no longer possible."""
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where results go: predictions and rejected events alike, as tables of equally long columns."""
+    """Protocol of an output for tables of predictions or rejected records."""
 
     name: str
 
     @property
     def identity(self) -> str:
-        """What must be the same for a run to go on, as of a source."""
+        """Identity that a resumed run must match."""
         return self.name
 
     can_rewind: bool
@@ -347,7 +347,7 @@ class Sink(Protocol):
 
     @property
     def position(self) -> Position:
-        """What is durable."""
+        """Position up to which results are durable."""
 
     def rewind(self, position: Position) -> None:
         """Drop whatever was written after `position`.
@@ -369,54 +369,54 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Acknowledged(Protocol):
-    """A source that is told which of its positions have been kept."""
+    """Source that is notified of the positions in checkpoints."""
 
     def acknowledge(self, position: Position) -> None:
-        """A checkpoint holds this position."""
+        """Notify the source that a checkpoint contains this position."""
 
 
 @runtime_checkable
 class Lagging(Protocol):
-    """A live source that knows how far it is behind."""
+    """Live source that reports its lag."""
 
     stalls: int
     """How often it got no event for long although there were some."""
 
     @property
     def lag(self) -> Mapping[Any, int]:
-        """How many events each of its parts is behind, as far as known."""
+        """Number of events that each part of the stream is behind, as far as known."""
 
 
 @runtime_checkable
 class Noticing(Protocol):
-    """Something that notices what is strange about its events."""
+    """Object that collects warnings about its events."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What it has warned of."""
+        """Warnings so far."""
 
 
 @runtime_checkable
 class Declaring(Protocol):
-    """A source that declares which of its features are categories."""
+    """Source that declares categorical features."""
 
     @property
     def categories(self) -> Sequence[str]:
-        """Their names, as far as its header was read."""
+        """Names of categorical features, as far as the header was read."""
 
 
 @runtime_checkable
 class Ending(Protocol):
-    """A live source that knows whether it has reached what is its end for now."""
+    """Live source that reports whether it has reached its current end."""
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing was to come when it was last looked at."""
+        """Whether no events were available at the last check."""
 
 
 @runtime_checkable
 class Replacing(Protocol):
-    """A sink that may take the place of what is there."""
+    """Sink that may replace existing results."""
 
     def check_replaced(self) -> None:
         """Refuse to replace what does not look like results.
@@ -430,17 +430,17 @@ class Replacing(Protocol):
 
 @runtime_checkable
 class Advancing(Protocol):
-    """A sink that makes results durable by itself, between two batches, without being waited for."""
+    """Sink that makes results durable in the background between batches."""
 
     def advance(self) -> None:
-        """Begin to make durable what has waited for long enough."""
+        """Start making pending results durable if they have waited long enough."""
 
     def hurry(self) -> None:
-        """The run is to end: raise ConnectorError soon rather than wait for what may never come."""
+        """Raise ConnectorError soon instead of waiting for brokers, because the run is ending."""
 
 
 def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:
-    """The features of n events as one dict an event, missing values left out."""
+    """Return features as one dict per event, without missing values."""
     if isinstance(features, list):
         return features
     if isinstance(features, SparseRows):

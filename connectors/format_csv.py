@@ -56,7 +56,7 @@ class CsvFormat(TypedColumns):
         self._arrow = ArrowCells(dialect.delimiter, self._roles.missing_numbers, dialect.marks)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """Take the names from the first record, which is left to the events with `header=no`."""
+        """Read the column names from the first record; with `header=no`, it is an event."""
         before = self._dialect.skip_rows
         told = _SEPARATOR.fullmatch(lines[before]) if len(lines) > before else None
         if told is not None:
@@ -94,10 +94,10 @@ class CsvFormat(TypedColumns):
         return feed.at
 
     def _with_index(self, names: list[str], lines: Sequence[str]) -> list[str]:
-        """The names, and none for a column that the first rows have beyond them.
+        """Add an empty name if the first rows have one field more than the header.
 
-        That is the first one where these are numbered, as R names no column of row names, and the last one where they
-        end in a delimiter.
+        It is the first column if that contains row numbers, as R writes them. It is the last column if rows end in a
+        delimiter.
         """
         rows = list(itertools.islice(self._first_rows(lines), _ROWS_BEYOND))
         if len(rows) < _ROWS_BEYOND or {*map(len, rows)} != {len(names) + 1}:
@@ -213,13 +213,13 @@ class CsvFormat(TypedColumns):
         return None if cells is None else self._columns.take(cells, len(lines))
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Decide the types of columns nobody declared."""
+        """Infer the types of columns without a declared type."""
         assert self._columns is not None
         self._columns.decide(self._source, rows, whole)
 
 
 def _tell_apart(names: list[str]) -> list[str]:
-    """The columns without a name, after the first named as pandas does, in place, so that none appears twice."""
+    """Name unnamed columns after the first as pandas does; return all unnamed columns."""
     unnamed = [i for i, name in enumerate(names) if not name]
     for i in unnamed[1:]:
         names[i] = f"Unnamed: {i}"
@@ -231,7 +231,7 @@ def _named(delimiter: str) -> str:
 
 
 class _Feed:
-    """Lines for a csv reader, up to an end, which may be set back to any of them, and knows when more was asked for."""
+    """Iterator of lines for a csv reader; it can be reset and records missing lines."""
 
     def __init__(self, lines: Sequence[str], dialect: Dialect) -> None:
         self._lines, self._dialect = lines, dialect

@@ -1,4 +1,4 @@
-"""What a text format must know, so that one source can read them all: its header, its records, and their meaning."""
+"""Protocol of text formats: header, records and their conversion to events."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ class TextFormat(Protocol):
 
     @property
     def is_apart(self) -> bool:
-        """Whether lines are read without the interpreter now."""
+        """Whether reading mostly runs without the GIL."""
         return False
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """What is decided about columns so far, as JSON: a part of positions."""
+        """Column types and formats inferred so far, as JSON; part of positions."""
         return _NOTHING
 
     @property
     def notices(self) -> Sequence[str]:
-        """The warnings so far."""
+        """Warnings so far."""
         return ()
 
     @property
     def categories(self) -> Sequence[str]:
-        """The features whose values the source declares."""
+        """Features with declared values."""
         return ()
 
     def restore(self, decided: Mapping[str, Any]) -> None:
@@ -134,32 +134,32 @@ class TextFormat(Protocol):
 
 
 class TypedColumns(TextFormat):
-    """A text format whose columns have types, once the header has named them."""
+    """Text format with typed columns, which are known after the header."""
 
     _columns: TextColumns | None = None
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """The column types declared, or decided so far."""
+        """Column types declared or inferred so far."""
         return _NOTHING if self._columns is None else self._columns.decided
 
     @property
     def notices(self) -> Sequence[str]:
-        """What was warned of."""
+        """Warnings so far."""
         return () if self._columns is None else self._columns.numbers.notices.texts
 
     @property
     def categories(self) -> Sequence[str]:
-        """The features whose values the source declares."""
+        """Features with declared values."""
         return () if self._columns is None else self._columns.categories
 
     def restore(self, decided: Mapping[str, Any]) -> None:
-        """Go back to what was decided when a position was taken."""
+        """Restore the types and formats in a position."""
         if self._columns is not None:
             self._columns.restore(decided)
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """The rows as columns."""
+        """Convert rows to columns."""
         assert self._columns is not None
         return self._columns.read(rows)
 
@@ -167,9 +167,9 @@ class TypedColumns(TextFormat):
 def line_records(
     lines: Sequence[str], bad: Mapping[int, str], limit: int, rows: Iterable[Any], skip: tuple[str, ...] = ()
 ) -> Records:
-    """The records of a format with one record a line, given each line's row; a `ValueError` in place of one rejects.
+    """Return the records of a format with one record per line.
 
-    Blank lines, and those that begin with one of `skip`, are passed over.
+    A row that is a `ValueError` is rejected. Blank lines and lines that start with one of `skip` are skipped.
     """
     starts: list[int] = []
     found = Records()

@@ -1,4 +1,4 @@
-"""What a stream's URL and keyword options say, read with clear refusals."""
+"""Options of a stream, from the URL and keyword arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ USUAL_MISSING_NUMBERS = frozenset(
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
-    """The URL without its query, and the query as options; a file whose name holds a question mark is taken whole.
+    """Split a URL into path and query options; the name of an existing file is not split.
 
     Examples
     --------
@@ -64,12 +64,14 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
 
 
 def printable(path: str) -> str:
-    """A path as a text for every encoding, with the bytes of its name that are none as ``\\xff``."""
+    """Return a path as valid Unicode, with undecodable bytes as ``\\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def split_names(text: str) -> list[str]:
-    """Names between commas, in double quotes where they hold commas, as in CSV; an empty text is an empty name.
+    """Split names at commas; names with commas are quoted as in CSV.
+
+    An empty text is one empty name.
 
     Examples
     --------
@@ -84,14 +86,14 @@ def split_names(text: str) -> list[str]:
 
 
 def joined_names(names: Iterable[Any]) -> str:
-    """A text of which `split_names` makes these names."""
+    """Join names to a text that `split_names` can split."""
     text = io.StringIO()
     csv.writer(text, lineterminator="", quoting=csv.QUOTE_ALL).writerow(map(str, names))
     return text.getvalue()
 
 
 def split_kinds(text: str) -> dict[str, str]:
-    """Kinds of columns by name, of a text such as ``x:category,y:ignore``; an empty one where none is said.
+    """Parse column kinds such as ``x:category,y:ignore``; a missing kind is empty.
 
     Examples
     --------
@@ -103,7 +105,7 @@ def split_kinds(text: str) -> dict[str, str]:
 
 
 class Options:
-    """Options of one stream; every one must be asked for before `finish`, which refuses the others.
+    """Options of one stream; `finish` rejects those that no method has read.
 
     Examples
     --------
@@ -128,24 +130,24 @@ class Options:
         return ConnectorError(f"{self.name}: option `{key}` must be {wanted}, got {value!r}")
 
     def text(self, key: str, default: str | None = None) -> str | None:
-        """A text, an empty one taken as absent."""
+        """Return a text option; an empty text counts as absent."""
         value = self._take(key)
         return default if value is None else str(value) or None
 
     def has(self, key: str) -> bool:
-        """Whether the option was given and not yet taken."""
+        """Return whether an option was given and not read yet."""
         return key in self._given
 
     def value(self, key: str) -> Any:
-        """Whatever was given."""
+        """Return the unconverted value of an option."""
         return self._take(key)
 
     def seconds(self, key: str, default: float) -> float:
-        """A number of seconds, zero or more."""
+        """Return a non-negative number of seconds."""
         return self._number(key, default, float, 0.0, "a number of seconds, 0 or more")
 
     def flag(self, key: str, default: bool) -> bool:
-        """Yes or no."""
+        """Return a yes/no option."""
         value = self._take(key)
         if value is None or isinstance(value, bool):
             return default if value is None else value
@@ -154,7 +156,7 @@ class Options:
         return _FLAGS[str(value).lower()]
 
     def integer(self, key: str, default: int, least: int = 0) -> int:
-        """A whole number, not below `least`."""
+        """Return an integer of at least `least`."""
         return self._number(key, default, int, least, f"a whole number from {least} on")
 
     def _number(self, key: str, default: N, convert: Callable[[Any], N], least: N, wanted: str) -> N:
@@ -167,20 +169,20 @@ class Options:
         raise self._refuse(key, value, wanted)
 
     def names(self, key: str) -> list[str]:
-        """A list as it is, or one text as `split_names` has it. An empty text is the name of what has none."""
+        """Return a list of names; a text is split by `split_names`."""
         value = self._take(key)
         if value is None:
             return []
         return split_names(value) if isinstance(value, str) else list(map(str, value))
 
     def texts(self, key: str, default: frozenset[str]) -> frozenset[str]:
-        """Texts that mean the same; the empty one is always among them."""
+        """Return a set of texts, which always includes the empty text."""
         given = self.has(key)
         texts = self.names(key)
         return frozenset({"", *texts}) if given else default
 
     def delimiter(self, default: str) -> str:
-        """What separates fields: one character, or tab in words."""
+        """Return the field delimiter: one character, or the word tab."""
         text = self.text("delimiter") or default
         character = {"tab": "\t", "\\t": "\t"}.get(text, text)
         if len(character) != 1:
@@ -188,18 +190,18 @@ class Options:
         return character
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        """One of the allowed words."""
+        """Return one of the allowed values."""
         return self.one_of(key, sorted(allowed)) or default
 
     def one_of(self, key: str, allowed: Iterable[str]) -> str | None:
-        """One of the allowed words, None where none is given."""
+        """Return one of the allowed values, or None if the option is absent."""
         value = str(self._take(key) or "")
         if value and value not in allowed:
             raise self._refuse(key, value, "one of " + ", ".join(allowed))
         return value or None
 
     def kinds(self, key: str) -> dict[str, str]:
-        """Column kinds: a mapping, or a text such as ``x:category,y:ignore``."""
+        """Return column kinds from a mapping or a text such as ``x:category,y:ignore``."""
         value = self._take(key)
         if value is None:
             return {}
@@ -210,16 +212,16 @@ class Options:
         return pairs
 
     def allow(self, keys: Iterable[str]) -> None:
-        """Name further options, for the message about unknown ones."""
+        """Add option names to the list in the message about unknown options."""
         self._asked += keys
 
     def rest(self) -> dict[str, Any]:
-        """All options not asked for so far."""
+        """Return all options not read so far."""
         rest, self._given = self._given, {}
         return rest
 
     def finish(self) -> None:
-        """Refuse what nobody asked for."""
+        """Raise ConnectorError for options that were not read."""
         if self._given:
             unknown = ", ".join(f"`{key}`" for key in self._given)
             allowed = ", ".join(f"`{key}`" for key in sorted(set(self._asked)))
@@ -228,11 +230,10 @@ class Options:
 
 @dataclass(slots=True)
 class Roles:
-    """Which named column is what: the label, the key, the time; the others are features unless ignored.
+    """Roles of named columns: label, key and time; all others are features unless ignored.
 
-    Beside that, which texts of labels and features are missing values, which columns are no features should they be
-    there, whether there are to be features at all, how times are written (the unit of numbers, or the format), and how
-    numbers are.
+    Also the missing-value markers, columns to hide if present, whether to read features at all, and the formats of
+    times and numbers.
     """
 
     label: str | None = None
@@ -249,7 +250,7 @@ class Roles:
 
     @classmethod
     def of(cls, options: Options) -> Roles:
-        """The roles that the options give."""
+        """Create roles from options."""
         roles = cls(
             options.text("label"),
             options.text("key"),
@@ -272,7 +273,7 @@ class Roles:
         return roles
 
     def check(self, source: str, columns: Iterable[str]) -> None:
-        """Refuse roles for columns that do not exist, and more columns than a table may have."""
+        """Raise ConnectorError for roles of unknown columns, or for too many columns."""
         known = list(columns)
         if len(known) > MOST_COLUMNS:
             raise ConnectorError(
@@ -289,18 +290,18 @@ class Roles:
                 )
 
     def features(self, columns: Iterable[str]) -> list[str]:
-        """The columns that are features, in order."""
+        """Return the feature columns in order."""
         taken = {self.label, self.key, self.time, *self.unused}
         return [] if self.bare else [name for name in columns if name not in taken]
 
     @property
     def missing_numbers(self) -> frozenset[str]:
-        """The texts of numbers and times that are missing values."""
+        """Missing-value markers of numbers and times."""
         return MISSING_NUMBERS if self.missing is MISSING else self.missing
 
     @property
     def missing_values(self) -> list[float]:
-        """The numbers that are declared missing."""
+        """Finite numbers that are declared as missing values."""
         found = []
         for text in () if self.missing is MISSING else self.missing:
             with contextlib.suppress(ValueError):
@@ -309,7 +310,7 @@ class Roles:
 
     @property
     def unused(self) -> list[str]:
-        """The columns that are left out."""
+        """Columns that are ignored or hidden."""
         return self.ignore + self.hidden
 
 
@@ -323,12 +324,12 @@ def _named(source: str, message: str) -> str:
 
 
 def check_times(source: str, unit: str | None, form: str | None) -> None:
-    """Refuse settings of times that do not fit.
+    """Check that time options are valid and compatible.
 
     Raises
     ------
     ValueError
-        The message says what is wrong.
+        If they are not.
     """
     if unit is not None and unit not in TIME_UNITS:
         raise ValueError(f"{source}: `time_unit` must be one of {', '.join(TIME_UNITS)}, got {unit!r}")

@@ -1,4 +1,4 @@
-"""Numbers in another spelling: decimal commas, thousands separators, currencies, percentages, hexadecimal."""
+"""Number formats: decimal commas, thousands separators, units and hexadecimal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Spelling:
     unit: str | None = None
 
     def plain(self, cell: str) -> str:
-        """The number as Python reads it; the cell as it is if it is not written in this way."""
+        """Return the number in Python's format, or the cell unchanged if it does not match."""
         found = _pattern(self.decimal, self.thousands).fullmatch(_signed(cell))
         if found is None:
             text = cell.strip()
@@ -69,7 +69,7 @@ class Spelling:
         return f"{sign}{digits or '0'}{'.' + fraction[1:] if fraction else ''}{exponent}"
 
     def reads(self, cell: str) -> bool:
-        """Whether a cell is a number that is written in this way."""
+        """Return whether a cell is a number in this format."""
         if len(cell) > LONGEST:
             return False
         if not (
@@ -104,7 +104,7 @@ class Spelling:
         return f"float(''.join({text}.split()))" if is_spaced else f"float({text})"
 
     def options(self, name: str) -> str:
-        """The options that say so of a column."""
+        """Return the command-line options that declare this format for a column."""
         if not self.thousands and self.decimal == ".":
             return f"--types {name}:number"
         thousands = f" --set thousands={_NAMES[self.thousands]}" if self.thousands else ""
@@ -112,7 +112,7 @@ class Spelling:
 
 
 def are_numbers(cells: Sequence[str]) -> bool:
-    """Whether all texts are numbers in one spelling, and not few whole ones, which may be codes."""
+    """Return whether all texts are numbers in one format, and not a few integer codes."""
     if not cells or all(map(_ADDRESS.fullmatch, cells)):
         return False
     if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
@@ -142,19 +142,19 @@ def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
 
 
 def _as_python_reads(found: list[Spelling], cells: Sequence[str]) -> list[Spelling]:
-    """The plain spelling alone where it is one of those that read cells without units: 1.234 has a decimal point."""
+    """Prefer the plain format if it reads all cells without units: 1.234 is a decimal."""
     is_plain = found[:1] == [Spelling()] and not any(map(unit_of, cells))
     return found[:1] if is_plain else found
 
 
 def _signed(cell: str) -> str:
-    """A cell with the minus sign that Python reads, for that of typography and for parentheses."""
+    """Replace a typographic minus sign or accounting parentheses by ``-``."""
     found = _PARENTHESES.fullmatch(cell)
     return f"-{found[1]}" if found else cell.replace("\u2212", "-")
 
 
 def unit_of(cell: str) -> str:
-    """The percent sign or the currency in a cell, or nothing."""
+    """Return the percent sign or currency symbol in a cell, else an empty string."""
     return next((character for character in cell if character in _UNITS), "")
 
 
@@ -276,14 +276,14 @@ def _nearly_all(n: int, cells: Sequence[str]) -> bool:
 
 
 def _with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
-    """The spelling with the unit in which nearly all cells are; None where there is none."""
+    """Return the format with the unit of nearly all cells, None if there is none."""
     units = dict.fromkeys(unit_of(cell) for cell in cells if spelling.reads(cell))
     found = max((replace(spelling, unit=unit) for unit in units), key=lambda one: sum(map(one.reads, cells)))
     return found if _nearly_all(sum(map(found.reads, cells)), cells) else None
 
 
 def _report(name: str, what: str, example: str, remedy: str, are_numbers: bool, notices: Notices) -> None:
-    """Refuse numbers that are declared as such, warn of others."""
+    """Raise ValueError for declared numbers; warn for others."""
     way = "" if are_numbers else ", and are read as categories (--types {name}:category confirms it)"
     notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
     if are_numbers:

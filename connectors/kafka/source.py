@@ -1,4 +1,4 @@
-"""Events from a Kafka topic: all its partitions in one order, from positions that live with the model."""
+"""Kafka source: events of all partitions of a topic, in one order."""
 
 from __future__ import annotations
 
@@ -47,44 +47,43 @@ _ID = "topic id"  # beside the topic in positions; no topic can have this name
 
 
 class KafkaSource(Source):
-    """The records of one topic as events, for one model.
+    """Read the records of one topic as events.
 
-    All partitions are read by one process without a consumer group's say: the position to go on from is the one this
-    source is told, `{topic: {partition: next offset}}`. Records are handed out by their timestamps over the partitions,
-    the smallest head first, of equal ones that of the lowest partition; the order within a partition is kept. A
-    partition that still has records is waited for; one that has none, at most `max_idle`. So the replay of a filled
-    topic has one order, always. On a live stream, events that are read again after a crash may interleave otherwise.
+    One process reads all partitions without a consumer group; the position `{topic: {partition: next offset}}` is
+    stored with the model. Records are merged by timestamp across partitions, and the lower partition is first for equal
+    timestamps. The order within a partition is kept. The source waits for partitions that still have records, but at
+    most `max_idle` for empty ones. The replay of a filled topic is therefore deterministic. On a live stream, events
+    that are read again after a crash may interleave differently.
 
     Parameters
     ----------
     servers
-        Brokers to ask first, as HOST:PORT with commas between, or a list.
+        Bootstrap brokers as HOST:PORT, separated by commas, or a list.
     topic
-        The topic.
+        Name of the topic.
     **options
-        *What an event is*: `format` (json, avro or csv; json), `label`, `key`, `time`, `time_unit`, `time_format`,
-        `ignore`, `types` as for files (without `key` and `time` those of the record are taken); `schema` (avro: the
-        file of the schema), `framed` (avro: no; whether values begin with a schema registry's five bytes), `names`,
-        `delimiter`, `quote` and `escape` (csv); `max_value_bytes` (1 MiB; longer values are set aside).
-        *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `at_end` (wait; stop at
-        the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
-        `gap` (stop, or skip: what to do where retention removed what comes next), `absent` (stop, or wait: what to do
-        where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
-        id, of which events were learned).
-        *How*: `batch_size` (1024), `max_held_bytes` (64 MiB; what records of partitions that are ahead may take while
-        they wait for the others; each partition has an equal share, and is not read while that is full), `group_id`
-        (streamsvm.TOPIC; offsets are committed to it, for others to see the lag, and never read; empty for none),
-        `broker_timeout` (seconds that brokers are waited for which are away or pass their work on; at the start 10 for
-        one to answer at all and 30 for what is asked, then for ever), `client` (a TOML file with options of the client,
-        such as credentials), and any option of `kafka.KafkaConsumer`. Here
-        `isolation_level` is read_committed, `max_poll_records` 4000 and `fetch_max_wait_ms` 100; `fetch_max_bytes` is
-        an eighth of `max_held_bytes`, `max_partition_fetch_bytes` that over the partitions, at most 1 MiB. A batch
-        takes no more than an eighth either, or one record.
+        *Events*: `format` (json, avro or csv; default json); `label`, `key`, `time`, `time_unit`, `time_format`,
+        `ignore` and `types` as for files (without `key` and `time`, those of the record are used); `schema` (Avro
+        schema file); `framed` (default no; whether Avro values start with the five bytes of a schema registry);
+        `names`, `delimiter`, `quote` and `escape` (CSV); `max_value_bytes` (default 1 MiB; longer values are rejected).
+        *Order and positions*: `order` (timestamp or arrival); `max_idle` (default 0.02 s); `at_end` (wait, or stop at
+        the offsets seen at the start); `auto_offset_reset` (earliest or latest, for a start without a position); `gap`
+        (stop or skip, if retention removed the next records); `absent` (stop or wait, if the topic does not exist);
+        `recreated` (stop or accept, if the topic id has changed).
+        *Reading*: `batch_size` (default 1024); `max_held_bytes` (default 64 MiB; memory for partitions that wait for
+        others, shared equally; a partition with a full share is not read); `group_id` (default streamsvm.TOPIC; offsets
+        are committed to it to show the lag and are never read; empty for none); `broker_timeout` (seconds to wait for
+        unavailable brokers; by default 10 s for the first response and 30 s for requests at the start, then forever);
+        `client` (TOML file with client options, such as credentials); and any option of `kafka.KafkaConsumer`. Defaults
+        that differ from the client: `isolation_level` is read_committed, `max_poll_records` 4000 and
+        `fetch_max_wait_ms` 100. `fetch_max_bytes` is an eighth of `max_held_bytes`. `max_partition_fetch_bytes` is this
+        value divided by the number of partitions, at most 1 MiB. A batch is also limited to an eighth of
+        `max_held_bytes`, or one record.
 
     Raises
     ------
     ConnectorError
-        Where no broker answers, there is no such topic, an option is wrong, or a position cannot be resumed.
+        If no broker responds, the topic does not exist, an option is invalid, or a position cannot be resumed.
     """
 
     def __init__(self, *, servers: str | Sequence[str], topic: str, **options: Any) -> None:
@@ -161,7 +160,7 @@ class KafkaSource(Source):
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
 
     def _fetch_sizes(self, partitions: int) -> dict[str, int]:
-        """How much the client may have fetched and not handed out, of each partition and of what a broker sends."""
+        """Return the fetch limits of the client, per request and per partition."""
         most = self._max_held_bytes // 8
         return {
             "fetch_max_bytes": max(_LEAST_FETCH, most),
@@ -169,7 +168,7 @@ class KafkaSource(Source):
         }
 
     def _find_topic(self) -> Topic | None:
-        """The topic; None where it is to be waited for."""
+        """Describe the topic; return None if the source waits for it to be created."""
         with contextlib.closing(self._brokers.admin()) as client:
             found, self.cluster = self._starting.ask(lambda: self._brokers.find_topic(client, self.topic))
             if found is None and not self._wait:
@@ -186,7 +185,7 @@ class KafkaSource(Source):
     # Where it stands ---------------------------------------------------------------------------------------------
 
     def _open(self, partitions: Sequence[int]) -> None:
-        """Learn where a topic begins and ends, and stand at the start."""
+        """Read the first and last offsets of the partitions, and set the start position."""
         self._begin, self._end = (
             self._offsets("beginning_offsets", partitions),
             self._offsets("end_offsets", partitions),
@@ -207,27 +206,27 @@ class KafkaSource(Source):
 
     @property
     def identity(self) -> str:
-        """The topic: it may be reached by other brokers."""
+        """Name of the topic, independent of the broker addresses."""
         return f"the Kafka topic {self.topic}"
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions known so far."""
+        """Known partitions."""
         return sorted(self._next)
 
     @property
     def beginnings(self) -> dict[int, int]:
-        """The first offset of every partition."""
+        """First offset of each partition."""
         return dict(self._begin)
 
     @property
     def position(self) -> Position:
-        """The next offset of every partition."""
+        """Next offset of each partition."""
         return {self.topic: {str(partition): offset for partition, offset in sorted(self._next.items())}}
 
     @property
     def fraction(self) -> float | None:
-        """The share of what was there at the start, where the stream ends with that."""
+        """Fraction read of the records that existed at the start, None for a live stream."""
         if not self._until_end or not self._end:
             return None
         size = sum(self._end.values()) - sum(self._begin.values())
@@ -236,12 +235,12 @@ class KafkaSource(Source):
 
     @property
     def lag(self) -> dict[int, int]:
-        """How many offsets each partition is behind its end, as far as known."""
+        """Number of offsets that each partition is behind its last known end."""
         return {partition: max(0, self._known_end(partition) - offset) for partition, offset in self._next.items()}
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every partition was at its end, and empty for `max_idle`, when it was last looked at."""
+        """Whether all partitions were at their end, and idle for `max_idle`, at the last poll."""
         return self._waited and self._ended() >= self._next.keys()
 
     def _known_end(self, partition: int) -> int:
@@ -250,7 +249,7 @@ class KafkaSource(Source):
         return max(highwater or 0, self._end.get(partition, 0), self._end_now.get(partition, 0))
 
     def seek(self, position: Position) -> None:
-        """Resume so that the next event is the first after `position`."""
+        """Move to a position, so that the next event is the first one after it."""
         try:
             asked = {int(partition): int(offset) for partition, offset in position[self.topic].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -321,7 +320,7 @@ class KafkaSource(Source):
         )
 
     def _assign(self) -> None:
-        """Stand at the next offsets with all partitions; what was fetched and not handed out is fetched again."""
+        """Assign all partitions at their next offsets, and discard buffered records."""
         self._order, self._ready = self._order_type(self._next, _size), []
         self._lacking_since.clear()
         self._ahead.clear()
@@ -348,12 +347,12 @@ class KafkaSource(Source):
         return self._batch(records)
 
     def _fitting(self) -> int:
-        """How many of the records that are ready make a batch."""
+        """Return the number of ready records that fit in a batch."""
         sizes = np.cumsum([_size(record) for record in self._ready[: self._batch_size]])
         return max(1, int(np.searchsorted(sizes, self._max_held_bytes // 8, "right")))
 
     def _poll(self, seconds: float) -> None:
-        """Fetch, and make ready those records whose turn it is."""
+        """Fetch records, and move those whose order is final to `_ready`."""
         if not self._next:
             time.sleep(min(seconds, _WAIT_S))
             return
@@ -370,11 +369,10 @@ class KafkaSource(Source):
             self._pass_over()
 
     def _choose(self) -> None:
-        """Do without partitions that are ahead until half of their share of the memory is free again.
+        """Unassign partitions that fill their share of memory, until half of it is free.
 
-        They are given up and taken again at the offset reached, which drops what the client has fetched of them. It
-        could be told to pause them instead, but kafka-python 3.0.12 then loses what it had begun to hand out, and hands
-        out nothing of that partition any more.
+        Assigning a partition again at its offset discards the records that the client has fetched. Pausing is not an
+        option: kafka-python 3.0.12 loses records of paused partitions and then returns no more of them.
         """
         share = self._max_held_bytes / len(self._next)
         full = {p for p in self._next if self._order.held(p) > (share / 2 if p in self._ahead else share)}
@@ -407,7 +405,7 @@ class KafkaSource(Source):
         return found
 
     def _overtaken(self, error: ConnectorError) -> None:
-        """Retention went past the next offset while the run was on."""
+        """Handle an offset that retention removed during the run."""
         self._begin = self._offsets("beginning_offsets", self.partitions)
         behind = {p: offset for p, offset in self._next.items() if offset < self._begin[p]}
         if not behind:
@@ -420,14 +418,14 @@ class KafkaSource(Source):
         self._assign()
 
     def _wanted(self, partition: int, records: list[Any]) -> list[Any]:
-        """Those before the end, where the stream has one."""
+        """Return the records before the end of a bounded stream."""
         end = self._end.get(partition, 0)
         if not self._until_end or records[-1].offset < end:
             return records
         return [record for record in records if record.offset < end]
 
     def _ended(self) -> set[int]:
-        """The partitions that need not be waited for: at their end, and empty for `max_idle`."""
+        """Return the partitions to not wait for: at their end, and idle for `max_idle`."""
         now, ended, lacking = time.monotonic(), set(), self._order.lacking()
         self._lacking_since = {partition: self._lacking_since.get(partition, now) for partition in lacking}
         for partition, since in self._lacking_since.items():
@@ -440,7 +438,7 @@ class KafkaSource(Source):
         return ended
 
     def _stable_end(self, partition: int, seconds: float) -> float:
-        """The end without open transactions, once there was nothing to read before the known end for long."""
+        """Return the last stable offset of a partition that delivers nothing, else infinity."""
         if seconds < _STALLED_S:
             return float("inf")
         if time.monotonic() - self._stable_at > _STALLED_S:
@@ -450,12 +448,12 @@ class KafkaSource(Source):
         return self._stable.get(partition, float("inf"))
 
     def _reached(self, partition: int) -> int:
-        """Up to where the client has read a partition."""
+        """Return the position of the client in a partition."""
         with talking(self.name, "its position cannot be had"):
             return int(self._consumer.position(self._tp(partition), timeout_ms=_ANSWER_S * 1000) or 0)
 
     def _pass_over(self) -> None:
-        """Count what is no event, such as the marks of transactions, as handed out once all before it is."""
+        """Skip offsets without events, such as transaction markers, after all earlier records."""
         for partition in self._order.lacking():
             reached = self._reached(partition)
             if self._until_end:
@@ -465,7 +463,7 @@ class KafkaSource(Source):
     # While nothing comes -----------------------------------------------------------------------------------------
 
     def _watch_for_stall(self) -> None:
-        """Say what is waited for, once, where no event comes for long although there are some."""
+        """Warn once if no event arrives for a long time although there is a lag."""
         now = time.monotonic()
         if self._ready or not (behind := sum(self.lag.values())):
             self._waiting_since, self._stalled = now, False
@@ -477,7 +475,7 @@ class KafkaSource(Source):
             )
 
     def _awaited(self) -> str:
-        """The partitions that are not at their ends and have no record that could be handed out."""
+        """Describe the partitions with a lag and without buffered records."""
         reached = {partition: self._reached(partition) for partition in self._order.lacking()}
         awaited = []
         for partition, offset in reached.items():
@@ -491,7 +489,7 @@ class KafkaSource(Source):
         return f"{shown} and {more} more" if more > 0 else shown
 
     def _look_around(self) -> None:
-        """Ask on a clock what has changed, also while a model is behind and records are always ready."""
+        """Check for new partitions and offsets at regular intervals, even under load."""
         now = time.monotonic()
         if now - self._looked >= (_LOOK_S if self._next else 1.0):
             self._looked = now
@@ -502,7 +500,7 @@ class KafkaSource(Source):
             self._timeout.reward(self.name)  # silence, but no broker is away
 
     def _look_for_partitions(self) -> None:
-        """Begin with partitions that were not there before, at their beginning; with a topic that was not."""
+        """Add new partitions from their beginning, also those of a new topic."""
         with talking(self.name, "its partitions cannot be had"):
             there = self._consumer.partitions_for_topic(self.topic) or set()
         if not self._next:
@@ -519,12 +517,12 @@ class KafkaSource(Source):
         self._assign()
 
     def _id_there(self) -> str | None:
-        """What the client last heard of the topic's id."""
+        """Return the topic id that the client received last."""
         found = self._consumer._client.cluster.topic_id(self.topic)
         return None if found is None else str(found)
 
     def _check_same(self) -> None:
-        """Stop where the topic was deleted and made anew behind our back."""
+        """Raise ConnectorError if the topic was deleted and recreated."""
         now = time.monotonic()
         if now - self._refreshed >= _ASK_S:  # by itself the client asks every few minutes
             self._refreshed = now
@@ -534,7 +532,7 @@ class KafkaSource(Source):
             raise ConnectorError(self._anew(self._id, there))
 
     def _check_there(self) -> None:
-        """Stop where the topic was deleted."""
+        """Raise ConnectorError if the topic was deleted."""
         if self._brokers.gone([self.topic]) is not None:
             raise ConnectorError(
                 f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
@@ -547,13 +545,13 @@ class KafkaSource(Source):
 
     @property
     def notices(self) -> Sequence[str]:
-        """The warnings so far."""
+        """Warnings so far."""
         return self._decoder.notices
 
     # Around a run ------------------------------------------------------------------------------------------------
 
     def acknowledge(self, position: Position) -> None:
-        """Commit a position, which a checkpoint now holds, to the group, for others to see; it is never read here."""
+        """Commit the position of a checkpoint to the group, only to show the lag."""
         from kafka.structs import OffsetAndMetadata
 
         self._published.publish(
@@ -561,7 +559,7 @@ class KafkaSource(Source):
         )
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Disconnect from the brokers."""
         if not self._closed:
             self._closed = True
             self._published.close()
@@ -570,6 +568,6 @@ class KafkaSource(Source):
 
 
 def _size(record: Any) -> int:
-    """The bytes that a record takes, roughly."""
+    """Return the approximate size of a record in bytes."""
     sizes: int = record.serialized_key_size + record.serialized_value_size + record.serialized_header_size
     return sizes + _RECORD_BYTES
