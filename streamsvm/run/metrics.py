@@ -152,26 +152,19 @@ class Metrics:
         self.judge(labels, codes, classes, **more)
 
     def judge(
-        self,
-        labels: Sequence[Any],
-        codes: NDArray[np.integer[Any]],
-        classes: Sequence[Any],
-        scores: NDArray[np.float64] | None = None,
-        proba: NDArray[np.float64] | None = None,
-        members: NDArray[np.bool_] | None = None,
-        costs: NDArray[np.float64] | None = None,
-        watched: NDArray[np.int64] | None = None,
+        self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
     ) -> None:
         """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`.
 
-        Scores, probabilities, sets, costs and alarms are as `Measures.add` has them, over `classes`.
+        `more` has scores, probabilities, sets, costs and alarms as `Measures.add` has them, over `classes`.
         """
         if len(classes) >= len(self._of_model):
             self._of_model = np.array([*(self._code[c] for c in classes), -1])
-        more: list[Any] = [scores, proba, members, costs, watched]
+        more = {name: values for name, values in more.items() if values is not None}
         if None in labels:
             known = [i for i, label in enumerate(labels) if label is not None]
-            labels, codes, more = [labels[i] for i in known], codes[known], _rows(more, known)
+            labels, codes = [labels[i] for i in known], codes[known]
+            more = {name: values[known] for name, values in more.items()}
         if not len(labels):
             return
         truth = numbers_of(labels, self._code)
@@ -183,20 +176,22 @@ class Metrics:
         answered = guess >= 0
         if not answered.all():
             self.unanswered += len(answered) - int(answered.sum())
-            truth, guess, hits, more = truth[answered], guess[answered], hits[answered], _rows(more, answered)
+            truth, guess, hits = truth[answered], guess[answered], hits[answered]
+            more = {name: values[answered] for name, values in more.items()}
         pairs, counts = np.unique(truth << _SHIFT | guess, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             self._pairs[pair] += count
         self._recent = np.concatenate([self._recent, hits[-self.window :]])[-self.window :]
         self.curve.add(hits)
         self.falls.add(hits[:, 0])
-        if more[0] is not None and len(truth):
-            self.measures.add(truth, guess, more[0], self._by_label(more[1]), self._by_label(more[2]), *more[3:])
+        if "scores" in more and len(truth):
+            more |= {name: self._by_label(more[name]) for name in ("proba", "members") if name in more}
+            self.measures.add(truth, guess, **more)
 
-    def _by_label(self, values: NDArray[Any] | None) -> NDArray[Any] | None:
+    def _by_label(self, values: NDArray[Any]) -> NDArray[Any]:
         """Columns of the model's classes as those of `labels`."""
-        n = 0 if values is None else values.shape[1]
-        if values is None or (self._of_model[:n] == np.arange(n)).all():
+        n = values.shape[1]
+        if (self._of_model[:n] == np.arange(n)).all():
             return values
         found = np.zeros((len(values), len(self._code)), values.dtype)
         found[:, self._of_model[:n]] = values
@@ -352,11 +347,6 @@ def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:
     """Parts by wholes; zero where there is nothing to divide by."""
     shares: NDArray[np.float64] = np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
     return shares
-
-
-def _rows(values: list[Any], which: Any) -> list[Any]:
-    """Some rows of what is known."""
-    return [None if held is None else held[which] for held in values]
 
 
 def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:

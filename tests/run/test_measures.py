@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from streamsvm.run.measures import UNIT, Measures, Ranking, Reliability
+from streamsvm.run.measures import UNIT, Measures, Reliability
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.ranking import Ranking
 from tests.run.conftest import restored
 
 
