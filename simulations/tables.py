@@ -9,9 +9,9 @@ A table is delimited by ``<!-- NAME: made by python -m simulations.tables -->`` 
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from simulations.keeping import ROOT, replace
@@ -28,143 +28,35 @@ PAGES = tuple(
 )
 
 
-def _streams() -> str:
-    from simulations.benchmarks.blend import streams
-    from simulations.benchmarks.peers import Results
-    from simulations.keeping import kept
-
-    return streams.markdown(streams.join(kept(streams.RESULT), Results().streams))
-
-
-def _drift() -> str:
-    from simulations.drift import report
-
-    return report.front_table()
-
-
-def _coverage() -> str:
-    from simulations.benchmarks import decisions
-
-    return decisions.coverage_table()
-
-
-def _rare() -> str:
-    from simulations.benchmarks import decisions
-
-    return decisions.rare_table()
-
-
-def _votes() -> str:
-    from simulations.benchmarks import decisions
-
-    return decisions.votes_table()
-
-
-def _noise() -> str:
-    from simulations.benchmarks import decisions
-
-    return decisions.noise_table()
-
-
-def _late() -> str:
-    from simulations.benchmarks import decisions
-
-    return decisions.late_table()
-
-
-def _decision_costs() -> str:
-    from simulations.benchmarks import decisions
-
-    return decisions.cost_table()
-
-
-def _ends() -> str:
-    from simulations.benchmarks import ends
-
-    return ends.markdown()
-
-
-def _refits_stay() -> str:
-    from simulations.benchmarks import refits
-
-    return refits.stay_table()
-
-
-def _refits_drift() -> str:
-    from simulations.benchmarks import refits
-
-    return refits.drift_table()
-
-
-def _delays() -> str:
-    from simulations.benchmarks import delays
-
-    return delays.table()
-
-
-def _joined() -> str:
-    from simulations.benchmarks import pending
-
-    return pending.table()
-
-
-def _label_budget() -> str:
-    from simulations.benchmarks import label_budget
-
-    return label_budget.table()
-
-
-def _keyed() -> str:
-    from simulations.benchmarks import keyed
-
-    return keyed.accuracy_table()
-
-
-def _keyed_events() -> str:
-    from simulations.benchmarks import keyed
-
-    return keyed.events_table()
-
-
-def _keyed_state() -> str:
-    from simulations.benchmarks import keyed
-
-    return keyed.state_table()
-
-
-def _cluster_needs() -> str:
-    from simulations import keyed_cluster
-
-    return keyed_cluster.needs_table()
-
-
-def _cluster_runs() -> str:
-    from simulations import keyed_cluster
-
-    return keyed_cluster.runs_table()
-
-
-TABLES: dict[str, Callable[[], str]] = {
-    "streams": _streams,
-    "coverage": _coverage,
-    "rare": _rare,
-    "votes": _votes,
-    "noise": _noise,
-    "late": _late,
-    "decision_costs": _decision_costs,
-    "ends": _ends,
-    "refits_stay": _refits_stay,
-    "refits_drift": _refits_drift,
-    "delays": _delays,
-    "joined": _joined,
-    "label_budget": _label_budget,
-    "keyed": _keyed,
-    "keyed_events": _keyed_events,
-    "keyed_state": _keyed_state,
-    "cluster_needs": _cluster_needs,
-    "cluster_runs": _cluster_runs,
-    "drift": _drift,
+# The function that generates each table.
+TABLES = {
+    "streams": "simulations.benchmarks.blend.streams:table",
+    "coverage": "simulations.benchmarks.decisions:coverage_table",
+    "rare": "simulations.benchmarks.decisions:rare_table",
+    "votes": "simulations.benchmarks.decisions:votes_table",
+    "noise": "simulations.benchmarks.decisions:noise_table",
+    "late": "simulations.benchmarks.decisions:late_table",
+    "decision_costs": "simulations.benchmarks.decisions:cost_table",
+    "ends": "simulations.benchmarks.ends:markdown",
+    "refits_stay": "simulations.benchmarks.refits:stay_table",
+    "refits_drift": "simulations.benchmarks.refits:drift_table",
+    "delays": "simulations.benchmarks.delays:table",
+    "joined": "simulations.benchmarks.pending:table",
+    "label_budget": "simulations.benchmarks.label_budget:table",
+    "keyed": "simulations.benchmarks.keyed:accuracy_table",
+    "keyed_events": "simulations.benchmarks.keyed:events_table",
+    "keyed_state": "simulations.benchmarks.keyed:state_table",
+    "cluster_needs": "simulations.keyed_cluster:needs_table",
+    "cluster_runs": "simulations.keyed_cluster:runs_table",
+    "drift": "simulations.drift.report:front_table",
 }
+
+
+def table(name: str) -> str:
+    """Generate a table."""
+    module, _, function = TABLES[name].partition(":")
+    made: str = getattr(importlib.import_module(module), function)()
+    return made
 
 
 def renewed(text: str) -> str:
@@ -175,7 +67,7 @@ def renewed(text: str) -> str:
         _, end, tail = rest.partition(f"<!-- end of {name} -->")
         if not end:
             raise SystemExit(f"table {name} has no end marker")
-        text = f"{head}{begin}\n\n{TABLES[name]()}\n\n{end}{tail}"
+        text = f"{head}{begin}\n\n{table(name)}\n\n{end}{tail}"
     return text
 
 

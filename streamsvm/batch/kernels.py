@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.jit import allocating, kernel
-
-# Unsigned indices, because numba then omits the handling of negative ones.
-uint = np.uint64
+from streamsvm.core.simd import uint
 
 
 @allocating
@@ -87,15 +85,6 @@ def gram_sparse(data, indices, indptr, rows, weights, place, out):
                 out[i, uint(columns[uint(b)])] += scaled * values[uint(b)]
             out[last, i] += scaled
         out[last, last] += weights[uint(k)]
-
-
-@kernel
-def peaks_dense(X, out):
-    """Update out[j] with the largest magnitude in column j."""
-    for row in range(X.shape[0]):
-        x = X[row]
-        for j in range(X.shape[1]):
-            out[uint(j)] = max(out[uint(j)], abs(x[uint(j)]))
 
 
 @kernel

@@ -121,12 +121,10 @@ class DenseMatrix(Matrix):
         return n_rows * float(n_columns) ** 2 / 15.0
 
     def peaks(self) -> Floats:
-        out = np.zeros(self.shape[1])
-        if self.X.flags.c_contiguous:
-            kernels.peaks_dense(self.X, out)
-        elif self.shape[0]:
-            out = np.maximum(self.X.max(axis=0), -self.X.min(axis=0)).astype(np.float64)
-        return out
+        if not self.shape[0]:
+            return np.zeros(self.shape[1])
+        largest: Floats = np.maximum(self.X.max(axis=0), -self.X.min(axis=0)).astype(np.float64)
+        return largest
 
 
 class SparseMatrix(Matrix):

@@ -6,12 +6,9 @@ insertions move whole blocks.
 
 from __future__ import annotations
 
-import numpy as np
-
 from streamsvm.core.bits import mask_below, move
 from streamsvm.core.jit import inlined
-
-uint = np.uint64
+from streamsvm.core.simd import uint
 
 
 @inlined

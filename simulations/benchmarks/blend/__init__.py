@@ -22,7 +22,6 @@ CHOOSING = (
     *("electricity", "insects abrupt", "luxembourg", "usenet1", "posture", "airlines"),
     *("RBF incremental", "SEA sudden", "Agrawal gradual", "STAGGER recurring", "mixed gradual"),
 )
-CONFIRMING = tuple(name for name in dict.fromkeys(s.name for s in REAL + GENERATED) if name not in CHOOSING)
 
 LEARNERS: dict[str, tuple[type[OnlineClassifier], dict[str, Any]]] = {
     "cpm": (CPMClassifier, {}),

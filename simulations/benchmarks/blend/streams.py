@@ -205,6 +205,11 @@ def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
             print(f"{name:17s} lowest log loss on {losses} of {len(known)} runs, lowest ECE on {errors}")
 
 
+def table() -> str:
+    """Generate the table of the documentation."""
+    return markdown(join(kept(RESULT), Results().streams))
+
+
 def markdown(rows: list[Row]) -> str:
     """Return the table of accuracies in percent, with microseconds per event.
 

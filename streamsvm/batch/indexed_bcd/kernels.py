@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streamsvm.core.jit import inlined, kernel
-
-# Unsigned indices, because numba then omits the handling of negative ones.
-u64 = np.uint64
+from streamsvm.core.simd import uint
 
 
 class Losses(NamedTuple):
@@ -89,7 +85,7 @@ def respond(z, losses, r, h):
     loss = fixed = mass = square = slack = 0.0
     n_support = n_out = 0
     for k in range(len(z)):
-        i = u64(k)
+        i = uint(k)
         u = 1.0 - y[i] * z[i]
         r[i] = h[i] = 0.0
         if u <= 0.0 or c[i] == 0.0:
@@ -127,7 +123,7 @@ def respond_with(alpha, z, losses, r):
     loss = fixed = mass = square = 0.0
     n_support = n_out = 0
     for k in range(len(z)):
-        i = u64(k)
+        i = uint(k)
         value = loss_of(1.0 - y[i] * z[i], squared, 0.0)
         r[i] = 0.0
         if value > ceiling:
@@ -150,7 +146,7 @@ def along(z, other, losses, t):
     y, c, squared, eps, ceiling = losses
     total = 0.0
     for k in range(len(z)):
-        i = u64(k)
+        i = uint(k)
         u = 1.0 - y[i] * (z[i] + t * (other[i] - z[i]))
         total += c[i] * min(loss_of(u, squared, eps), ceiling)
     return total
@@ -169,19 +165,19 @@ def sweep_sparse(X, block, order, constant, w):
     data, indices, indptr = X
     y, upper, ridge, squares, alpha = block
     worst = 0.0
-    bias = u64(len(w) - 1)
+    bias = uint(len(w) - 1)
     for k in range(len(order)):
-        i = u64(order[k])
+        i = uint(order[k])
         score = constant * w[bias]
-        for p in range(indptr[i], indptr[i + u64(1)]):
-            score += data[u64(p)] * w[u64(indices[u64(p)])]
+        for p in range(indptr[i], indptr[i + uint(1)]):
+            score += data[uint(p)] * w[uint(indices[uint(p)])]
         after, wrong = step(y[i] * score - 1.0 + ridge[i] * alpha[i], alpha[i], upper[i], squares[i] + ridge[i])
         worst = max(worst, wrong)
         if after != alpha[i]:
             move = (after - alpha[i]) * y[i]
             alpha[i] = after
-            for p in range(indptr[i], indptr[i + u64(1)]):
-                w[u64(indices[u64(p)])] += move * data[u64(p)]
+            for p in range(indptr[i], indptr[i + uint(1)]):
+                w[uint(indices[uint(p)])] += move * data[uint(p)]
             w[bias] += move * constant
     return worst
 
@@ -192,20 +188,20 @@ def sweep_dense(X, block, order, constant, w):
     y, upper, ridge, squares, alpha = block
     worst = 0.0
     d = X.shape[1]
-    bias = u64(d)
+    bias = uint(d)
     for k in range(len(order)):
-        i = u64(order[k])
+        i = uint(order[k])
         x = X[i]
         score = constant * w[bias]
         for j in range(d):
-            score += x[u64(j)] * w[u64(j)]
+            score += x[uint(j)] * w[uint(j)]
         after, wrong = step(y[i] * score - 1.0 + ridge[i] * alpha[i], alpha[i], upper[i], squares[i] + ridge[i])
         worst = max(worst, wrong)
         if after != alpha[i]:
             move = (after - alpha[i]) * y[i]
             alpha[i] = after
             for j in range(d):
-                w[u64(j)] += move * x[u64(j)]
+                w[uint(j)] += move * x[uint(j)]
             w[bias] += move * constant
     return worst
 

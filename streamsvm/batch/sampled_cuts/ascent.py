@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.jit import allocating, jit_fastmath, jit_fma, kernel
+from streamsvm.core.simd import uint
 
 # Unsigned indices, because numba then omits the handling of negative ones.
-uint = np.uint64
 # Steps between two computations of the duality gap.
 LOOK = 8
 # Minimum curvature of a row given another row, as a share of its curvature alone; less is rounding error.

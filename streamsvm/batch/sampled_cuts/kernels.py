@@ -13,9 +13,9 @@ import numpy as np
 
 from streamsvm.core.jit import allocating, inlined, jit_fma, kernel
 from streamsvm.core.math import exp32
+from streamsvm.core.simd import uint
 
 # Unsigned indices, because numba then omits the handling of negative ones.
-uint = np.uint64
 # Rows scored at a time.
 STRIP = 256
 

@@ -9,12 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streamsvm.core.jit import inlined, jit_fastmath, kernel
-
-# Unsigned indices, because numba then omits the handling of negative ones.
-uint = np.uint64
+from streamsvm.core.simd import uint
 
 
 class Margins(NamedTuple):
