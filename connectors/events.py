@@ -55,7 +55,13 @@ class SparseRows:
         return len(self.indptr) - 1
 
     def picked(self, rows: Rows) -> SparseRows:
-        """Select rows by index or slice."""
+        """Select rows by index or slice.
+
+        Parameters
+        ----------
+        rows
+            The numbers of the rows.
+        """
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         entries = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])

@@ -28,6 +28,15 @@ class RefitRows(LearnerWrapper, RowMethods):
         return self._model.encode(X)
 
     def encode_labelled(self, X: Any, y: Any, w: Any = None, times: Any = None, **options: bool) -> Events:
+        """Encode labelled events with their times.
+
+        Parameters
+        ----------
+        X, y, w, times
+            Features, labels, weights and event times.
+        options
+            As the classifier takes them.
+        """
         moments = event_times(times, y)
         rows, codes, weights, _ = self._model.encode_labelled(X, y, w, **options)
         return Events(rows, codes, weights, moments)
