@@ -104,14 +104,21 @@ class DetectorSpec:
 
 
 class RunningDetector:
-    """A detector and the errors since its last restart."""
+    """A detector and the errors since its last restart. It restarts after an alarm.
 
-    def __init__(self, spec: DetectorSpec) -> None:
-        self._spec = spec
-        self.renew()
+    Parameters
+    ----------
+    spec
+        The detector.
+    most
+        It restarts after this many errors.
+    """
 
-    def renew(self) -> None:
-        """Restart the detector."""
+    def __init__(self, spec: DetectorSpec, most: int = RENEWED_AFTER) -> None:
+        self._spec, self._most = spec, most
+        self._restart()
+
+    def _restart(self) -> None:
         self._detector = self._spec.make()
         self._errors = bytearray()
 
@@ -120,10 +127,20 @@ class RunningDetector:
         """Whether the last error raised an alarm."""
         return bool(self._detector.drift_detected)
 
+    @property
+    def has_increased(self) -> bool:
+        """After an alarm, whether errors have increased."""
+        return bool(self._detector.estimation > sum(self._errors) / len(self._errors))
+
+    @property
+    def width(self) -> int:
+        """The number of errors in the detector's window."""
+        return int(self._detector.width)
+
     def update(self, error: bool) -> None:
         """Add whether the next prediction was wrong."""
-        if len(self._errors) == RENEWED_AFTER:
-            self.renew()
+        if self.alarmed or len(self._errors) == self._most:
+            self._restart()
         self._errors.append(error)
         self._detector.update(int(error != (self._spec.name in _OF_HITS)))
 
@@ -134,10 +151,10 @@ class RunningDetector:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restart the detector with the errors of a state."""
-        n = whole(state["n"], 0, RENEWED_AFTER)
+        n = whole(state["n"], 0, self._most)
         packed = np.frombuffer(base64.b64decode(state["errors"], validate=True), np.uint8)
         if len(packed) != -(-n // 8):
             raise ValueError(f"{len(packed)} bytes do not hold {n} errors")
-        self.renew()
+        self._restart()
         for error in np.unpackbits(packed, count=n).tolist():
             self.update(bool(error))

@@ -62,5 +62,3 @@ class OnDrift(Trigger):
             at.left = at.left or None  # 0 if it was due itself
         elif detector.alarmed or at.left is not None:
             at.left = int(self.gather)
-            if detector.alarmed:
-                detector.renew()

@@ -293,13 +293,13 @@ def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
     n_older = min(n - n_newer, int(task.search * n / MOST_FITS))
     if n_newer < NEWER_LEAST or n_older < NEWER_LEAST:
         return task.window, None
-    return task.window.part(slice(n - n_newer - n_older, n - n_newer)), task.window.part(slice(n - n_newer, n))
+    return task.window.part(n - n_newer - n_older, n - n_newer), task.window.part(n - n_newer, n)
 
 
 def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
     """Accuracy of a model, evaluated in parts to save memory."""
     classes, n = np.array(model.classes), max(PART_MOST // max(n_columns, 1), 1)
-    parts = (rows.part(slice(k, k + n)) for k in range(0, len(rows), n))
+    parts = (rows.part(k, min(k + n, len(rows))) for k in range(0, len(rows), n))
     n_right = sum(
         int((classes[model.decision_function(part.dense(n_columns)).argmax(axis=1)] == part.codes).sum())
         for part in parts

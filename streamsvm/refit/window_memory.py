@@ -1,6 +1,6 @@
-"""The events of a window, in chunks that are not changed once they are full.
+"""The events of a window: a list of immutable chunks, and an index of the events that still belong.
 
-Events that leave stay in memory until their chunk is rebuilt, so a snapshot is a list of chunks.
+A snapshot copies the list and the index. Chunks are rewritten without the events that have left, a few at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED
+from streamsvm.models.archive import DAMAGED, whole
+from streamsvm.refit.detectors import DetectorSpec, RunningDetector
 from streamsvm.refit.window_rows import (
     BYTES_OF_EVENT,
     ROW_ARRAYS,
@@ -30,12 +31,12 @@ from streamsvm.refit.window_rows import (
 if TYPE_CHECKING:
     from streamsvm.refit.windows import Window
 
-# The most bytes of a chunk, as a number and as a share of all, and its most events.
+# A chunk has at most so many bytes (also as a share of all) unless it is a single event, and at most so many events.
 CHUNK_BYTES, CHUNK_SHARE, CHUNK_EVENTS = 1 << 18, 16, 1_024
 # When memory is full, events leave until the rows take this share of it.
 FULL = 7 / 8
-# Chunks are rebuilt when they have this many times the events held, and one chunk more.
-SURPLUS = 1.5
+# With so many times the events held, and one chunk more, the next chunks are rewritten.
+SURPLUS, REWRITTEN = 1.5, 16
 # The detector restarts after this many errors.
 MOST_ERRORS = 1_000_000
 
@@ -43,8 +44,8 @@ MOST_ERRORS = 1_000_000
 class WindowMemory:
     """The events a window holds.
 
-    The contents do not depend on the batch size. Memory is allocated as needed and stays within `max_bytes`, except for
-    chunks that only a snapshot uses. If the rows need more, an eighth of the events leaves and is counted.
+    The contents do not depend on the batch size. If rows need more than `max_bytes`, an eighth of the events leaves
+    and is counted.
 
     Parameters
     ----------
@@ -62,25 +63,25 @@ class WindowMemory:
     def __init__(self, settings: Window) -> None:
         self.settings = settings
         self.n_taken = self.n_dropped_for_memory = 0
-        n_bytes = settings.max_bytes - settings.order_bytes
-        self._chunk_bytes = min(CHUNK_BYTES, n_bytes // CHUNK_SHARE)
-        # Reserve the open chunk, and one that is being merged.
-        self._most_bytes = n_bytes - 2 * self._chunk_bytes
-        # Bytes of the rows held, and of those that left since the last rebuild.
+        self._most_bytes = settings.max_bytes - settings.order_bytes
+        self._chunk_bytes = min(CHUNK_BYTES, self._most_bytes // CHUNK_SHARE)
+        # Bytes of the events held, and of those that left since memory was full.
         self._n_bytes = 0
-        self._order = settings.order()
+        self._index = settings.index()
         self._chunks: list[Chunk] = []
-        self._n_rows = 0  # in these chunks
-        self._open = Chunk.empty(0, 0)
-        self._n_open = 0
+        self._at = 0  # the next chunk to rewrite
+        # Single events, then chunks, that do not fill a chunk yet, and their bytes.
+        self._singles: list[tuple[Floats, int, float, int]] = []
+        self._recent: list[Chunk] = []
+        self._n_recent = self._recent_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._index)
 
     @property
     def n_bytes(self) -> int:
-        """The memory allocated; that of Python objects is estimated."""
-        rows = sum(chunk.n_bytes for chunk in (*self._chunks, self._open))
+        """The memory of the events; that of Python objects is estimated."""
+        rows = sum(chunk.n_bytes for chunk in self._chunks) + self._recent_bytes
         return rows + self.settings.order_bytes * len(self) // self.settings.n
 
     # Events ------------------------------------------------------------------------------------------------------
@@ -114,109 +115,85 @@ class WindowMemory:
         times = none if times is None else np.where(np.isfinite(times), times, np.nan)
         chosen = (codes >= 0) & (weights > 0.0) & (weights < math.inf)
         numbers = self.n_taken - 1 + np.cumsum(chosen)
-        chunk = Chunk.of(rows, codes, weights, times, numbers)
-        self._take(chunk if chosen.all() else chunk.chosen(chosen), (none if errors is None else errors)[chosen])
+        chunk = Chunk.of(WindowRows(rows, codes, weights, times, numbers)).chosen(chosen)
+        self._take(chunk, (none if errors is None else errors)[chosen])
 
     def _take(self, chunk: Chunk, errors: Floats) -> None:
         """Add events in parts."""
-        self.n_taken += chunk.n_events
-        if (width := chunk.width) is not None:
-            self._fill(chunk, width)
-            return
-        self._close()
-        ends = np.concatenate([[0], np.cumsum(chunk.bytes_of_rows)])
-        at = 0
-        while at < chunk.n_events:
+        self._close_singles()
+        self.n_taken += len(chunk.codes)
+        ends, at = np.concatenate([[0], np.cumsum(chunk.bytes_of_events)]), 0
+        while at < len(chunk.codes):
             n_bytes = int(ends[at + 1] - ends[at])
-            if self._make_room(n_bytes, int(chunk.codes[at])):
-                most = ends[at] + max(min(self._chunk_bytes, self._most_bytes - self._n_bytes), n_bytes)
-                end = min(int(np.searchsorted(ends, most, side="right")) - 1, at + CHUNK_EVENTS)
-                part = chunk.part(at, end)
-                self._push(joined([part]))
-                self._n_bytes += int(ends[end] - ends[at])
-                self._order.enter_all(part.numbers, part.codes, part.times)
-                self._tidy()
-                at = end
-            else:
-                at += 1
-
-    def _fill(self, chunk: Chunk, width: int) -> None:
-        """Write events with values in the first columns to the open chunk, and to new ones."""
-        n_bytes, at = BYTES_OF_EVENT + 8 * width, 0
-        while at < chunk.n_events:
             if not self._make_room(n_bytes, int(chunk.codes[at])):
                 at += 1
                 continue
-            opened, k = self._opened(width, n_bytes)
-            n = min(chunk.n_events - at, opened.n_events - k, (self._most_bytes - self._n_bytes) // n_bytes)
-            opened.values[width * k : width * (k + n)] = chunk.values[width * at : width * (at + n)]
-            for mine, theirs in zip(opened[4:], chunk[4:], strict=True):  # classes, weights, times, numbers
-                mine[k : k + n] = theirs[at : at + n]
-            self._n_open = k + n
-            self._n_bytes += n * n_bytes
-            own = slice(at, at + n)
-            self._order.enter_all(chunk.numbers[own], chunk.codes[own], chunk.times[own])
-            at += n
-
-    def _opened(self, width: int, n_bytes: int) -> tuple[Chunk, int]:
-        """The open chunk with room for an event of this width, and its number of events."""
-        opened = self._open
-        if self._n_open == len(opened.codes) or len(opened.values) != width * len(opened.codes):
-            self._close()
-            self._open = Chunk.empty(max(min(self._chunk_bytes // n_bytes, CHUNK_EVENTS), 1), width)
-            self._tidy()
-        return self._open, self._n_open
+            most = ends[at] + max(min(self._chunk_bytes, self._most_bytes - self._n_bytes), n_bytes)
+            end = min(int(np.searchsorted(ends, most, side="right")) - 1, at + CHUNK_EVENTS)
+            part, n_bytes = chunk.part(at, end), int(ends[end] - ends[at])
+            self._count(len(part.codes), n_bytes)
+            self._recent.append(joined([part]))
+            self._index.enter_all(part.numbers, part.codes, part.times)
+            at = end
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Add an event with values in the first columns."""
-        n = len(row)
-        n_bytes = BYTES_OF_EVENT + 8 * n
+        n_bytes = BYTES_OF_EVENT + row.nbytes
         number, self.n_taken = self.n_taken, self.n_taken + 1
-        if self._n_bytes + n_bytes > self._most_bytes and not self._make_room(n_bytes, code):
-            return
-        opened, k = self._opened(n, n_bytes)
-        opened.values[n * k : n * k + n] = row
-        opened.codes[k], opened.numbers[k] = code, number
-        opened.times[k] = time if math.isfinite(time) else math.nan
-        self._n_open = k + 1
+        time = time if math.isfinite(time) else math.nan
+        if self._make_room(n_bytes, code):
+            self._count(1, n_bytes)
+            self._singles.append((row.copy(), code, time, number))
+            self._index.enter(number, code, time)
+
+    def _count(self, n: int, n_bytes: int) -> None:
+        """Count events before they enter; close the recent ones if a chunk cannot hold these, too."""
+        n_recent, recent_bytes = self._n_recent + n, self._recent_bytes + n_bytes
+        if n_recent > CHUNK_EVENTS or recent_bytes > self._chunk_bytes:
+            self._close()
+            n_recent, recent_bytes = n, n_bytes
+        self._n_recent, self._recent_bytes = n_recent, recent_bytes
         self._n_bytes += n_bytes
-        self._order.enter(number, code, time)
+
+    def _close_singles(self) -> None:
+        """Make a chunk of single events."""
+        if not self._singles:
+            return
+        rows, codes, times, numbers = zip(*self._singles, strict=True)
+        self._singles.clear()
+        n, no_columns, lengths = len(rows), np.zeros(0, np.int32), np.array([len(row) for row in rows])
+        of_events = np.array(codes), np.ones(n), np.array(times), np.array(numbers)
+        self._recent.append(Chunk(np.concatenate(rows), no_columns, lengths, np.zeros(n, bool), *of_events))
 
     def _close(self) -> None:
-        """Close the open chunk."""
-        if self._n_open:
-            opened, self._open = self._open, Chunk.empty(0, 0)
-            self._push(opened if self._n_open == opened.n_events else joined([opened.part(0, self._n_open)]))
-            self._n_open = 0
+        """Make a chunk of the recent events, and rewrite others if many events have left."""
+        self._close_singles()
+        if self._recent:
+            self._chunks.append(joined(self._recent) if len(self._recent) > 1 else self._recent[0])
+            self._recent = []
+            self._n_recent = self._recent_bytes = 0
+            if sum(len(chunk.codes) for chunk in self._chunks) > SURPLUS * len(self) + CHUNK_EVENTS:
+                self._rewrite(REWRITTEN)
 
-    def _push(self, chunk: Chunk) -> None:
-        """Append a chunk, merged with the previous ones of at most its size."""
-        self._n_rows += chunk.n_events
-        chunks = self._chunks
-        while chunks and self._go_together(chunks[-1], chunk):
-            chunk = joined([chunks.pop(), chunk])
-        chunks.append(chunk)
+    def _rewrite(self, n: int) -> None:
+        """Rewrite the next n chunks without the events that have left; unite small ones."""
+        at, holds, rewritten = self._at, self._index.holds(), list[Chunk]()
+        old = self._chunks[at : at + n]
+        for chunk in old:
+            held = chunk.chosen(holds(chunk.numbers, chunk.codes))
+            if rewritten and self._is_small(rewritten[-1], held):
+                held = joined([rewritten.pop(), held])
+            if len(held.codes):
+                rewritten.append(held)
+        self._chunks[at : at + n] = rewritten
+        self._at = at + len(rewritten)
+        if self._at >= len(self._chunks):
+            self._at = 0
+            self._index.forget()
 
-    def _go_together(self, last: Chunk, chunk: Chunk) -> bool:
-        n, n_bytes = last.n_events + chunk.n_events, last.n_bytes + chunk.n_bytes
-        return last.n_events <= chunk.n_events and n <= CHUNK_EVENTS and n_bytes <= self._chunk_bytes
-
-    def _tidy(self) -> None:
-        """Rebuild chunks if many events have left."""
-        if self._n_rows > SURPLUS * len(self) + CHUNK_EVENTS:
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        """Rebuild chunks without the events that have left."""
-        self._close()
-        self._order.forget()
-        chunks, holds = self._chunks[::-1], self._order.holds()
-        self._chunks, self._n_rows = [], 0
-        while chunks:
-            chunk = chunks.pop()
-            held = holds(chunk)
-            if held.any():
-                self._push(chunk if held.all() else chunk.chosen(held))
+    def _is_small(self, *chunks: Chunk) -> bool:
+        n, n_bytes = sum(len(chunk.codes) for chunk in chunks), sum(chunk.n_bytes for chunk in chunks)
+        return n <= CHUNK_EVENTS and n_bytes <= self._chunk_bytes
 
     def _make_room(self, n_bytes: int, code: int) -> bool:
         """Make room for the row of an event; return whether there is any."""
@@ -227,24 +204,25 @@ class WindowMemory:
             self.n_dropped_for_memory += 1
             return False
         while True:
-            self._rebuild()
-            self._n_bytes = sum(chunk.n_bytes for chunk in self._chunks)
+            self._close()
+            self._at = 0
+            self._rewrite(len(self._chunks))
+            self._n_bytes = sum(int(chunk.bytes_of_events.sum()) for chunk in self._chunks)
             if self._n_bytes + n_bytes <= most:
                 return True
-            n_leave = math.ceil(len(self) * (1.0 - FULL))
-            self.n_dropped_for_memory += n_leave
-            for _ in range(n_leave):
-                self._order.leave(code)
+            for _ in range(math.ceil(len(self) * (1.0 - FULL))):
+                self._index.leave(code, self.n_dropped_for_memory)
+                self.n_dropped_for_memory += 1
 
     def keep_latest(self, n: int) -> None:
         """Remove all but the last n events."""
-        self._order.keep_from(self.n_taken - n)
+        self._index.keep_from(self.n_taken - n)
 
     def held(self) -> Callable[[], WindowRows]:
         """Return a function that copies the events held now, in order of arrival."""
-        opened = [self._open.part(0, self._n_open)] if self._n_open else []
-        chunks, holds = self._chunks + opened, self._order.holds()
-        return lambda: joined([chunk.chosen(holds(chunk)) for chunk in chunks]).window()
+        self._close()
+        chunks, holds = list(self._chunks), self._index.holds()
+        return lambda: joined(chunk.chosen(holds(chunk.numbers, chunk.codes)) for chunk in chunks).window()
 
     def snapshot(self) -> WindowRows:
         """A copy of the events held, in order of arrival."""
@@ -255,14 +233,13 @@ class WindowMemory:
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """JSON header and arrays; `restore` continues from them bit for bit."""
         rows, arrays = window_state(self.snapshot())
-        order, own_arrays = self._order.state()
         header = {
             "settings": _described(self.settings),
             "n_taken": self.n_taken,
             "n_dropped": self.n_dropped_for_memory,
             "n_bytes": self._n_bytes,
         }
-        return header | rows | order, arrays | own_arrays
+        return header | rows, arrays | self._index.arrays()
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue from the `state` of a window with these settings.
@@ -274,52 +251,36 @@ class WindowMemory:
         """
         try:
             fresh = type(self)(self.settings)
-            fresh._restore(header, dict(arrays))
+            fresh._restore(header, arrays)
         except ArchiveError:
             raise
         except DAMAGED as error:
             raise ArchiveError(f"not the state of a window: {error!r}") from error
         self.__dict__.update(fresh.__dict__)
 
-    def _restore(self, header: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         if header["settings"] != _described(self.settings):
             raise ArchiveError(f"the state of a window {header['settings']}, not {_described(self.settings)}")
-        n_taken = _whole(header, "n_taken", 0, int(MOST_EVENTS))
         window = window_of_state(header, arrays)
-        own_arrays = {name: array for name, array in arrays.items() if name not in ROW_ARRAYS}
-        if len(window) > self.settings.n:
-            raise ArchiveError(f"{len(window)} events in a window of {self.settings.n}")
-        if len(window) and window.numbers[-1] >= n_taken:
-            raise ArchiveError(f"event {window.numbers[-1]} of {n_taken}")
-        chunk = Chunk.of(window.rows, window.codes, window.weights, window.times, window.numbers)
-        n_bytes = _whole(header, "n_bytes", 0, self._most_bytes)
-        if chunk.n_bytes > n_bytes:
-            raise ArchiveError(f"the rows take {chunk.n_bytes} bytes, and not {n_bytes}")
-        self._order.restore(window.numbers, window.codes, header, own_arrays)
-        for start in range(0, len(window), CHUNK_EVENTS):
-            self._push(joined([chunk.part(start, min(start + CHUNK_EVENTS, len(window)))]))
+        n_taken, chunk = whole(header["n_taken"], 0, int(MOST_EVENTS)), Chunk.of(window)
+        if len(window) > self.settings.n or (len(window) and window.numbers[-1] >= n_taken):
+            raise ArchiveError(f"{len(window)} of {n_taken} events, in a window of {self.settings.n}")
+        least = int(chunk.bytes_of_events.sum())
+        n_bytes = whole(header["n_bytes"], least, max(self._most_bytes, least))
+        self._index.restore(window.numbers, window.codes, {k: a for k, a in arrays.items() if k not in ROW_ARRAYS})
+        starts = range(0, len(window), CHUNK_EVENTS)
+        self._chunks = [joined([chunk.part(start, min(start + CHUNK_EVENTS, len(window)))]) for start in starts]
         self.n_taken, self._n_bytes = n_taken, n_bytes
-        self.n_dropped_for_memory = _whole(header, "n_dropped", 0, int(MOST_EVENTS))
-
-    def __reduce__(self) -> Any:
-        return _resumed, (self.settings, *self.state())
+        self.n_dropped_for_memory = whole(header["n_dropped"], 0, int(MOST_EVENTS))
 
 
 class AdaptiveMemory(WindowMemory):
-    """The events of an `Adaptive` window, and its detector.
-
-    Archives hold the errors since the last restart of the detector, which gets them again after loading.
-    """
+    """The events of an `Adaptive` window, and its detector."""
 
     def __init__(self, settings: Window) -> None:
         super().__init__(settings)
-        self._renew()
-
-    def _renew(self) -> None:
-        from river.drift import ADWIN  # imports `scipy.stats`, which takes a second
-
-        self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[attr-defined, no-untyped-call]
-        self._errors, self._is_spent = bytearray(), False
+        spec = DetectorSpec("ADWIN", (("delta", settings.delta),))  # type: ignore[attr-defined]
+        self._detector = RunningDetector(spec, MOST_ERRORS)
 
     def _take(self, chunk: Chunk, errors: Floats) -> None:
         at = 0
@@ -328,7 +289,7 @@ class AdaptiveMemory(WindowMemory):
                 super()._take(chunk.part(at, i + 1), errors)
                 self.keep_latest(self._detector.width)
                 at = i + 1
-        super()._take(chunk.part(at, chunk.n_events) if at else chunk, errors)
+        super()._take(chunk.part(at, len(chunk.codes)) if at else chunk, errors)
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Add an event with values in the first columns."""
@@ -338,42 +299,18 @@ class AdaptiveMemory(WindowMemory):
 
     def _is_alarmed_by(self, error: float) -> bool:
         """Update the detector; return whether errors have increased."""
-        if self._is_spent or len(self._errors) == MOST_ERRORS:
-            self._renew()
-        self._errors.append(error > 0.0)
-        detector = self._detector
-        detector.update(error)  # type: ignore[no-untyped-call]
-        self._is_spent = detector.drift_detected
-        # Until an alarm the detector contains all errors.
-        return self._is_spent and detector.estimation > sum(self._errors) / len(self._errors)
+        self._detector.update(error > 0.0)
+        return self._detector.alarmed and self._detector.has_increased
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """JSON header and arrays; `restore` continues from them bit for bit."""
         header, arrays = super().state()
-        errors = np.frombuffer(bytes(self._errors), np.uint8)
-        return header | {"n_errors": len(errors)}, arrays | {"errors": np.packbits(errors)}
+        return header | {"detector": self._detector.state()}, arrays
 
-    def _restore(self, header: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        n, packed = _whole(header, "n_errors", 0, MOST_ERRORS), arrays.pop("errors")
-        if packed.dtype != np.uint8 or packed.shape != (-(-n // 8),):
-            raise ArchiveError(f"{n} errors are not in an array of shape {packed.shape} and type {packed.dtype}")
+    def _restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         super()._restore(header, arrays)
-        for error in np.unpackbits(packed, count=n).tolist():
-            self._is_alarmed_by(error)
-
-
-def _resumed(settings: Window, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WindowMemory:
-    memory = settings.begin()
-    memory.restore(header, arrays)
-    return memory
+        self._detector.restore(header["detector"])
 
 
 def _described(settings: Window) -> dict[str, Any]:
     return {"window": type(settings).__name__, **asdict(settings)}  # type: ignore[call-overload]
-
-
-def _whole(header: Mapping[str, Any], name: str, low: int, high: int) -> int:
-    value = header[name]
-    if type(value) is not int or not low <= value <= high:
-        raise ArchiveError(f"{name!r} is {value!r}, not an integer between {low} and {high}")
-    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -62,16 +62,10 @@ class WindowRows:
             there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
         return int(self.rows.columns[there].max(initial=-1)) + 1
 
-    def part(self, which: slice) -> WindowRows:
+    def part(self, start: int, end: int) -> WindowRows:
         """Consecutive events as views."""
-        start, end, step = which.indices(len(self))
-        if step != 1:
-            raise ValueError(f"a part of a window must be consecutive, got {which}")
-        end = max(start, end)
-        own = slice(start, end)
-        return WindowRows(
-            self.rows.part(start, end), self.codes[own], self.weights[own], self.times[own], self.numbers[own]
-        )
+        of_events = (getattr(self, name)[start:end] for name in _OF_EVENTS)
+        return WindowRows(self.rows.part(start, end), *of_events)
 
     def dense(self, n_columns: int) -> Floats:
         """The first columns as an array of shape (n, n_columns), NaN where missing."""
@@ -81,15 +75,13 @@ class WindowRows:
             matrix[:, :width] = self.rows.values.reshape(len(self), width)[:, :n_columns]
         else:
             keep = self.rows.columns < n_columns
-            matrix[self._rows_of_entries()[keep], self.rows.columns[keep]] = self.rows.values[keep]
+            rows = np.repeat(np.arange(len(self)), np.diff(self.rows.indptr))
+            matrix[rows[keep], self.rows.columns[keep]] = self.rows.values[keep]
         return matrix
 
     def csr(self, n_columns: int) -> scipy.sparse.csr_array:
         """The first columns as a sparse array of shape (n, n_columns), without missing values."""
         return csr_of(self.rows, n_columns)
-
-    def _rows_of_entries(self) -> Ints:
-        return np.repeat(np.arange(len(self)), np.diff(self.rows.indptr))
 
 
 def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
@@ -105,13 +97,13 @@ def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
 
 
-# As they are kept -------------------------------------------------------------------------------------------------
+# Chunks -----------------------------------------------------------------------------------------------------------
 
 
 class Chunk(NamedTuple):
-    """Events in order of arrival.
+    """Events in order of arrival; the arrays are never written to.
 
-    A row with a value or NaN in each of the first columns lists no columns; others list those of their values.
+    A row with a value or NaN in each of the first columns lists no columns.
 
     Parameters
     ----------
@@ -135,39 +127,18 @@ class Chunk(NamedTuple):
     numbers: Ints
 
     @classmethod
-    def of(cls, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, numbers: Ints) -> Self:
-        """The events of a batch, as views if possible."""
-        n, values, lengths = len(rows), rows.values, np.diff(rows.indptr)
-        if rows.shared and (len(rows.columns) == 0 or rows.columns[-1] == len(rows.columns) - 1):
-            columns, listed = rows.columns[:0], np.zeros(n, bool)
-        else:
+    def of(cls, window: WindowRows) -> Self:
+        """The events of a window, as views where possible."""
+        rows, n = window.rows, len(window)
+        lengths, columns, listed = np.diff(rows.indptr), rows.columns[:0], np.zeros(n, bool)
+        if not rows.shared or rows.columns[-1:].sum() != len(rows.columns) - 1:
             columns = np.tile(rows.columns, n) if rows.shared else rows.columns
-            keep = ~np.isnan(values) | np.repeat(_are_whole(columns, lengths), lengths)
-            values, columns = values[keep], columns[keep]
-            lengths = np.diff(np.concatenate([[0], np.cumsum(keep)])[rows.indptr])
-            listed = ~_are_whole(columns, lengths)
+            last, some = np.full(n, -1), lengths > 0
+            last[some] = columns[rows.indptr[1:][some] - 1]
+            listed = last != lengths - 1  # columns are in ascending order
             columns = columns[np.repeat(listed, lengths)]
-        return cls(values, columns.astype(np.int32), lengths, listed, codes, weights, times, numbers)
-
-    @classmethod
-    def empty(cls, n: int, width: int) -> Self:
-        """Memory for n events with values in the first columns, of weight 1."""
-        no_columns, lengths = np.empty(0, np.int32), np.full(n, width)
-        codes, numbers = np.empty((2, n), np.int64)
-        return cls(np.empty(n * width), no_columns, lengths, np.zeros(n, bool), codes, np.ones(n), np.empty(n), numbers)
-
-    @property
-    def n_events(self) -> int:
-        """The number of events."""
-        return len(self.codes)
-
-    @property
-    def width(self) -> int | None:
-        """The number of values of each row if all are equal and no row lists columns, else None."""
-        if len(self.columns) or not len(self.lengths):
-            return None
-        width = int(self.lengths[0])
-        return width if (self.lengths == width).all() and not self.listed.any() else None
+        of_events = (getattr(window, name) for name in _OF_EVENTS)
+        return cls(rows.values, columns.astype(np.int32), lengths, listed, *of_events)
 
     @property
     def n_bytes(self) -> int:
@@ -175,7 +146,7 @@ class Chunk(NamedTuple):
         return sum(array.nbytes for array in self)
 
     @property
-    def bytes_of_rows(self) -> Ints:
+    def bytes_of_events(self) -> Ints:
         """Memory of each event in bytes."""
         return BYTES_OF_EVENT + self.lengths * np.where(self.listed, 12, 8)
 
@@ -188,7 +159,9 @@ class Chunk(NamedTuple):
         return self._at(values, columns, slice(start, end))
 
     def chosen(self, which: NDArray[np.bool_]) -> Self:
-        """The chosen events as copies."""
+        """The chosen events, as copies unless all are chosen."""
+        if which.all():
+            return self
         lengths, listed = self.lengths, self.listed
         return self._at(np.repeat(which, lengths), np.repeat(which[listed], lengths[listed]), which)
 
@@ -198,7 +171,7 @@ class Chunk(NamedTuple):
 
     def window(self) -> WindowRows:
         """The events for a solver."""
-        values, lengths, n = self.values, self.lengths, self.n_events
+        values, lengths, n = self.values, self.lengths, len(self.codes)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         shared = not self.listed.any() and bool((lengths == lengths[:1]).all())
         if shared:
@@ -206,25 +179,17 @@ class Chunk(NamedTuple):
         else:
             columns = np.arange(len(values)) - np.repeat(indptr[:-1], lengths)
             columns[np.repeat(self.listed, lengths)] = self.columns
-        rows = EncodedRows(values, columns, indptr, shared)
-        return WindowRows(rows, self.codes, self.weights, self.times, self.numbers)
+        return WindowRows(EncodedRows(values, columns, indptr, shared), *self[4:])
 
 
 # Memory of an event beside its row.
-BYTES_OF_EVENT = Chunk.empty(1, 0).n_bytes
+BYTES_OF_EVENT = 41
 
 
-def joined(chunks: Sequence[Chunk]) -> Chunk:
+def joined(chunks: Iterable[Chunk]) -> Chunk:
     """The events of several chunks as a copy."""
-    return Chunk(*map(np.concatenate, zip(*chunks, strict=True))) if chunks else Chunk.empty(0, 0)
-
-
-def _are_whole(columns: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """Whether each row has all of the first columns."""
-    last, some = np.full(len(lengths), -1), lengths > 0
-    last[some] = columns[np.cumsum(lengths)[some] - 1]
-    whole: NDArray[np.bool_] = last == lengths - 1
-    return whole
+    kinds = (float, np.int32, np.int64, bool, np.int64, float, float, np.int64)
+    return Chunk(*map(np.concatenate, zip((np.empty(0, kind) for kind in kinds), *chunks, strict=True)))
 
 
 # Archives ---------------------------------------------------------------------------------------------------------

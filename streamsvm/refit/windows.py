@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
+from streamsvm.refit.window_index import LatestIndex, SampleIndex, SinceIndex
 from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMemory
-from streamsvm.refit.window_order import ByAge, ByTime, Drawn
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
 _MOST_EVENTS_HELD = 1 << 31
-# The most bytes of an event in the order of events.
+# The most bytes of an event in an index.
 _ORDER_BYTES = 160
 
 
@@ -56,9 +56,9 @@ class Window:
         """Return an empty window."""
         return WindowMemory(self)
 
-    def order(self) -> ByAge:
-        """Return the order in which events leave."""
-        return ByAge(self.n, self.balanced)
+    def index(self) -> LatestIndex:
+        """Return an empty index."""
+        return LatestIndex(self.n, self.balanced)
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class Since(Window):
     def needs_times(self) -> bool:
         return True
 
-    def order(self) -> ByAge:
-        """Return the order in which events leave."""
-        return ByTime(self.n, self.balanced, self.seconds)
+    def index(self) -> LatestIndex:
+        """Return an empty index."""
+        return SinceIndex(self.n, self.balanced, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,9 @@ class Reservoir(Window):
         check_number("seed", self.seed, 0, 2**63 - 1, whole=True)
         super().__post_init__()
 
-    def order(self) -> ByAge:
-        """Return the order in which events leave."""
-        return Drawn(self.n, self.balanced, self.seed)
+    def index(self) -> LatestIndex:
+        """Return an empty index."""
+        return SampleIndex(self.n, self.balanced, self.seed)
 
 
 @dataclass(frozen=True)
