@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.models.archive import check_names, decode_labels, encode_label, whole
 from streamsvm.models.arrays import Model
+from streamsvm.models.saved import Archived
+
+# The arrays of an archive.
+_ARRAYS: dict[str, Any] = {name: np.dtype(np.float64) for name in ("start", "threshold", "value")}
+_ARRAYS |= dict.fromkeys(("roots", "outputs", "feature", "left", "right", "missing"), np.dtype(np.int64))
 
 
 @dataclass(slots=True)
-class Trees(Model):
+class Trees(Archived, Model):
     """Boosted trees, each of which adds to the score of a class.
 
     At an inner node a row goes left where its value is at most the threshold, right where it is larger, and to
@@ -92,3 +99,16 @@ class Trees(Model):
                 at = np.where(inner, np.where(np.isnan(values), self.missing[at], follow), at)
             scores[:, output] += self.value[at]
         return scores
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Header and arrays of an archive."""
+        header = {"class": "Trees", "classes": [encode_label(label) for label in self.classes]}
+        return header | {"n_columns": self.n_columns}, {name: getattr(self, name) for name in _ARRAYS}
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        check_names(arrays, set(_ARRAYS))
+        for name, dtype in _ARRAYS.items():
+            if arrays[name].dtype != dtype:
+                raise ValueError(f"array {name!r} has type {arrays[name].dtype}")
+        return cls(decode_labels(header["classes"]), whole(header["n_columns"]), **arrays)

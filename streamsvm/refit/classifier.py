@@ -36,7 +36,7 @@ from streamsvm.refit.windows import Latest, Window
 # Compiled when a classifier is made, so that no event waits for it.
 _ENTRY_POINTS = [entry for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()]
 # Parameters that archives store as they are.
-_PLAIN = ("experts", "delay", "search", "timeout", "seed")
+_PLAIN = ("max_members", "delay", "search", "timeout", "seed")
 
 
 class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
@@ -69,8 +69,8 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(most=25_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
-    experts
-        The most models in the vote. A new model replaces the one with the least recent weight.
+    max_members
+        The most models in the vote beside the learner. A new model replaces the one with the least recent weight.
     delay
         Labelled events from the start of a refit to the entry of its model, at least 64; or, as a float below 1,
         their share of the events since the previous refit. None for a quarter of the window's events, at most 5,000.
@@ -108,13 +108,14 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     'votes'
     """
 
+    # One parameter for each attribute, as scikit-learn's and River's clones need: more than seven.
     def __init__(
         self,
         learner: OnlineClassifier,
         solver: Any = "trees",
         window: Window | None = None,
         trigger: Trigger | None = None,
-        experts: int = 8,
+        max_members: int = 8,
         delay: int | float | None = None,
         search: float = 1.0,
         timeout: float | None = None,
@@ -126,7 +127,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
                 f"BSGDClassifier, got {learner!r}"
             )
         own_solver = solver_of(solver)
-        settings = RefitSettings(window, trigger, experts, delay, search, timeout, seed)
+        settings = RefitSettings(window, trigger, max_members, delay, search, timeout, seed)
         get_ready(own_solver)
         prepare(_ENTRY_POINTS)
         for entry in _ENTRY_POINTS:
@@ -135,7 +136,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         self.solver = solver
         self.window = window
         self.trigger = trigger
-        self.experts = experts
+        self.max_members = max_members
         self.delay = delay
         self.search = search
         self.timeout = timeout

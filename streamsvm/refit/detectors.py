@@ -111,11 +111,11 @@ class RunningDetector:
     spec
         The detector.
     most
-        It restarts after this many errors.
+        It restarts after this many errors; None for `RENEWED_AFTER`.
     """
 
-    def __init__(self, spec: DetectorSpec, most: int = RENEWED_AFTER) -> None:
-        self._spec, self._most = spec, most
+    def __init__(self, spec: DetectorSpec, most: int | None = None) -> None:
+        self._spec, self._most = spec, most or RENEWED_AFTER
         self._restart()
 
     def _restart(self) -> None:

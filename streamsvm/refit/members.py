@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows
-from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees
-from streamsvm.models.archive import check_names
-from streamsvm.refit import frozen_models as kernels
+from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.online.archive import check_bounds
+from streamsvm.refit import expert_vote, frozen_models
 from streamsvm.refit.estimators import allows_nan, proba_of
 from streamsvm.refit.tasks import Solution, Task, is_wide
-from streamsvm.refit.window_rows import csr_of
+from streamsvm.refit.window_rows import csr_of, dense_of
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +29,8 @@ MASK_WORDS, MASK_COLUMNS = 1 << 21, 32
 
 Floats = NDArray[np.float64]
 
-# The arrays of a model in an archive, by kind. The columns of a scaler are numbered, so they need no names.
-_SCALE = ("shift", "scale", "count")
-_ARRAYS: dict[str, tuple[str, ...]] = {
-    "planes": ("coef", "intercept", *_SCALE),
-    "expansion": ("vectors", "coefs", "biases", "relevance", *_SCALE),
-    "trees": ("start", "roots", "outputs", "feature", "left", "right", "missing", "threshold", "value"),
-}
-_KINDS: dict[type, str] = {LinearModel: "planes", KernelExpansion: "expansion", Trees: "trees"}
+# Models that consist of plain arrays, by name.
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (LinearModel, KernelExpansion, Trees)}
 
 
 class Member:
@@ -66,7 +60,7 @@ class Member:
         self.addresses = (0, 0)
         if self.has_arrays:
             self._state, entry = _state_of(self.model)
-            self.addresses = (_compiled(entry).address, self._state.address)
+            self.addresses = (compiled(entry).address, self._state.address)
             self.n_columns = int(
                 self.model.n_columns if isinstance(self.model, Trees) else len(self.model.scaler.shift)
             )
@@ -78,7 +72,7 @@ class Member:
     @property
     def has_arrays(self) -> bool:
         """Whether the model consists of plain arrays."""
-        return type(self.model) in _KINDS
+        return type(self.model) in _KINDS.values()
 
     def evaluate(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         """Write the probabilities of all classes for some rows.
@@ -93,7 +87,7 @@ class Member:
             Shape (n, n_classes).
         """
         if self.has_arrays:
-            _compiled("evaluate")(query(rows, asked, proba), *self.addresses)
+            compiled("evaluate")(query(rows, asked, proba), *self.addresses)
             return
         at = np.flatnonzero(asked)
         proba[at] = 0.0
@@ -105,10 +99,7 @@ class Member:
         """Rows as the foreign model was fitted to them: sparse, or dense with NaN where a value is missing."""
         if self._is_wide:
             return csr_of(rows, self.n_columns)
-        X = np.full((len(rows), self.n_columns), math.nan)
-        columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
-        where, known = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), columns < self.n_columns
-        X[where[known], columns[known]] = rows.values[known]
+        X = dense_of(rows, self.n_columns)
         return X if self._allows_nan else np.nan_to_num(X, copy=False)
 
     def _proba(self, X: Any) -> Floats:
@@ -141,22 +132,9 @@ class Member:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Header and arrays of the model; no arrays for a foreign model."""
-        model = self.model
-        header: dict[str, Any] = {
-            "kind": _KINDS.get(type(model), "estimator"),
-            "number": self.number,
-            "settings": self.settings,
-            "score": None if math.isnan(self.score) else self.score,
-        }
-        if not self.has_arrays:
-            return header, {}
-        header |= {"classes": [int(c) for c in model.classes], "n_columns": self.n_columns}
-        if not isinstance(model, Trees):
-            header["limit"] = float(model.scaler.limit).hex()
-        if isinstance(model, KernelExpansion):
-            header["gamma"] = float(model.gamma).hex()
-        names = _ARRAYS[header["kind"]]
-        return header, {name: getattr(model.scaler if name in _SCALE else model, name) for name in names}
+        model, arrays = self.model.state() if self.has_arrays else (None, {})
+        score = None if math.isnan(self.score) else self.score
+        return {"model": model, "number": self.number, "settings": self.settings, "score": score}, arrays
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Member:
@@ -167,40 +145,23 @@ class Member:
         ArchiveError, ValueError
             If the state is not that of a member.
         """
-        kind, classes, d = header["kind"], [int(c) for c in header["classes"]], int(header["n_columns"])
-        if kind not in _ARRAYS or len(set(classes)) < len(classes) or not all(0 <= c < n_classes for c in classes):
-            raise ArchiveError(f"a model of kind {kind!r} with classes {classes}")
-        check_names(arrays, set(_ARRAYS[kind]))
-        kept: dict[str, Any] = dict(arrays)
-        model: Any
-        if kind == "trees":
-            model = Trees(classes, d, **kept)
-        else:
-            shift, factor, count = scale = [kept.pop(name) for name in _SCALE]
-            if any(array.shape != (d,) or not np.isfinite(array).all() for array in scale):
-                raise ArchiveError(f"the statistics of a model of {d} columns have another shape or are not finite")
-            if not (limit := float.fromhex(header["limit"])) > 0.0:
-                raise ArchiveError(f"the limit of scaled values is {limit}, not positive")
-            scaler = Scaler(list(range(d)), np.zeros(d, bool), shift, factor, count, limit)
-            if kind == "planes":
-                model = LinearModel(classes, **kept, scaler=scaler)
-            else:
-                model = KernelExpansion(classes, **kept, gamma=float.fromhex(header["gamma"]), scaler=scaler)
+        model = _KINDS[header["model"]["class"]].from_state(header["model"], arrays)
+        check_bounds("classes", np.array(model.classes, np.int64), 0, n_classes - 1)
         score = math.nan if header["score"] is None else float(header["score"])
         return cls(Solution(model, dict(header["settings"]), score), int(header["number"]))
 
 
 @cache
-def _compiled(name: str) -> Any:
-    """A compiled entry point. Models do not hold it, because it refers to the compiler."""
-    entry = kernels.ENTRY_POINTS[name]
+def compiled(name: str) -> Any:
+    """A compiled entry point of models or votes. Objects do not hold it, because it refers to the compiler."""
+    entry = (frozen_models.ENTRY_POINTS | expert_vote.ENTRY_POINTS)[name]
     prepare([entry])
     return entry.compile()
 
 
 def query(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
     """A query of one model for the rows marked in `asked`; its answers are written to `proba`."""
-    found = State(kernels.QUERY)
+    found = State(frozen_models.QUERY)
     fill(found, rows, asked, proba[None])
     return found
 
@@ -228,7 +189,7 @@ def _state_of(model: LinearModel | KernelExpansion | Trees) -> tuple[State, str]
 
 def _planes(model: LinearModel) -> State:
     c, d = model.coef.shape
-    state = State(kernels.PLANES, {"own_classes": c, "columns": d})
+    state = State(frozen_models.PLANES, {"own_classes": c, "columns": d})
     state.bind(coef=np.ascontiguousarray(model.coef.T, np.float64))
     _scale(state, model.scaler)
     state.codes[:], state.start[:] = model.classes, model.intercept
@@ -236,8 +197,8 @@ def _planes(model: LinearModel) -> State:
 
 
 def _expansion(model: KernelExpansion) -> State:
-    sizes = {"own_classes": len(model.classes), "columns": model.vectors.shape[1], "lanes": kernels.LANES}
-    state = State(kernels.EXPANSION, sizes)
+    sizes = {"own_classes": len(model.classes), "columns": model.vectors.shape[1], "lanes": frozen_models.LANES}
+    state = State(frozen_models.EXPANSION, sizes)
     root = np.sqrt(model.gamma * model.relevance)
     state.bind(
         vectors=_in_lanes(model.vectors * root),
@@ -251,7 +212,7 @@ def _expansion(model: KernelExpansion) -> State:
 def _in_lanes(rows: Floats) -> NDArray[np.float32]:
     """Rows in blocks, by column within a block; zeros fill the last one."""
     n, d = rows.shape
-    blocks = np.zeros((-(-n // kernels.LANES), kernels.LANES, d), np.float32)
+    blocks = np.zeros((-(-n // frozen_models.LANES), frozen_models.LANES, d), np.float32)
     blocks.reshape(-1, d)[:n] = rows
     return np.ascontiguousarray(blocks.transpose(0, 2, 1))
 
@@ -269,7 +230,7 @@ def _trees(model: Trees) -> State:
     deepest_first = np.argsort(-depths, kind="stable")
     n_trees, n_levels = len(deepest_first), int(depths.max(initial=0))
     state = State(
-        kernels.TREES,
+        frozen_models.TREES,
         {
             "own_classes": len(model.classes),
             "twice_columns": 2 * d + 1,
@@ -311,8 +272,8 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     )  # below a node: their number, and the first bit
     for nodes in reversed(inner_nodes):
         leaves[nodes] = leaves[left[nodes]] + leaves[right[nodes]]
-    n_words = -(-int(leaves[model.roots].max(initial=1)) // kernels.WORD)
-    first[model.roots] = np.arange(n_trees) * n_words * kernels.WORD
+    n_words = -(-int(leaves[model.roots].max(initial=1)) // frozen_models.WORD)
+    first[model.roots] = np.arange(n_trees) * n_words * frozen_models.WORD
     for nodes in inner_nodes:
         first[left[nodes]], first[right[nodes]] = first[nodes], first[nodes] + leaves[left[nodes]]
     inner = np.flatnonzero((model.left >= 0) & (first >= 0))
@@ -329,21 +290,21 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     if n_masks * n_words > MASK_WORDS or n_used * n_words_per_tree > MASK_COLUMNS:
         return None
     state = State(
-        kernels.MASKED_TREES,
+        frozen_models.MASKED_TREES,
         {
             "own_classes": len(model.classes),
             "columns": model.n_columns,
             "used": n_used,
             "masks": n_masks,
             "words": n_words,
-            "bits": n_words * kernels.WORD,
+            "bits": n_words * frozen_models.WORD,
             "trees": len(model.roots),
         },
     )
     state.thresholds[:n] = threshold[is_mask]
     masked, is_first = np.concatenate([nodes, nodes[strays]]), np.concatenate([is_column, is_stray])
     at = np.concatenate([at, n + is_stray.cumsum() - 1])
-    _compiled("build_masks")(state.masks, at, is_first, first[masked], first[masked] + leaves[model.left[masked]])
+    compiled("build_masks")(state.masks, at, is_first, first[masked], first[masked] + leaves[model.left[masked]])
     own = state.used
     own["column"][:], own["first"][:], own["missing"][:] = column[is_column], at[: len(nodes)][is_column], -1
     own["end"][:] = np.append(own["first"][1:], n)

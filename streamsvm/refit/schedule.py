@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
+from streamsvm.models.archive import real, whole
 from streamsvm.online.archive import check_bounds
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_between, check_number
@@ -43,7 +44,7 @@ class RefitSettings:
 
     window: Window | None = None
     trigger: Trigger | None = None
-    experts: int = 8
+    max_members: int = 8
     delay: int | float | None = None
     search: float = 1.0
     timeout: float | None = None
@@ -57,7 +58,7 @@ class RefitSettings:
             raise ValueError(f"`window` must hold at least 2 events, for no solver learns from one, got {window!r}")
         if trigger is not None and not isinstance(trigger, Trigger):
             raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
-        check_number("experts", self.experts, 1, 64, whole=True)
+        check_number("max_members", self.max_members, 1, 64, whole=True)
         if isinstance(delay, float):
             check_between("delay", delay, 0.0, 1.0)
         elif delay is not None:
@@ -95,7 +96,7 @@ class Refits:
     def __init__(self, learner: OnlineClassifier, solver: Solver, settings: RefitSettings) -> None:
         self.learner, self._solver, self._settings = learner, solver, settings
         self.solver_name = solver.name
-        self.vote = ExpertVote(settings.experts)
+        self.vote = ExpertVote(settings.max_members)
         self.window = (settings.window or Adaptive(50_000)).begin()
         trigger = settings.trigger or Growing(most=25_000)
         self._trigger = trigger.begin()
@@ -107,7 +108,8 @@ class Refits:
         self._asked: Asked | None = None  # while its window is solved
         self._carried: dict[str, Any] = {}
         self.notes: list[dict[str, Any]] = []
-        self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
+        self._outcomes: dict[str, int] = {}
+        self._seconds = 0.0
         self._look_ahead()
 
     # Events -----------------------------------------------------------------------------------------------------------
@@ -242,10 +244,11 @@ class Refits:
         return outcome
 
     def _remember(self, note: dict[str, Any]) -> None:
-        """Add a refit to the notes; those beyond KEPT are only counted."""
-        self.notes.append(note)
-        if len(self.notes) > KEPT:
-            self._forgotten = _counted([self.notes.pop(0)], self._forgotten)
+        """Count a refit, and list it among the latest."""
+        kind = note["outcome"].partition(":")[0]
+        self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
+        self._seconds += note["seconds"]
+        self.notes = [*self.notes, note][-KEPT:]
 
     def weights(self) -> dict[int, float]:
         """The share of the vote of each refit's model, by number."""
@@ -254,7 +257,7 @@ class Refits:
 
     def totals(self) -> dict[str, Any]:
         """All refits by outcome, their seconds, and the share of the vote of their models."""
-        return _counted(self.notes, self._forgotten) | {"share": sum(self.weights().values())}
+        return {"outcomes": dict(self._outcomes), "seconds": self._seconds, "share": sum(self.weights().values())}
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
@@ -283,7 +286,8 @@ class Refits:
             "is_due": self._is_due,
             "carried": self._carried,
             "refits": self.notes,
-            "forgotten": self._forgotten,
+            "outcomes": self._outcomes,
+            "seconds": self._seconds,
         }, arrays
 
     def restore(self, header: Mapping[str, Any], parts: dict[str, archive.Arrays], n_classes: int) -> None:
@@ -305,9 +309,9 @@ class Refits:
         self.vote.restore(parts.pop("vote"), members, n_classes)
         self.seen, self._n_refits = int(header["seen"]), int(header["n_refits"])
         self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
-        self.notes = [dict(note) for note in header["refits"]]
-        self._forgotten = _counted([], header["forgotten"])
-        self.totals()  # refuses notes of another form
+        self.notes = [{**note, "outcome": str(note["outcome"])} for note in header["refits"]]
+        self._outcomes = {str(kind): whole(n) for kind, n in header["outcomes"].items()}
+        self._seconds = real(header["seconds"])
         if (job := header["job"]) is not None:
             task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
             if not self.seen <= job["due"]:
@@ -321,12 +325,3 @@ def _task(held: Callable[[], WindowRows], relevance: Floats | None, carried: dic
     window = held()
     n = window.n_columns
     return Task(window, n, None if relevance is None else relevance[:n], carried, *settings)
-
-
-def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Count refits by outcome, and add up their seconds, together with those before."""
-    outcomes = {str(kind): int(n) for kind, n in before["outcomes"].items()}
-    for note in notes:
-        kind = note["outcome"].partition(":")[0]
-        outcomes[kind] = outcomes.get(kind, 0) + 1
-    return {"outcomes": outcomes, "seconds": before["seconds"] + sum(float(note["seconds"]) for note in notes)}

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, decode_label, encode_label
+from streamsvm.models.archive import DAMAGED, decode_label, encode_label, real, whole
 from streamsvm.parameters import check_between, check_number
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class Progress:
     def restore(self, state: Mapping[str, Any], trigger: Trigger) -> None:
         """Continue from a state of this trigger."""
         most = trigger._lengths[-1]
-        self.interval = _checked(state["interval"], float, self.interval, max(self.interval, most))
+        self.interval = real(state["interval"], self.interval, max(self.interval, most))
         if state["left"] is not None or self.left is not None:
-            self.left = _checked(state["left"], int, 0, round(self.interval) or most)
+            self.left = whole(state["left"], 0, round(self.interval) or most)
         begun, latest = (float(decode_label(state[name])) for name in ("begun", "latest"))
         if not (-math.inf < begun <= latest < math.inf or (math.isnan(begun) and math.isnan(latest))):
             raise ValueError(f"event time from {begun} to {latest}")
@@ -89,16 +89,8 @@ class Progress:
             part.restore(kept, own)
 
 
-def _checked(value: Any, kind: type, low: float, high: float) -> Any:
-    """Return a value of a state after checking its type and bounds."""
-    is_kind = type(value) is kind
-    if not is_kind or not low <= value <= high:
-        raise ValueError(f"{value!r} is no {kind.__name__} from {low} to {high}")
-    return value
-
-
 class Trigger:
-    """Settings of a trigger. The base counts down `left`, and never fires if that is None."""
+    """Settings of a trigger. The base counts events down, and never fires if its first interval is 0."""
 
     triggers: tuple[Trigger, ...] = ()
     # The first interval, the factor by which it grows, and the most events that may be left.
@@ -115,7 +107,9 @@ class Trigger:
 
     def start(self) -> Progress:
         """State at the start of a stream."""
-        return Progress()
+        at = Progress()
+        self._restart(at, TriggerEvent.CUT)
+        return at
 
     def _due(self, at: Progress, times: NDArray[np.float64]) -> int:
         """Index of the first event at which it is due, `_NEVER` or beyond the events if there is none."""
@@ -128,24 +122,14 @@ class Trigger:
 
     def _restart(self, at: Progress, event: TriggerEvent) -> None:
         """Restart after a refit or a cut at the last event."""
-
-
-class _Interval(Trigger):
-    """Counts intervals that grow by a factor, up to a length."""
-
-    def start(self) -> Progress:
-        at = Progress()
-        self._restart(at, TriggerEvent.CUT)
-        return at
-
-    def _restart(self, at: Progress, event: TriggerEvent) -> None:
         first, factor, most = self._lengths
-        at.interval = min(float(first if event is TriggerEvent.CUT else at.interval * factor), float(most))
-        at.left = round(at.interval)
+        if first:
+            at.interval = min(float(first if event is TriggerEvent.CUT else at.interval * factor), float(most))
+            at.left = round(at.interval)
 
 
 @dataclass(frozen=True)
-class Every(_Interval):
+class Every(Trigger):
     """Fires every `n` labelled events.
 
     Parameters
@@ -168,7 +152,7 @@ class Every(_Interval):
 
 
 @dataclass(frozen=True)
-class Growing(_Interval):
+class Growing(Trigger):
     """Fires after intervals of labelled events that grow by a factor f: `first`, f `first`, f² `first` …
 
     Every refit lengthens the next interval, including refits on demand and those of other triggers.
@@ -235,22 +219,22 @@ class EveryTime(Trigger):
         return True
 
     def _due(self, at: Progress, times: NDArray[np.float64]) -> int:
-        due = _begun(at, times) + float(self.seconds)
+        due = self._begun(at, times) + float(self.seconds)
         late = np.flatnonzero((times >= due) & (times < math.inf))
         return 0 if at.latest >= due else int(late[0]) if len(late) else _NEVER
 
     def _advance(self, at: Progress, times: NDArray[np.float64]) -> None:
-        at.begun = _begun(at, times)
+        at.begun = self._begun(at, times)
         at.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=at.latest))
 
     def _restart(self, at: Progress, event: TriggerEvent) -> None:
         at.begun = at.latest
 
-
-def _begun(at: Progress, times: NDArray[np.float64]) -> float:
-    """Start of the interval: the first event with a time, unless it has started."""
-    timed = times[np.isfinite(times)]
-    return float(timed[0]) if math.isnan(at.begun) and len(timed) else at.begun
+    @staticmethod
+    def _begun(at: Progress, times: NDArray[np.float64]) -> float:
+        """Start of the interval: the first event with a time, unless it has started."""
+        timed = times[np.isfinite(times)]
+        return float(timed[0]) if math.isnan(at.begun) and len(timed) else at.begun
 
 
 @dataclass(frozen=True)
@@ -406,8 +390,10 @@ class TriggerState:
         """
         at = self._trigger.start()
         try:
-            self._asked = _checked(state["asked"], bool, False, True)
             at.restore(state["progress"], self._trigger)
+            if type(state["asked"]) is not bool:
+                raise ArchiveError(f"asked for a refit: {state['asked']!r}")
         except DAMAGED as error:
             raise ArchiveError(f"not the state of a trigger: {error!r}") from error
+        self._asked = state["asked"]
         self._restore(at)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.online.memory import capacity_for
 from streamsvm.refit import expert_vote as kernels
 from streamsvm.refit import frozen_models
-from streamsvm.refit.members import Member, fill
+from streamsvm.refit.members import Member, compiled, fill
 
 
 class ExpertVote:
@@ -65,7 +63,7 @@ class ExpertVote:
             The number of classes that the learner knows.
         """
         self._grow(n_classes)
-        k = _compiled("add_member")(self._state, n_classes)
+        k = compiled("add_member")(self._state, n_classes)
         self.members[k - 1] = member
         self._members_changed()
 
@@ -97,9 +95,9 @@ class ExpertVote:
         batch.answers[0] = learner
         first = 0
         while first < len(rows):
-            end = _compiled("evaluate_models")(self._state, batch.votes, first)
+            end = compiled("evaluate_models")(self._state, batch.votes, first)
             self._evaluate_foreign(batch, first, end)
-            _compiled("vote_on_rows")(self._state, batch.votes, first, end)
+            compiled("vote_on_rows")(self._state, batch.votes, first, end)
             first = end
         return batch.codes, batch.scores, batch.proba, batch.errors
 
@@ -125,18 +123,18 @@ class ExpertVote:
             d = len(row)
             rows = EncodedRows(np.full(d, np.nan), np.arange(d), np.array([0, d]), True)
             batch = self._single = _Batch(rows, np.zeros(1, np.int64), self._classes, self._models)
-        _compiled("begin_row")(self._state, batch.votes, row, learner, label)
+        compiled("begin_row")(self._state, batch.votes, row, learner, label)
         self._evaluate_foreign(batch, 0, 1)
-        code = _compiled("vote_on_row")(self._state, batch.votes)
+        code = compiled("vote_on_row")(self._state, batch.votes)
         return code, batch.proba[0, : len(learner)]
 
     def _evaluate_foreign(self, batch: _Batch, first: int, end: int) -> None:
         """Evaluate the models that are not compiled."""
         for k, member in self._foreign:
-            if _compiled("mark_rows")(self._state, batch.votes, k, first, end):
+            if compiled("mark_rows")(self._state, batch.votes, k, first, end):
                 part = slice(first, end)
                 member.evaluate(batch.rows.part(first, end), batch.asked[part], batch.answers[k, part])
-                _compiled("mark_answered")(batch.votes, k, first, end)
+                compiled("mark_answered")(batch.votes, k, first, end)
 
     def _grow(self, n_classes: int) -> None:
         if n_classes > self._classes:
@@ -160,7 +158,7 @@ class ExpertVote:
                 "member": member,
                 "accuracy": float(places.accuracy[k]) if state.seen else None,
                 "weight": float(weights[k]),
-                "dormant": not places.active[k],
+                "inactive": not places.active[k],
             }
             for k, member in enumerate([None, *self.members])
             if k == 0 or member is not None
@@ -215,14 +213,6 @@ class _Batch:
         answered = np.zeros((len(models), n), np.int64)
         self.votes.bind(labels=labels, answered=answered, codes=self.codes, scores=self.scores, proba=self.proba)
         self.votes.bind(errors=self.errors, models=models)
-
-
-@cache
-def _compiled(name: str) -> Any:
-    """A compiled entry point, called without the type checks of a dispatcher."""
-    entry = kernels.ENTRY_POINTS[name]
-    prepare([entry])
-    return entry.compile()
 
 
 def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ExpertVote:

@@ -69,19 +69,22 @@ class WindowRows:
 
     def dense(self, n_columns: int) -> Floats:
         """The first columns as an array of shape (n, n_columns), NaN where missing."""
-        matrix = np.full((len(self), n_columns), np.nan)
-        if self.rows.shared:
-            width = len(self.rows.columns)
-            matrix[:, :width] = self.rows.values.reshape(len(self), width)[:, :n_columns]
-        else:
-            keep = self.rows.columns < n_columns
-            rows = np.repeat(np.arange(len(self)), np.diff(self.rows.indptr))
-            matrix[rows[keep], self.rows.columns[keep]] = self.rows.values[keep]
-        return matrix
+        return dense_of(self.rows, n_columns)
 
     def csr(self, n_columns: int) -> scipy.sparse.csr_array:
         """The first columns as a sparse array of shape (n, n_columns), without missing values."""
         return csr_of(self.rows, n_columns)
+
+
+def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
+    """The first columns of rows as an array of shape (n, n_columns), NaN where missing."""
+    matrix, keep = np.full((len(rows), n_columns), np.nan), rows.columns < n_columns
+    if rows.shared:
+        matrix[:, rows.columns[keep]] = rows.values.reshape(len(rows), len(rows.columns))[:, keep]
+    else:
+        at = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
+        matrix[at[keep], rows.columns[keep]] = rows.values[keep]
+    return matrix
 
 
 def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:

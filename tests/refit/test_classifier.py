@@ -499,7 +499,7 @@ def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
     nearest = [((X[:, None] - centre) ** 2).sum(axis=2).argmin(axis=1) % 3 for centre in centres]
     concept = np.arange(9_000) // 1_500 % 2
     y = np.where(concept == 0, *nearest).tolist()
-    settings: dict[str, Any] = {"window": Adaptive(5_000), "trigger": Growing(400, 1.5, 700), "experts": 6}
+    settings: dict[str, Any] = {"window": Adaptive(5_000), "trigger": Growing(400, 1.5, 700), "max_members": 6}
     alone = CPMClassifier().test_then_train(X, y)
     model = RefitClassifier(CPMClassifier(), "trees", delay=100, **settings)
     predicted = model.test_then_train(X, y)
@@ -834,7 +834,7 @@ def test_a_solver_that_holds_the_lock_runs_elsewhere():
         ({"window": 1_000}, "`window` must be a window"),
         ({"window": Latest(1)}, "`window` must hold at least 2 events"),
         ({"trigger": 1_000}, "`trigger` must be a trigger"),
-        ({"experts": 0}, "`experts` must be an integer of at least 1"),
+        ({"max_members": 0}, "`max_members` must be an integer of at least 1"),
         ({"delay": 10}, "`delay` must be an integer of at least 64"),
         ({"delay": 1.0}, "`delay` must be a number above 0 and below 1"),
     ],

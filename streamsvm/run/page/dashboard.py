@@ -349,7 +349,7 @@ def _lag(lag: Mapping[Any, int] | None) -> dict[str, Any] | None:
 
 def _leader(head: Mapping[str, Any]) -> dict[str, Any]:
     names = {name: shown(head[name]) for name in ("member", "head")}
-    return names | {name: head.get(name) for name in ("accuracy", "weight", "dormant")}
+    return names | {name: head.get(name) for name in ("accuracy", "weight", "inactive")}
 
 
 def _refits(refits: Refits) -> dict[str, Any]:
