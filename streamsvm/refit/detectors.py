@@ -112,20 +112,20 @@ class RunningDetector:
         The detector.
     most
         It restarts after this many errors; None for `RENEWED_AFTER`.
+
+    Attributes
+    ----------
+    alarmed
+        Whether the last error raised an alarm.
     """
 
     def __init__(self, spec: DetectorSpec, most: int | None = None) -> None:
-        self._spec, self._most = spec, most or RENEWED_AFTER
+        self._spec, self._most, self._takes_hits = spec, most or RENEWED_AFTER, spec.name in _OF_HITS
         self._restart()
 
     def _restart(self) -> None:
         self._detector = self._spec.make()
-        self._errors = bytearray()
-
-    @property
-    def alarmed(self) -> bool:
-        """Whether the last error raised an alarm."""
-        return bool(self._detector.drift_detected)
+        self._errors, self.alarmed = bytearray(), False
 
     @property
     def has_increased(self) -> bool:
@@ -137,12 +137,14 @@ class RunningDetector:
         """The number of errors in the detector's window."""
         return int(self._detector.width)
 
-    def update(self, error: bool) -> None:
-        """Add whether the next prediction was wrong."""
+    def update(self, error: bool) -> bool:
+        """Add whether the next prediction was wrong; return whether this raises an alarm."""
         if self.alarmed or len(self._errors) == self._most:
             self._restart()
         self._errors.append(error)
-        self._detector.update(int(error != (self._spec.name in _OF_HITS)))
+        self._detector.update(int(error != self._takes_hits))
+        self.alarmed = bool(self._detector.drift_detected)
+        return self.alarmed
 
     def state(self) -> dict[str, Any]:
         """The errors since the last restart, for JSON."""

@@ -176,14 +176,14 @@ def _begun(solver: Solver, refit: Refit, task: Task) -> Job:
     return Job(solver, refit, lambda: task)
 
 
-class Asked:
+class JobHandle:
     """A reference to a job, which is given up when the last reference is deleted."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def __reduce__(self) -> Any:
-        return Asked, (self.job,)
+        return JobHandle, (self.job,)
 
     def __del__(self) -> None:
         self.job.give_up()
@@ -392,9 +392,9 @@ def _serve() -> None:
 
 def _listen(questions: SimpleQueue[tuple[list[str], list[Bytes]]]) -> None:
     """Queue the questions, and exit when the other process has ended."""
-    asked = sys.stdin.buffer
+    pipe = sys.stdin.buffer
     while True:
         try:
-            questions.put((_read(asked), _read_parts(asked)))
+            questions.put((_read(pipe), _read_parts(pipe)))
         except EOFError:
             os._exit(0)

@@ -18,7 +18,7 @@ from streamsvm.online.archive import check_bounds
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit import archive
-from streamsvm.refit.jobs import Asked, Job, Refit
+from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Task
@@ -105,7 +105,7 @@ class Refits:
         self.seen = self._n_refits = 0
         self._is_due = False
         self._refit: Refit | None = None  # under way
-        self._asked: Asked | None = None  # while its window is solved
+        self._job: JobHandle | None = None  # while its window is solved
         self._carried: dict[str, Any] = {}
         self.notes: list[dict[str, Any]] = []
         self._outcomes: dict[str, int] = {}
@@ -196,7 +196,7 @@ class Refits:
 
     def _start(self, refit: Refit, task: Callable[[], Task]) -> None:
         self._refit = refit
-        self._asked = Asked(Job(self._solver, refit, task))
+        self._job = JobHandle(Job(self._solver, refit, task))
 
     def _newest_model(self) -> Any:
         """The newest model, where the next solver can start from it."""
@@ -206,14 +206,14 @@ class Refits:
 
     def _enter(self, refit: Refit) -> None:
         """Let the model of a refit enter the vote, and note the outcome."""
-        asked = self._asked
-        self._refit = self._asked = None
+        handle = self._job
+        self._refit = self._job = None
         note: dict[str, Any] = {"number": refit.number, "event": refit.event, "entered": refit.due, "events": 0}
         note |= {"solver": self._solver.name, "settings": {}, "score": None, "seconds": 0.0, "outcome": "votes"}
         try:
-            if asked is None:
+            if handle is None:
                 raise RuntimeError("it was interrupted as it began, as by Ctrl-C")
-            self._add_model(asked.job, note)
+            self._add_model(handle.job, note)
         except Exception as error:  # a solver may raise anything: the learner goes on
             note["outcome"] = self._failure(refit, error)
         self._remember(note)
@@ -271,10 +271,9 @@ class Refits:
             members.append(header)
             arrays |= archive.under(f"member{k}", own)
         job = None
-        if self._asked is not None:
-            asked = self._asked.job
-            task, rows = archive.task_state(asked.task)
-            job = archive.refit_header(asked.refit) | {"task": task}
+        if self._job is not None:
+            task, rows = archive.task_state(self._job.job.task)
+            job = archive.refit_header(self._job.job.refit) | {"task": task}
             arrays |= archive.under("job", rows)
         return {
             "memory": window_header,

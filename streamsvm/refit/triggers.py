@@ -358,9 +358,8 @@ class TriggerState:
         """Index of the event at which a detector raises an alarm; detectors do not get later events."""
         if self._detectors:
             for i, error in enumerate((errors != 0.0).tolist()):
-                for detector in self._detectors:
-                    detector.update(error)
-                if any(detector.alarmed for detector in self._detectors):
+                alarms = [detector.update(error) for detector in self._detectors]
+                if any(alarms):
                     return i
         return None
 

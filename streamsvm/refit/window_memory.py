@@ -141,7 +141,7 @@ class WindowMemory:
         n_bytes = BYTES_OF_EVENT + row.nbytes
         number, self.n_taken = self.n_taken, self.n_taken + 1
         time = time if math.isfinite(time) else math.nan
-        if self._make_room(n_bytes, code):
+        if self._n_bytes + n_bytes <= self._most_bytes or self._make_room(n_bytes, code):
             self._count(1, n_bytes)
             self._singles.append((row.copy(), code, time, number))
             self._index.enter(number, code, time)
@@ -299,8 +299,7 @@ class AdaptiveMemory(WindowMemory):
 
     def _is_alarmed_by(self, error: float) -> bool:
         """Update the detector; return whether errors have increased."""
-        self._detector.update(error > 0.0)
-        return self._detector.alarmed and self._detector.has_increased
+        return self._detector.update(error > 0.0) and self._detector.has_increased
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """JSON header and arrays; `restore` continues from them bit for bit."""
