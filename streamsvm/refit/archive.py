@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,16 @@ from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.jobs import Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.tasks import Task
-from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, Trigger
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand
 from streamsvm.refit.window_rows import window_of_state, window_state
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window
+from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
 
 Arrays = dict[str, NDArray[Any]]
 
-TRIGGERS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf)
+SETTINGS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf, Latest, Since, Reservoir, Adaptive)
 }
-WINDOWS = {kind.__name__: kind for kind in (Latest, Since, Reservoir, Adaptive)}
 # Only estimators of these packages are imported for an archive.
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 
@@ -58,27 +58,15 @@ def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tu
 # Settings ------------------------------------------------------------------------------------------------------------
 
 
-def encode_window(window: Window | None) -> Any:
-    """A window's settings for JSON."""
-    return None if window is None else {"kind": type(window).__name__, **asdict(window)}  # type: ignore[call-overload]
-
-
-def decode_window(content: Any) -> Window | None:
-    """Return the window of `encode_window`."""
-    if content is None:
+def encode_settings(settings: Any) -> Any:
+    """A trigger or a window for JSON."""
+    if settings is None:
         return None
-    settings = dict(content)
-    window: Window = WINDOWS[settings.pop("kind")](**settings)
-    return window
-
-
-def encode_trigger(settings: Trigger) -> dict[str, Any]:
-    """A trigger for JSON."""
     content: dict[str, Any] = {"class": type(settings).__name__}
-    for own in fields(settings):  # type: ignore[arg-type]
+    for own in fields(settings):
         value = getattr(settings, own.name)
         if own.name == "triggers":
-            content[own.name] = [encode_trigger(trigger) for trigger in value]
+            content[own.name] = [encode_settings(trigger) for trigger in value]
         elif own.name == "_spec":
             content["detector"] = value.encode()
         elif own.name != "detector":
@@ -86,25 +74,26 @@ def encode_trigger(settings: Trigger) -> dict[str, Any]:
     return content
 
 
-def decode_trigger(content: Any) -> Trigger:
-    """Return the trigger of `encode_trigger`; only triggers and River's drift detectors are made.
+def decode_settings(content: Any) -> Any:
+    """Return the settings of `encode_settings`; only triggers, windows and River's drift detectors are made.
 
     Raises
     ------
     ArchiveError
         If it is anything else.
     """
+    if content is None:
+        return None
     try:
         params = dict(content)
-        kind = TRIGGERS[params.pop("class")]
-        triggers = [decode_trigger(part) for part in params.pop("triggers")] if kind is FirstOf else []
+        kind = SETTINGS[params.pop("class")]
+        triggers = [decode_settings(part) for part in params.pop("triggers")] if kind is FirstOf else []
         detector = {"detector": DetectorSpec.decode(params.pop("detector")).make()} if kind is OnDrift else {}
-        settings: Trigger = kind(*triggers, **detector, **{name: decode_label(v) for name, v in params.items()})
-        return settings
+        return kind(*triggers, **detector, **{name: decode_label(value) for name, value in params.items()})
     except ArchiveError:
         raise
     except DAMAGED as error:
-        raise ArchiveError(f"not the settings of a trigger: {error!r}") from error
+        raise ArchiveError(f"not the settings of a trigger or window: {error!r}") from error
 
 
 def encode_solver(solver: Any) -> Any:

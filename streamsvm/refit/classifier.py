@@ -314,8 +314,8 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         params = {name: getattr(self, name) for name in _PLAIN} | {
             "learner": {name: encode_param(value) for name, value in self.learner._get_params().items()},
             "solver": archive.encode_solver(self.solver),
-            "window": archive.encode_window(self.window),
-            "trigger": None if self.trigger is None else archive.encode_trigger(self.trigger),
+            "window": archive.encode_settings(self.window),
+            "trigger": archive.encode_settings(self.trigger),
         }
         whole = {"class": type(self).__name__, "params": params, "learner": header, "sets": self._sets.header()}
         return whole | refits, archive.under("learner", arrays) | own_arrays | self._sets.arrays()
@@ -329,8 +329,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         params = dict(header["params"])
         learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
         params["solver"] = archive.decode_solver(params["solver"])
-        params["window"] = archive.decode_window(params["window"])
-        params["trigger"] = None if params["trigger"] is None else archive.decode_trigger(params["trigger"])
+        params |= {name: archive.decode_settings(params[name]) for name in ("window", "trigger")}
         self = cls(learner, **params)
         self._model = model
         self._refits.learner = model

@@ -173,6 +173,7 @@ class Cuts(_Searching):
 class _Planes(_Searching):
     """A linear solver, on scaled columns."""
 
+    _class: str
     _setting: str
     _values: Sequence[float]
 
@@ -187,7 +188,7 @@ class _Planes(_Searching):
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         scaler, Z = scaled(task)
-        found = self._estimator(settings, task.seed)
+        found = getattr(importlib.import_module(self.module), self._class)(random_state=task.seed, **settings)
         start, shape = task.previous, (np.unique(task.window.codes).tolist(), Z.shape[1])
         if isinstance(start, LinearModel) and (start.classes, start.coef.shape[1]) == shape:
             found.set_params(init=start)
@@ -195,32 +196,19 @@ class _Planes(_Searching):
         model: LinearModel = found.model_
         return replace(model, scaler=scaler)
 
-    def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
-        raise NotImplementedError
-
 
 class Newton(_Planes):
     """`SmoothedNewton`, on scaled columns."""
 
-    name = "newton"
+    name, _class = "newton", "SmoothedNewton"
     _setting, _values = "l2", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-
-    def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
-        from streamsvm.batch import SmoothedNewton
-
-        return SmoothedNewton(random_state=seed, **settings)
 
 
 class Bcd(_Planes):
     """`IndexedBCD`, on scaled columns."""
 
-    name = "bcd"
+    name, _class = "bcd", "IndexedBCD"
     _setting, _values = "C", (0.001, 0.01, 0.1, 1.0, 10.0)
-
-    def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
-        from streamsvm.batch import IndexedBCD
-
-        return IndexedBCD(random_state=seed, **settings)
 
 
 class Given:

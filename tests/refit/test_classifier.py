@@ -250,7 +250,7 @@ def test_a_damaged_archive_is_refused():
     for change in (
         {"solver": {"class": ["os", "system"], "params": {}}},
         {"solver": "nothing"},
-        {"window": {"kind": "x"}},
+        {"window": {"class": "x"}},
     ):
         with pytest.raises(ArchiveError):
             RefitClassifier.from_state({**header, "params": {**header["params"], **change}}, arrays)

@@ -14,7 +14,7 @@ from river import drift
 
 from streamsvm.models import ArchiveError
 from streamsvm.refit import detectors
-from streamsvm.refit.archive import decode_trigger, encode_trigger
+from streamsvm.refit.archive import decode_settings, encode_settings
 from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.texts import trigger_of
 from streamsvm.refit.triggers import (
@@ -291,7 +291,7 @@ def test_counts_look_at_no_event():
 
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
 def test_settings_are_values_and_are_written_as_json(trigger):
-    again = decode_trigger(json.loads(json.dumps(encode_trigger(trigger), allow_nan=False)))
+    again = decode_settings(json.loads(json.dumps(encode_settings(trigger), allow_nan=False)))
     assert again == trigger == copy.deepcopy(trigger)
     assert hash(again) == hash(trigger)
     assert sum(again == other for other in TRIGGERS) == 1
@@ -300,7 +300,7 @@ def test_settings_are_values_and_are_written_as_json(trigger):
 
 def test_numbers_of_numpy_are_numbers():
     trigger = FirstOf(Every(np.int64(5)), OnDrift(drift.ADWIN(delta=np.float64(0.1))), EveryTime(np.float32(2.0)))
-    assert decode_trigger(json.loads(json.dumps(encode_trigger(trigger)))) == trigger
+    assert decode_settings(json.loads(json.dumps(encode_settings(trigger)))) == trigger
     json.dumps(trigger.begin().state())
 
 
@@ -352,7 +352,6 @@ ADWIN = {"class": "ADWIN", "params": {}}
 @pytest.mark.parametrize(
     "content",
     [
-        None,
         [],
         {},
         {"class": "Every"},
@@ -377,7 +376,7 @@ ADWIN = {"class": "ADWIN", "params": {}}
 )
 def test_other_settings_in_an_archive_are_refused(content):
     with pytest.raises(ArchiveError, match="not the settings of a trigger"):
-        decode_trigger(content)
+        decode_settings(content)
 
 
 def spoil(state, value, *path):
