@@ -42,12 +42,10 @@ WORD, ALL = 32, uint32(0xFFFFFFFF)
 QUERY = Schema(
     "query",
     {
-        "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
-        "values": Array(
-            ("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", external=True
-        ),
-        "columns": Array(("entries",), "their columns", i64, external=True),
-        "indptr": Array(("ends",), "where rows begin and end", i64, external=True),
+        "shared": Number("whether all rows have the columns of the first one", i64),
+        "values": Array(("entries",), "values of all rows; row i has those of indptr[i]:indptr[i + 1]", external=True),
+        "columns": Array(("entries",), "column of each value", i64, external=True),
+        "indptr": Array(("ends",), "start of each row in `values`, and the end of the last", i64, external=True),
         "first": Number("the first row to evaluate", i64),
         "end": Number("the row after the last one", i64),
         "asked": Array(("asked",), "whether a row is to be evaluated", i64, external=True),
@@ -60,8 +58,8 @@ _ANSWER: dict[str, Number | Array | Substate] = {
     "limit": Number("the largest scaled value"),
     "codes": Array(("own_classes",), "the learner's numbers of the model's classes", i64),
     "scores": Array(("own_classes",), "scores of the current row"),
-    "terms": Array(("own_classes",), "their probabilities"),
-    "start": Array(("own_classes",), "start of the scores"),
+    "terms": Array(("own_classes",), "probabilities of the current row"),
+    "start": Array(("own_classes",), "initial scores"),
 }
 _SCALE: dict[str, Number | Array | Substate] = {
     "shift": Array(("columns",), "a scaled value is (x - shift) * scale"),
@@ -69,7 +67,8 @@ _SCALE: dict[str, Number | Array | Substate] = {
 }
 
 PLANES = Schema(
-    "planes", _ANSWER | _SCALE | {"coef": Array(("columns", "own_classes"), "of the hyperplanes", external=True)}
+    "planes",
+    _ANSWER | _SCALE | {"coef": Array(("columns", "own_classes"), "coefficients of the hyperplanes", external=True)},
 )
 
 EXPANSION = Schema(
@@ -77,14 +76,17 @@ EXPANSION = Schema(
     _ANSWER
     | _SCALE
     | {
-        "root": Array(("columns",), "the root of gamma times the relevance of a column"),
+        "root": Array(("columns",), "square root of gamma times the relevance of a column"),
         "row": Array(("columns",), "the current row, scaled and multiplied by root", f32),
         "vectors": Array(
-            ("blocks", "columns", "lanes"), "support vectors, likewise, a block side by side", f32, external=True
+            ("blocks", "columns", "lanes"),
+            "support vectors, scaled and multiplied by root, in blocks",
+            f32,
+            external=True,
         ),
         "coefs": Array(("blocks", "own_classes", "lanes"), "their coefficients", f32, external=True),
-        "near": Array(("lanes",), "how near those of a block are, by the kernel", f32),
-        "sums": Array(("own_classes", "lanes"), "what each lane adds to the scores", f32),
+        "near": Array(("lanes",), "kernel values of a block", f32),
+        "sums": Array(("own_classes", "lanes"), "sums of each lane for the scores", f32),
     },
 )
 
@@ -94,20 +96,20 @@ TREES = Schema(
     | {
         "row": Array(
             ("twice_columns",),
-            "each column of the current row twice: -inf where missing, then NaN where missing",
+            "values of the current row, each twice: -inf where missing, then NaN where missing",
             start=math.nan,
         ),
         "roots": Array(("trees",), "the first node of each tree, the deepest tree first", i64),
-        "growing": Array(("levels",), "how many of them are deeper than so many levels", i64),
-        "places": Array(("all_trees",), "where in `roots` a tree is, in the order in which they are added up", i64),
-        "outputs": Array(("all_trees",), "the class whose score it adds to", i64),
+        "growing": Array(("levels",), "number of trees deeper than each level", i64),
+        "places": Array(("all_trees",), "position of each tree in `roots`, in the order of summation", i64),
+        "outputs": Array(("all_trees",), "class whose score each tree adds to", i64),
         "at": Array(("trees",), "the current node in each tree", i64),
         "nodes": records(
             ("nodes",),
-            "of all trees, level by level; the next of a leaf is itself",
-            threshold=Number("the largest value that goes to the first of the next; of a leaf what it adds"),
-            value=Number("which value of the row is looked at", i32),
-            next=Number("the first of the two nodes that follow", i32),
+            "nodes of all trees by level; a leaf leads to itself",
+            threshold=Number("largest value that goes to the first child; of a leaf its value"),
+            value=Number("position in `row` of the value to compare", i32),
+            next=Number("the first child", i32),
         ),
     },
 )
@@ -119,17 +121,19 @@ MASKED_TREES = Schema(
         "row": Array(("columns",), "the current row, NaN where a value is missing", start=math.nan),
         "used": records(
             ("used",),
-            "the columns that nodes use",
-            column=Number("which", i64),
-            first=Number("where its masks begin, one for each threshold in ascending order", i64),
-            end=Number("and where they end", i64),
-            missing=Number("the mask where the value is missing, -1 for none", i64),
+            "columns that nodes use",
+            column=Number("number of the column", i64),
+            first=Number("its first mask; one for each threshold in ascending order", i64),
+            end=Number("the mask after its last", i64),
+            missing=Number("mask for a missing value, -1 for none", i64),
         ),
-        "thresholds": Array(("masks",), "a value that is larger has this mask, or one that follows"),
-        "masks": Array(("masks", "words"), "the leaves that stay, a bit each, as many words for each tree", uint32),
-        "remaining": Array(("words",), "the leaves that remain for the current row", uint32),
-        "value": Array(("bits",), "what each leaf adds"),
-        "outputs": Array(("trees",), "the class whose score a tree adds to", i64),
+        "thresholds": Array(("masks",), "threshold of each mask: larger values have this mask or a later one"),
+        "masks": Array(
+            ("masks", "words"), "bits of the leaves that remain, the same number of words for each tree", uint32
+        ),
+        "remaining": Array(("words",), "bits of the leaves that remain for the current row", uint32),
+        "value": Array(("bits",), "value of each leaf"),
+        "outputs": Array(("trees",), "class whose score each tree adds to", i64),
     },
 )
 
