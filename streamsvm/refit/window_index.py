@@ -148,29 +148,27 @@ class SinceIndex(LatestIndex):
         self._seconds, self._newest = seconds, -math.inf
         # Times that have not expired, each with the number of the first event at that time.
         self._times: deque[tuple[float, int]] = deque()
-        # The number of expired events in each group.
+        # The number of expired events in each group of a balanced window; others leave at once.
         self._n_late: dict[int, int] = {}
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
         """Add events, one after another."""
         super().enter_all(numbers, codes, times)
-        if not self._balanced:
-            newest = np.fmax.accumulate(np.append(self._newest, times))
-            is_new = newest[1:] > newest[:-1]
-            if is_new.any():
-                self._advance(zip(times[is_new].tolist(), numbers[is_new].tolist(), strict=True))
-                self.keep_from(self._times[0][1])
+        newest = np.fmax.accumulate(np.append(self._newest, times))
+        is_new = newest[1:] > newest[:-1]
+        if not self._balanced and is_new.any():
+            self._advance(zip(times[is_new].tolist(), numbers[is_new].tolist(), strict=True))
 
     def enter(self, number: int, code: int, time: float) -> None:
         """Add an event, and remove expired ones."""
-        if time > self._newest and self._advance([(time, number)]):
-            self._count_late()
+        if time > self._newest:
+            self._advance([(time, number)])
         if self._n_late:
-            self._expire(code if self._balanced else 0)
+            self._expire(code)
         super().enter(number, code, time)
 
-    def _advance(self, later: Iterable[tuple[float, int]]) -> bool:
-        """Add times; return whether others expire. The first one of all applies to the events before it, too."""
+    def _advance(self, later: Iterable[tuple[float, int]]) -> None:
+        """Add times. The first one of all applies to the events before it, too."""
         times = self._times
         is_first = not times
         times.extend(later)
@@ -180,7 +178,12 @@ class SinceIndex(LatestIndex):
         while newest - times[0][0] > self._seconds:
             times.popleft()
         self._newest = newest
-        return times[0] is not first
+        if times[0] is first:
+            return
+        if self._balanced:
+            self._count_late()
+        else:
+            self.keep_from(times[0][1])
 
     def _count_late(self) -> None:
         first, late = self._times[0][1] if self._times else 0, self._n_late
@@ -190,13 +193,12 @@ class SinceIndex(LatestIndex):
                 n += 1
                 late[key] = n
 
-    def _expire(self, key: int) -> None:
-        """Remove expired events before one of this group enters."""
-        groups, late, share = self._groups, self._n_late, 0
-        if self._balanced:
-            share = max((self._n - sum(late.values()) + 1) // (len(groups) + (key not in groups)), 1)
+    def _expire(self, code: int) -> None:
+        """Remove expired events before one of this class enters a balanced window."""
+        groups, late = self._groups, self._n_late
+        share = max((self._n - sum(late.values()) + 1) // (len(groups) + (code not in groups)), 1)
         for own in list(late):
-            while own in late and len(groups[own]) + (own == key) > share:
+            while own in late and len(groups[own]) + (own == code) > share:
                 self._remove(own)
 
     def _remove(self, key: int) -> None:
@@ -210,8 +212,9 @@ class SinceIndex(LatestIndex):
     def keep_from(self, number: int) -> None:
         """Remove the events before a number."""
         super().keep_from(number)
-        self._n_late.clear()
-        self._count_late()
+        if self._balanced:
+            self._n_late.clear()
+            self._count_late()
 
     def forget(self) -> None:
         """Drop the times of events that have left, except the newest."""
@@ -237,7 +240,8 @@ class SinceIndex(LatestIndex):
         self._append_all(numbers, codes)
         self._times.extend(zip(clocks.tolist(), firsts.tolist(), strict=True))
         self._newest = self._times[-1][0] if self._times else -math.inf
-        self._count_late()
+        if self._balanced:
+            self._count_late()
 
 
 class SampleIndex(LatestIndex):

@@ -70,8 +70,10 @@ class WindowMemory:
         self._index = settings.index()
         self._chunks: list[Chunk] = []
         self._at = 0  # the next chunk to rewrite
-        # Single events, then chunks, that do not fill a chunk yet, and their bytes.
-        self._singles: list[tuple[Floats, int, float, int]] = []
+        # Chunks and then single events that do not fill a chunk yet. A tuple for each event would start the garbage
+        # collector.
+        self._rows: list[Floats] = []
+        self._of_rows: tuple[list[int], list[float], list[int]] = [], [], []  # classes, times, numbers
         self._recent: list[Chunk] = []
         self._n_recent = self._recent_bytes = 0
 
@@ -143,7 +145,11 @@ class WindowMemory:
         time = time if math.isfinite(time) else math.nan
         if self._n_bytes + n_bytes <= self._most_bytes or self._make_room(n_bytes, code):
             self._count(1, n_bytes)
-            self._singles.append((row.copy(), code, time, number))
+            self._rows.append(row.copy())
+            codes, times, numbers = self._of_rows
+            codes.append(code)
+            times.append(time)
+            numbers.append(number)
             self._index.enter(number, code, time)
 
     def _count(self, n: int, n_bytes: int) -> None:
@@ -157,13 +163,13 @@ class WindowMemory:
 
     def _close_singles(self) -> None:
         """Make a chunk of single events."""
-        if not self._singles:
-            return
-        rows, codes, times, numbers = zip(*self._singles, strict=True)
-        self._singles.clear()
-        n, no_columns, lengths = len(rows), np.zeros(0, np.int32), np.array([len(row) for row in rows])
-        of_events = np.array(codes), np.ones(n), np.array(times), np.array(numbers)
-        self._recent.append(Chunk(np.concatenate(rows), no_columns, lengths, np.zeros(n, bool), *of_events))
+        if n := len(self._rows):
+            values, lengths = np.concatenate(self._rows), np.array([len(row) for row in self._rows])
+            codes, times, numbers = map(np.array, self._of_rows)
+            no_columns, listed = np.zeros(0, np.int32), np.zeros(n, bool)
+            self._recent.append(Chunk(values, no_columns, lengths, listed, codes, np.ones(n), times, numbers))
+            for kept in (self._rows, *self._of_rows):
+                kept.clear()
 
     def _close(self) -> None:
         """Make a chunk of the recent events, and rewrite others if many events have left."""
