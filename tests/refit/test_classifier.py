@@ -726,13 +726,13 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
-    job = model._refits._asked.job
+    job = model._refits._job.job
     other = copy.copy(model)
     del model
     gc.collect()
     job.wait()
     assert isinstance(job._error, RuntimeError)
-    assert not other._refits._asked.job._is_given_up
+    assert not other._refits._job.job._is_given_up
 
 
 def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
