@@ -202,7 +202,8 @@ class History:
         header, arrays = state
         self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)
         at, learned, trust = (arrays[name] for name in ("at", "learned", "trust"))
-        if at.dtype != np.int64 or at.ndim != 1 or trust.ndim != 1:
+        is_counted = at.dtype == np.int64 and at.ndim == trust.ndim == 1
+        if not is_counted or (np.diff(at, prepend=0, append=min(self.due, 2**63 - 1)) < 0).any():
             raise ValueError("a history of events that are not counted")
         self.at, self._learned, self.trust = at.tolist(), learned.tolist(), trust.tolist()
         self._leaders, self._seen = list(header["leaders"]), [list(map(whole, sample)) for sample in header["seen"]]
