@@ -1,4 +1,4 @@
-"""One model for each key of a stream: the core that engines with state by key call."""
+"""One model per key of a stream, for stream processors with keyed state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One learner for each key of a stream, whose state between two of its events is bytes."""
+"""One learner per key of a stream, stored as bytes between events."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from streamsvm.models.archive import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_number
 
-# What is kept by a state that an engine calls us with.
+# Name of our bytes in the keyed state of an engine.
 STATE = "streamsvm"
-# Of a learner four; then the vote with the parent, the newest time, and what waits for labels.
+# Four sections of the learner; then the vote with the parent, the newest event time, and the label join.
 _N_SECTIONS = 7
 _TIME = struct.Struct("<q")
 
 
 class Key:
-    """A key at work.
+    """Unpacked state of a key.
 
     Parameters
     ----------
     held
-        Its learner.
+        The learner of the key.
     vote
-        How far it listens to that, and to its parent.
+        The vote of the learner and the parent; None without a parent.
     newest
-        The newest time of its events, in milliseconds.
+        The newest event time, in milliseconds.
     waiting
-        What waits for labels.
+        Events and labels that wait for each other; None if there are none.
     """
 
     __slots__ = ("held", "newest", "vote", "waiting")
@@ -49,60 +49,60 @@ class Key:
 
 
 class KeyedClassifier:
-    """A model for each key of a stream: the state of a key and its next events become predictions and the new state.
+    """One model per key of a stream, with a state per key as bytes.
 
-    Each event is predicted, then learned where it has a label, by a learner that has met the events of its key alone.
-    The answers, and what is learned, are those of one model for that key, to the bit. A state is bytes, which any
-    engine can keep: about 3 kB for a `CPMClassifier` of 20 numbers and two classes.
+    Each event is predicted, then learned if it has a label, by a learner that sees only the events of its key. The
+    predictions are bit for bit those of a separate model per key. A state is bytes that any engine can store, about
+    3 kB for a `CPMClassifier` with 20 numbers and two classes.
 
     Parameters
     ----------
     model
-        What each key begins with: a learner of this package that has learned nothing.
+        The untrained model of every key: a learner of this package.
     label
-        The field of an event with its label. Without it, or where it is None, the event is only predicted.
+        The field of an event with its label. An event without it, or with None, is only predicted.
     ignore
-        Fields that are no features.
+        Fields that are not features.
     parent
-        What a new key answers as: a classifier that was trained on all keys, or a file that one was saved to; or
-        `"learn"` for one like the model that learns the events of all keys, as they come here, from nothing.
-        Its probabilities are put together with those of the key's own model, as far as each has shown to be right for
-        that key (see `streamsvm.keyed.parent`). What the key's own model learns does not change by it.
+        A model of all keys: a trained classifier, or a file that one was saved to. `"learn"` creates an untrained copy
+        of `model` that learns the events of all keys. A new key starts with the predictions of the parent. Later its
+        probabilities combine both models, with weights for each key that follow their log loss; see
+        `streamsvm.keyed.parent`. The parent does not affect the learning of the key's own model.
     parent_learns
-        Whether the parent learns the events of all keys; else it stays as it is.
+        Whether the parent learns the events of all keys; otherwise it does not change.
     time
-        The field with the event's time: a number since 1970, ISO 8601 or RFC 2822; it is no feature.
+        The field with the event time: a number since 1970, ISO 8601 or RFC 2822. It is not a feature.
     time_unit
-        The unit of times that are numbers: `"s"`, `"ms"`, `"us"` or `"ns"`. None: each number tells it by its size, as
-        1700000000 does; an event with a number that does not, such as 1500, is refused.
+        The unit of numeric times: `"s"`, `"ms"`, `"us"` or `"ns"`. If None, the unit follows from the size of each
+        number, as in 1700000000. Events with an ambiguous number, such as 1500, are refused.
     time_format
-        The format of times that are texts, as `datetime.strptime` has it.
+        The format of times that are strings, as for `datetime.strptime`.
     forget_after
-        A key that has had no event for so long, in seconds or as a timedelta, begins anew. None: never.
+        A key without events for this time, in seconds or as a timedelta, starts over. None: never.
     join
-        The field by which labels that come later find their events, such as an order number; it is no feature. An
-        event without label then waits, inside the state of its key, and is learned as it was when its label comes: in
-        a record with that field and the label.
+        The field that joins delayed labels to their events, such as an order number. It is not a feature. An event
+        without a label is stored in the state of its key. It is learned with the stored features when its label
+        arrives, in a record with this field and the label.
     wait
-        For how long by the times of the key, in seconds or as a timedelta. None: as long as there is room.
+        How long events wait for their label, in event time, in seconds or as a timedelta. None: without limit.
     max_waiting
-        How many events and labels of a key wait at most; what came first gives way.
+        Maximum number of waiting events and labels of a key. If there are more, the oldest one is dropped.
 
     Attributes
     ----------
     parent : classifier or None
         The parent, which can be saved.
     counts : Counter
-        What was met by this object: `events`, `labels` that came by themselves, `learned`, `refused`, `doubles` (the
-        join value of one that waits), `expired` and `dropped` from what waits, and keys that were `forgotten`.
+        Counters of this object: `events`, delayed `labels`, `learned`, `refused`, `doubles` (events with the join value
+        of a waiting one), `expired` and `dropped` waiting entries, and `forgotten` keys.
 
     Raises
     ------
     TypeError, ValueError
-        Where the model or the parent is of another kind, or the model has learned something, or the parent nothing; or
-        a setting needs another.
+        If the model or the parent has the wrong type, the model is trained, the parent is untrained, or a setting
+        requires another one.
     ArchiveError, FileNotFoundError
-        Where the parent's file is damaged, or not there.
+        If the parent's file is corrupt or missing.
 
     Examples
     --------
@@ -116,13 +116,13 @@ class KeyedClassifier:
     >>> [answer["prediction"] for answer in answers], type(state)
     ([True, False], <class 'bytes'>)
 
-    An event that is of no use costs nothing but itself:
+    An invalid event is refused with a reason and changes nothing:
 
     >>> answers, state = keyed.step(state, [{"amount": float("inf"), "fraud": True}, {"amount": 0.0}])
     >>> sorted(answers[0]), answers[1]["prediction"]
     (['prediction', 'reason', 'score'], False)
 
-    Labels that come later:
+    Delayed labels:
 
     >>> keyed, state = KeyedClassifier(CPMClassifier(), label="fraud", join="order"), None
     >>> for i in range(20):
@@ -171,42 +171,42 @@ class KeyedClassifier:
 
     @property
     def parent(self) -> Any:
-        """What a new key answers as; None where there is none."""
+        """The model of all keys, None without one."""
         return None if self._parent is None else self._parent.model
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Parameters of the model that the states of all keys must share, by name, as JSON can hold them."""
+        """Parameters of the model that the states of all keys must share, by name, as JSON values."""
         return dict(self._packer.settings)
 
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
-        """Predict the events of one key, one after the other, and learn each that has a label.
+        """Predict the events of one key in order, and learn those with a label.
 
-        The same state and events give the same answers and the same bytes; with a parent that learns, the answers go by
-        what that has learned, too.
+        The result is deterministic: equal states and events give equal answers and bytes. With a learning parent, the
+        answers also depend on the events of other keys.
 
         Parameters
         ----------
         state
-            What the last step of this key gave; None for one that has none.
+            The state returned by the last step of this key; None for a new key.
         events
-            Features by name, and among them the label.
+            Features by name, including the label.
 
         Returns
         -------
         answers : list of dict
-            For each event `prediction` and `score`, the probability of the label predicted; both are None as long as
-            nothing is known. For a label that comes by itself what had been predicted of its event, None where that
-            does not wait, and the `label`. Where an event is of no use there is a `reason`, and nothing is learned.
+            For each event `prediction` and `score`, the probability of the predicted label; both are None while nothing
+            has been learned. For a delayed label, the stored prediction of its event, None if that is not waiting, and
+            the `label`. For an invalid event also a `reason`; nothing is learned from it.
         state : bytes
-            The state from now on.
+            The new state.
 
         Raises
         ------
         KeyStateError
-            Where the state is damaged, of another model, or of a newer version.
+            If the state is corrupt, or was written by another model or a newer version.
         TypeError
-            Where the state is not bytes.
+            If the state is not bytes.
         """
         key = self.wake(state)
         answers = [self.answer(key, event) for event in events]
@@ -215,38 +215,38 @@ class KeyedClassifier:
         return answers, state
 
     def __call__(self, value: Mapping[Any, Any], state: Any) -> dict[str, Any]:
-        """One event and a state that an engine keeps by key, as Quix Streams calls a stateful function.
+        """Process one event with the keyed state of an engine, as a stateful function of Quix Streams.
 
         Parameters
         ----------
         value
             The event.
         state
-            Has `get_bytes(name)` and `set_bytes(name, data)`.
+            An object with methods `get_bytes(name)` and `set_bytes(name, data)`.
 
         Returns
         -------
         dict
-            The answer, as `step` gives it.
+            The answer, see `step`.
         """
         [answer], data = self.step(state.get_bytes(STATE), [value])
         state.set_bytes(STATE, data)
         return answer
 
     def newest(self, state: bytes) -> int | None:
-        """The newest time of the events of a key, in milliseconds since 1970; None where none had one.
+        """Return the newest event time of a key, in milliseconds since 1970; None without event times.
 
-        By it an engine can remove the states of keys that will not come again.
+        An engine can use it to remove the states of inactive keys.
 
         Parameters
         ----------
         state
-            What `step` gave.
+            The state returned by `step`.
 
         Raises
         ------
         KeyStateError
-            Where it is damaged, or something else.
+            If the state is corrupt.
 
         Examples
         --------
@@ -259,7 +259,7 @@ class KeyedClassifier:
         return _TIME.unpack(section)[0] if section else None
 
     def moment(self, event: Mapping[Any, Any]) -> int:
-        """The time of an event in milliseconds since 1970.
+        """Return the time of an event in milliseconds since 1970.
 
         Parameters
         ----------
@@ -269,37 +269,37 @@ class KeyedClassifier:
         Raises
         ------
         KeyError, ValueError
-            Where it has none.
+            If the event has no valid time.
         """
         return self._times.of(str(self.time), event[self.time])
 
     def check_parent(self, events: Sequence[Mapping[Any, Any]]) -> None:
-        """Compare the features of first events with those that the parent has learned; warn where few are known.
+        """Compare the features of the first events with those that the parent has learned; warn if few are known.
 
         Parameters
         ----------
         events
-            As of `step`.
+            Events, as for `step`.
 
         Raises
         ------
         FeatureMismatchError
-            Where none is known.
+            If no feature is known.
         """
         if self._parent is not None:
             others = {self.label, self.join, self.time, *self.ignore}
             rows = [{name: event[name] for name in event if name not in others} for event in events]
             self._parent.check_names(rows)
 
-    # A key at work -----------------------------------------------------------------------------------------------
+    # Unpacked keys -----------------------------------------------------------------------------------------------
 
     def wake(self, state: bytes | None) -> Key:
-        """The key with this state, to be let go when it is not needed any more.
+        """Unpack a state; call `let_go` when the key is no longer needed.
 
         Parameters
         ----------
         state
-            As for `step`.
+            The state of a key, as for `step`.
         """
         if state is None:
             return Key(self._packer.blank(), Vote() if self._parent else None, NO_TIME, self._new_waiting())
@@ -319,14 +319,14 @@ class KeyedClassifier:
             raise KeyStateError(f"not the state of a key: {error}") from error
 
     def answer(self, key: Key, event: Mapping[Any, Any]) -> dict[str, Any]:
-        """Predict the next event of a key, and learn it where it has a label.
+        """Predict the next event of a key, and learn it if it has a label.
 
         Parameters
         ----------
         key
             The key.
         event
-            As for `step`.
+            An event, as for `step`.
         """
         answer: dict[str, Any] = {"prediction": None, "score": None}
         try:
@@ -346,38 +346,38 @@ class KeyedClassifier:
         return answer
 
     def pack(self, key: Key) -> bytes:
-        """The state of a key.
+        """Return the state of a key as bytes.
 
         Parameters
         ----------
         key
-            The key, which may go on.
+            The key, which remains usable.
         """
         vote = b"" if key.vote is None else key.vote.pack()
         newest = b"" if key.newest == NO_TIME else _TIME.pack(key.newest)
         return seal([*self._packer.pack(key.held), vote, newest, key.waiting.pack() if key.waiting else b""])
 
     def let_go(self, key: Key) -> None:
-        """Forget a key that was packed, or whose last events are to be taken back.
+        """Release a key; changes since the last `pack` are lost.
 
         Parameters
         ----------
         key
-            The key, which must not be used any more.
+            The key, which must not be used afterwards.
         """
         self._packer.give_back(key.held)
 
     # One event ---------------------------------------------------------------------------------------------------
 
     def _take(self, key: Key, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
-        """Predict an event, then learn it where it has a label."""
+        """Predict an event, then learn it if it has a label."""
         answer["prediction"], answer["score"] = self._predict(key, x)
         self.counts["events"] += 1
         if is_label(label):
             self._learn(key, x, label)
 
     def _join(self, key: Key, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
-        """Take an event that may wait for its label, or a label that comes to one."""
+        """Process a record with a join value: an event, or a delayed label."""
         waiting = key.waiting
         assert waiting is not None
         before = waiting.n_expired, waiting.n_dropped
@@ -393,7 +393,7 @@ class KeyedClassifier:
         self.counts["dropped"] += waiting.n_dropped - before[1]
 
     def _wait_for_label(self, key: Key, waiting: Waiting, join: str, event: Event) -> None:
-        """Let an event wait that was predicted, unless its label has come."""
+        """Store a predicted event until its label arrives, or learn it if the label arrived before."""
         early = waiting.pop(join) if waiting.is_label(join) else None
         if isinstance(early, Label):
             self._learn(key, event.x, early.label)
@@ -403,7 +403,7 @@ class KeyedClassifier:
             waiting.add(join, event, key.newest)
 
     def _take_label(self, key: Key, waiting: Waiting, join: str, label: Any, answer: dict[str, Any]) -> None:
-        """Teach the event that waits for this label; it waits itself where there is none."""
+        """Learn the event that waits for this label; if there is none, store the label."""
         encode_label(label)
         self.counts["labels"] += 1
         answer["label"] = label
@@ -415,7 +415,7 @@ class KeyedClassifier:
         self._learn(key, found.x, label, late=True)
 
     def _predict(self, key: Key, x: dict[Any, Any]) -> tuple[Any, float | None]:
-        """The label predicted and its probability; None and None where nothing is known."""
+        """Predicted label and its probability; None and None while nothing has been learned."""
         learner = key.held.learner
         prediction, score, shares = learner.answer_one(x)
         if self._parent is None or key.vote is None:
@@ -425,7 +425,7 @@ class KeyedClassifier:
         return best, together.get(best)
 
     def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
-        """The probabilities of the parent and of the key's own model."""
+        """Combined probabilities of the parent and the key's own model."""
         assert self._parent is not None
         assert key.vote is not None
         learner = key.held.learner
@@ -433,12 +433,12 @@ class KeyedClassifier:
         return key.vote.together(self._parent.proba(x), classes, shares, learner.n_events_learned)
 
     def _learn(self, key: Key, x: dict[Any, Any], label: Any, late: bool = False) -> None:
-        """Learn an event: that which was predicted last, or else a `late` one."""
+        """Learn the event that was predicted last, or an event with a late label."""
         learner = key.held.learner
         if label not in learner.labels.codes:
             encode_label(label)
         if late and self._parent is not None and key.vote is not None:
-            # Nobody asks for a prediction: none may be taken note of.
+            # The vote learns from current probabilities, but this must not count as a prediction.
             self._together(key, x, learner.peek_proba_many([x])[0].tolist())
         key.held = self._packer.ready(key.held, x, label)
         key.held.learner.learn_one(x, label)
@@ -448,7 +448,7 @@ class KeyedClassifier:
             self._parent.learn(x, label)
 
     def _pass_time(self, key: Key, time: Any) -> None:
-        """Take note of the time of an event; a key that was idle for too long begins anew."""
+        """Update the newest event time; reset a key that was inactive for too long."""
         if time is None:
             return
         moment = self._times.of(str(self.time), time)
@@ -464,7 +464,7 @@ class KeyedClassifier:
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:
-    """A duration in seconds in milliseconds."""
+    """Convert a duration in seconds to milliseconds."""
     if value is None:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value

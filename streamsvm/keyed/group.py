@@ -1,4 +1,4 @@
-"""What all workers of a consumer group must share, kept in a topic: settings, and how partitions became more."""
+"""Data that all workers of a consumer group share in a topic: settings, and added partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATE_HEADER = ("__column_family__", b"default")  # of changelog records that h
 
 
 def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, more: Mapping[str, Any]) -> None:
-    """Refuse settings that differ from those that the group began with; the first worker writes them.
+    """Refuse settings that differ from those of the group, which its first worker writes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
         first = _first(consumer, topic, 0)
         if first is None:
             _write(client, topic, _SETTINGS, orjson.dumps(settings))
-            first = _first(consumer, topic, 0)  # of two first workers, the settings of one count
+            first = _first(consumer, topic, 0)  # if two workers write first, the earlier record counts
         if first is not None:
             _compare(group, orjson.loads(first.value()), settings)
     except KafkaException as error:
@@ -63,16 +63,16 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """That the topics of events got more partitions.
+    """Record of an increase in the number of partitions of the event topics.
 
     Parameters
     ----------
     partitions
-        How many they had.
+        Number of partitions before.
     ends
-        Where these ended when a worker took the others, by topic.
+        End offsets of these partitions when a worker first read the new ones, by topic.
     at
-        When that was, in seconds since 1970.
+        Time of the record, in seconds since 1970.
     """
 
     partitions: int
@@ -81,12 +81,12 @@ class Growth:
 
 
 def write_growth(client: dict[str, Any], group: str, growth: Growth) -> None:
-    """Keep it with the settings of a group."""
+    """Store an increase in partitions with the settings of a group."""
     _write(client, _topic(group), _GROWTH, orjson.dumps(asdict(growth)))
 
 
 def read_growths(client: dict[str, Any], group: str) -> list[Growth]:
-    """All that a group had, in their order."""
+    """Return all increases in partitions of a group, in order."""
     consumer = _reader(client, group)
     try:
         records = list(_records(consumer, _topic(group), 0))
@@ -130,26 +130,26 @@ def _records(consumer: Consumer, topic: str, partition: int) -> Any:
             yield found
         elif found.error().code() == KafkaError._PARTITION_EOF:
             return
-        elif found.error().code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a new topic is not known at once
+        elif found.error().code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a new topic takes a moment to appear
             raise KafkaException(found.error())
     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 def _check_changelogs(consumer: Consumer, topics: list[str], keyed: KeyedClassifier) -> None:
-    """Check one state of a group that an earlier version began, which left no settings."""
+    """Check one state of a group without stored settings, as earlier versions left it."""
     for topic in topics:
         for partition in consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions:
             for record in _records(consumer, topic, partition):
                 value = record.value()
                 if value is None or _STATE_HEADER not in (record.headers() or ()) or MAGIC not in value:
                     continue
-                keyed.let_go(keyed.wake(value[value.index(MAGIC) :]))  # states that expire have a time before them
+                keyed.let_go(keyed.wake(value[value.index(MAGIC) :]))  # states with an expiry have a time stamp in front
                 return
 
 
 def _create(client: dict[str, Any], topic: str) -> None:
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    admin = AdminClient(client)  # must live until it has answered
+    admin = AdminClient(client)  # keeps a reference until the future is done
     try:
         admin.create_topics([NewTopic(topic, 1, -1, config=config)])[topic].result(_ANSWER_S)
     except KafkaException as error:

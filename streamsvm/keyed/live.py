@@ -1,4 +1,4 @@
-"""The keys of late, ready for their next events."""
+"""Cache of the most recently used keys."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from streamsvm.parameters import check_number
 
 
 class LiveKeys:
-    """The keys used last, as learners at work: a state is loaded and saved when it must be, not for each event.
+    """LRU cache of unpacked keys, which avoids unpacking and packing a state for every event.
 
     Parameters
     ----------
     keyed
-        What predicts and learns.
+        The classifier.
     load
-        Gives the state of a key, None where there is none.
+        Function that returns the state of a key, None if there is none.
     save
-        Takes the state of a key.
+        Function that stores the state of a key.
     max_live
-        So many keys are held; the one that was used longest ago is saved, and gives way to another.
+        Maximum number of keys in the cache. If there are more, the least recently used key is saved and removed.
 
     Examples
     --------
@@ -55,19 +55,24 @@ class LiveKeys:
         return len(self._keys)
 
     def step(self, key: Hashable, events: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-        """Predict the next events of a key, and learn those that have a label; the answers of `KeyedClassifier.step`.
+        """Predict the next events of a key, and learn those with a label.
 
         Parameters
         ----------
         key
             The key.
         events
-            Features by name, and among them the label.
+            Features by name, including the label.
+
+        Returns
+        -------
+        list of dict
+            The answers, see `KeyedClassifier.step`.
 
         Raises
         ------
         KeyStateError
-            Where the state loaded is damaged, of another model, or of a newer version.
+            If the loaded state is corrupt, or was written by another model or a newer version.
         """
         found = self._keys.get(key)
         if found is None:
@@ -79,25 +84,25 @@ class LiveKeys:
         return [self.keyed.answer(found, event) for event in events]
 
     def flush(self) -> None:
-        """Save what has changed since it was saved last: to be called before an engine commits."""
+        """Save all keys that changed since their last save; call this before the engine commits."""
         for key, found in self._changed.items():
             self._save(key, self.keyed.pack(found))
         self._changed.clear()
 
     def drop(self, belongs: Callable[[Any], bool] | None = None) -> None:
-        """Forget keys without saving them, as when a partition is taken away or a transaction has failed.
+        """Remove keys without saving them, for example after a revoked partition or a failed transaction.
 
         Parameters
         ----------
         belongs
-            Whether a key is to be forgotten; None for all.
+            Function that returns whether to remove a key; None for all keys.
         """
         for key in [key for key in self._keys if belongs is None or belongs(key)]:
             self._changed.pop(key, None)
             self.keyed.let_go(self._keys.pop(key))
 
     def _wake(self, key: Hashable) -> Key:
-        """Load a key that is not here, after another has made way for it."""
+        """Load a key, after removing the least recently used one if the cache is full."""
         while len(self._keys) >= self.max_live:
             oldest, found = next(iter(self._keys.items()))
             if oldest in self._changed:

@@ -1,8 +1,8 @@
-"""States of keys that producers send to another partition, since their topic was given more.
+"""States of keys that moved to another partition after partitions were added to a topic.
 
-A key's state is in the partition of its events, and in no other. Once a topic has more partitions, many keys come in
-another one. Which these are only producers know; so each worker keeps a copy of the states of all partitions, read from
-the changelog, in which it looks up keys that it has no current state of.
+The state of a key is stored with the partition of its events. When a topic gets more partitions, producers send many
+keys to another partition, and only producers know which. So each worker keeps a copy of the states of all partitions,
+read from the changelog. It looks up keys in this copy for which it has no current state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger("streamsvm.keyed")
 _SUFFIX = SEPARATOR + orjson.dumps(STATE)
 _BATCH, _BATCH_BYTES = 5000, 16 * 1024 * 1024
 _BUSY_S = 60.0
-_FOLLOWED_S = 900.0  # producers ask for the partitions of a topic each 5 minutes by default
+_FOLLOWED_S = 900.0  # producers refresh the partitions of a topic every 5 minutes by default
 _EACH_S = 1.0
 _PATIENCE_S = TRANSACTION_S + 30.0
 
@@ -52,18 +52,18 @@ CREATE TABLE IF NOT EXISTS places (partition INTEGER PRIMARY KEY, place INTEGER)
 
 
 class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
-    """The states that keys had in each partition when its changelog was read last, on disk.
+    """Copy on disk of the states of all keys and partitions, as of the last read of the changelog.
 
     Parameters
     ----------
     app
         The application.
     changelog
-        The topic in which it keeps states.
+        The changelog topic of the application's states.
     path
-        The file for the copy. It may be lost: it is then read again.
+        The file of the copy. If it is missing, the changelog is read from the start.
     growths
-        When the topics of events got more partitions.
+        The increases in partitions of the event topics.
     """
 
     def __init__(self, app: Application, changelog: str, path: Path, growths: Sequence[Growth]) -> None:
@@ -92,19 +92,19 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         self._stack.close()
 
     def find(self, partition: int, key: Hashable, own: bytes | None) -> bytes | None:
-        """The state of a key that is not live.
+        """Return the state of a key that is not in the cache.
 
-        A state that is no longer what was read last was written since, by this worker: the key is here already.
-        Otherwise the newest state counts, in whatever partition.
+        If the partition's state differs from the copy, this worker has written it since, so the key has already moved
+        here. Otherwise the newest state of all partitions counts.
 
         Parameters
         ----------
         partition
-            Where it has an event.
+            The partition of the key's current event.
         key
             The key.
         own
-            Its state there.
+            The state of the key in this partition, None if there is none.
         """
         if own is None and time.monotonic() >= self._next and time.time() < self._until:
             self.catch_up()
@@ -119,7 +119,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return own if own is not None and self._rank(mine) >= self._rank(newest) else newest[3]
 
     def _rank(self, row: Any) -> tuple[int, int]:
-        """States rank by how many partitions there were, then by their time: clocks of workers may differ."""
+        """Sort key of states: number of increases in partitions, then time, because clocks of workers may differ."""
         partition, written, processed, _ = row
         offsets = orjson.loads(processed or b"{}") or {}
         for i in range(len(self.growths), 0, -1):
@@ -131,7 +131,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return 0, written
 
     def catch_up(self) -> int:
-        """Read what was committed to the changelog since it was read last; how many records."""
+        """Read the records committed to the changelog since the last read; return their number."""
         left, begin = self._left()
         if not left:
             self._next = time.monotonic() + _EACH_S
@@ -143,7 +143,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         while left:
             found = self._client.poll(ANSWER_S)
             if found is None:
-                if time.monotonic() > deadline:  # a transaction that does not end, or no broker
+                if time.monotonic() > deadline:  # an open transaction, or no broker available
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 continue
             if found.error() is None:
@@ -164,18 +164,18 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return n
 
     def _left(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Where partitions of the changelog end that were not read so far, and where to go on."""
+        """End offsets of the changelog partitions with unread records, and the offsets to resume from."""
         n = partitions(self._app, self._changelog)
         ends = {p: end(self._client, self._changelog, p) for p in range(n)}
         places: dict[int, int] = dict(self._db.execute("SELECT partition, place FROM places"))
-        if any(place > ends.get(p, 0) for p, place in places.items()):  # of a topic that was there before
+        if any(place > ends.get(p, 0) for p, place in places.items()):  # the topic was deleted and created again
             self._db.executescript("BEGIN IMMEDIATE; DELETE FROM states; DELETE FROM places; COMMIT;")
             places = {}
         begin = {p: places.get(p, 0) for p in ends}
         return {p: stop for p, stop in ends.items() if begin[p] < stop}, begin
 
     def _store(self, records: Sequence[Any]) -> None:
-        """Take over the last record of each key; not what another worker with the same file has taken already."""
+        """Store the last record of each key, except records that another worker has already stored in this file."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             places = dict(self._db.execute("SELECT partition, place FROM places"))
@@ -203,7 +203,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             raise
 
     def _open(self) -> sqlite3.Connection:
-        """The copy; where the file is damaged, an empty one."""
+        """Open the copy; a corrupt file is replaced by an empty one."""
         for path in (self._path, self._path):
             db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
@@ -219,16 +219,16 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
 
 class Drained(Watch):
-    """Has new partitions wait until the group has taken the events from before there were any.
+    """Pauses new partitions until the group has processed all events from before they were added.
 
-    Otherwise a key that moved would begin there without what it learns from events that are still to be read.
+    Otherwise a moved key would start there before it has learned its earlier events.
 
     Parameters
     ----------
     app
         The application.
     moved
-        The states, which are read again before a partition goes on.
+        The copy of the states, which is updated before a partition resumes.
     """
 
     def __init__(self, app: Application, moved: MovedStates) -> None:
@@ -236,7 +236,7 @@ class Drained(Watch):
         self._moved, self._done, self._seen = moved, 0, 0
 
     def first_held(self) -> int | None:
-        """The first partition that is to wait; None where none is."""
+        """Return the first paused partition, None if there is none."""
         growths, done = self._moved.growths, self._done
         if done > self._seen:
             self._seen = done

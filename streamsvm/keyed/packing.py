@@ -1,15 +1,15 @@
-"""What a learner has learned as a few bytes, and back: the state of one key.
+"""Compact binary format of a learner: the state of one key.
 
-A state begins with a magic word, its version, how many sections it has, and the checksum of all that follows: the
-lengths of the sections, and the sections. Those of a learner are
+A state starts with a magic word, its version, the number of sections, and a checksum of the rest. The rest is the
+lengths of the sections, followed by the sections. A learner has the sections
 
-    settings    eight bytes that tell its class, parameters and tables from all others, and one for each of these alone
-    schema      the names of columns and the labels, as JSON
-    counts      what is counted of columns beside them, as whole numbers; empty as long as there is nothing
-    words       those words of its memory that are not zero, and for each that is saved a bit that says whether it is
+    settings    hash of 8 bytes of its class, parameters and state tables, and a hash of 1 byte for each of these
+    schema      names of columns, and labels, as JSON
+    counts      integer counters of columns that are not in memory; empty if there are none
+    words       snapshot of its memory, see `streamsvm.keyed.snapshots`
 
-Most keys of a stream have the same schema: it is read once, and recognised by its bytes from then on, so that a state
-is loaded by copying. What is zero, as the memory for support vectors to come, takes a bit a word.
+Most keys of a stream share a schema. It is parsed once and then recognised by its bytes, so loading a state is mostly
+copying. Zeros, such as memory reserved for support vectors, take one bit per word.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ MAGIC = b"svmk"
 VERSION = 1
 _HEAD = struct.Struct("<4sHHI")
 
-# Of so many schemas the latest are remembered, fewer where learners are so large that they would take more memory.
+# Maximum number of cached schemas, and maximum memory of their learners.
 MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
-# Learners at rest, of one capacity, that the next keys take: to make one takes ten times as long as to load a state;
-# as many are given back at once as were held from one checkpoint to the next. Fewer where they are large, but some.
+# Free learners per capacity are reused, because creating one takes ten times as long as loading a state. Maximum number,
+# maximum memory, and minimum number of free learners. A checkpoint releases all learners used since the last one.
 MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
-# In all one in so many more than were ever in use at once, since keys differ in capacity.
+# The total number of learners may exceed the maximum in use by 1 / SPARE, because keys differ in capacity.
 SPARE = 10
-# Labels of these types that are equal are the same in a schema.
+# Types of labels that are encoded equally if they are equal.
 _EXACT = frozenset({str, int, bool})
 
 
 class KeyStateError(ArchiveError):
-    """Bytes that are not the state of a key, are damaged, or were left by another model or a newer version."""
+    """Error for bytes that are not the state of a key, are corrupt, or are from another model or a newer version."""
 
 
 # A state and its sections ----------------------------------------------------------------------------------------
 
 
 def seal(sections: Sequence[bytes]) -> bytes:
-    """Sections as one state.
+    """Join sections into one state.
 
     Parameters
     ----------
     sections
-        At most 65,535.
+        At most 65,535 sections.
 
     Examples
     --------
@@ -76,21 +76,21 @@ def seal(sections: Sequence[bytes]) -> bytes:
 
 
 def unseal(data: bytes, n: int) -> list[bytes]:
-    """The n sections of a state.
+    """Split a state into its n sections.
 
     Parameters
     ----------
     data
-        What `seal` gave.
+        The result of `seal`.
     n
-        How many sections there must be.
+        The required number of sections.
 
     Raises
     ------
     KeyStateError
-        Where it is something else, of a newer version, or damaged.
+        If the data are not a state, are corrupt, or have a newer version.
     TypeError
-        Where it is not bytes.
+        If the data are not bytes.
     """
     if type(data) is not bytes:
         raise TypeError(f"the state of a key must be bytes or None, got {type(data).__name__}")
@@ -121,12 +121,12 @@ def _lengths(n: int) -> struct.Struct:
 
 
 class Settings:
-    """What must be as it was when a state was left: told from others by eight bytes, and each by one byte.
+    """Hashes of the settings with which a state was written: 8 bytes of all settings, and 1 byte of each.
 
     Parameters
     ----------
     values
-        Values that JSON can have, by name.
+        JSON values by name.
 
     Examples
     --------
@@ -144,17 +144,17 @@ class Settings:
         self.data = _digest(b"".join(digests), 8) + b"".join(digest[:1] for digest in digests)
 
     def check(self, left: bytes) -> None:
-        """Refuse what was left under other settings.
+        """Raise an error if a state was written with other settings.
 
         Parameters
         ----------
         left
-            The `data` of those.
+            The `data` of the state's settings.
 
         Raises
         ------
         KeyStateError
-            Where they differ, with the names of those that do.
+            If settings differ. The message names them.
         """
         if left == self.data:
             return
@@ -176,14 +176,14 @@ def _digest(data: bytes, size: int) -> bytes:
 
 
 class Held:
-    """A learner that works for a key, and what is needed to pack it.
+    """Learner of a key, with the schema needed to pack it.
 
     Parameters
     ----------
     learner
         The learner.
     schema
-        Its columns and labels when it was packed or unpacked last.
+        The columns and labels of the learner when it was last packed or unpacked.
     """
 
     __slots__ = ("_blocks", "_state", "learner", "schema")
@@ -195,7 +195,7 @@ class Held:
 
     @property
     def blocks(self) -> list[NDArray[np.uint64]]:
-        """Its memory; a learner that grows takes another."""
+        """The memory of the learner; a learner that grows gets another one."""
         if self._state is not self.learner.buffer:
             self._state = self.learner.buffer
             self._blocks = self._state.blocks()
@@ -203,24 +203,24 @@ class Held:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there are columns, labels or names left out that are not in its schema."""
+        """Whether the learner has columns, labels or left-out names that are not in the schema."""
         return self.schema.extent != self.learner.schema_size
 
 
 class Schema:
-    """Columns and labels that many keys share.
+    """Columns and labels shared by many keys.
 
     Parameters
     ----------
     data
-        The section that says so.
+        The schema section of a state.
     learner
-        One with these columns and labels that has learned nothing else, and never will.
+        An untrained learner with these columns and labels, used only as a template.
 
     Attributes
     ----------
     after : dict
-        The sections of schemas with further labels, by these.
+        The schema sections after further labels, by these labels.
     """
 
     def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
@@ -232,24 +232,24 @@ class Schema:
 
 
 class Packer:
-    """Packs what learners with the settings of a model have learned, and unpacks it.
+    """Packs and unpacks learners with the settings of a model.
 
-    A learner that was unpacked goes on as the one that was packed, to the bit. What is known of a schema, and a few
-    learners at rest, are kept for the keys to come.
+    An unpacked learner continues bit for bit like the packed one. Parsed schemas and free learners are cached for other
+    keys.
 
     Parameters
     ----------
     model
-        A learner of this package that has learned nothing.
+        An untrained learner of this package.
     more
-        Further settings that must be as they were when a state was left, by name.
+        Further settings that must equal those of a state, by name.
 
     Raises
     ------
     TypeError
-        Where the model is of another kind, or its parameters cannot be saved.
+        If the model has another type, or parameters that cannot be saved.
     ValueError
-        Where it has learned something.
+        If the model is trained.
 
     Examples
     --------
@@ -283,10 +283,11 @@ class Packer:
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
         self._n_bytes = 0
         self._free: dict[tuple[int, int], list[Held]] = {}
-        self._said = Notices(logger)  # once for all keys
-        self._n_free = self._n_used = self._most_used = 0  # learners at rest, in use, and most in use at once
+        self._said = Notices(logger)  # each warning is given once for all keys
+        self._n_free = self._n_used = self._most_used = 0  # free, in use, and maximum in use
         self._nothing = self._schema(model.schema())
-        # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.
+        # An untrained learner has no columns, so every prediction leaves the same memory. If this equals the memory
+        # before the prediction, one blank learner serves all untrained keys.
         blank = Held(self._nothing.learner.empty_twin(), self._nothing)
         blank.learner.predict_one({})
         is_blank = self._nothing.image.take(blank.blocks) == self._nothing.image.take(self._nothing.blocks)
@@ -294,42 +295,42 @@ class Packer:
         self._first: dict[Any, bytes] = {}
 
     def begin(self) -> Held:
-        """A learner that has learned nothing."""
+        """Return an untrained learner."""
         return self._begin(self._nothing)
 
     def blank(self) -> Held:
-        """What answers for all keys that have learned nothing; what learns, for one of them, is given by `ready`."""
+        """Return the learner that predicts for all untrained keys; call `ready` before learning."""
         return self._blank or self.begin()
 
     def ready(self, held: Held, x: dict[Any, Any], label: Any) -> Held:
-        """The learner of a key, one of its own from its first event on.
+        """Return the learner of a key, a separate one from its first learned event on.
 
-        Keys begin with events of the same columns. What they have to grow to is known then, and learners with room for
-        it are at hand.
+        First events of different keys usually have equal columns. The schema of this event is then cached, and a free
+        learner with enough capacity is often available.
 
         Parameters
         ----------
         held
-            The learner so far.
+            The current learner of the key.
         x, label
-            What it is to learn next.
+            The event to learn next.
         """
         if held is not self._blank:
             return held
         return self._begin(self._first_schema(x, label) or self._nothing)
 
     def unpack(self, sections: Sequence[bytes]) -> Held:
-        """The learner of a key, to be given back when it is not needed any more.
+        """Restore the learner of a key; call `give_back` when it is no longer needed.
 
         Parameters
         ----------
         sections
-            What `pack` gave.
+            The result of `pack`.
 
         Raises
         ------
         KeyStateError
-            Where they were left by a learner with other settings, or are not what `pack` gives.
+            If the sections are corrupt, or were written with other settings.
         """
         settings, data, counts, packed = sections
         self._settings.check(settings)
@@ -344,17 +345,17 @@ class Packer:
         return held
 
     def pack(self, held: Held) -> list[bytes]:
-        """What a learner has learned.
+        """Return the sections of a learner's state.
 
         Parameters
         ----------
         held
-            The learner, which can go on afterwards.
+            The learner, which remains usable.
 
         Raises
         ------
         TypeError
-            Where a label or the name of a feature is of a type that cannot be saved.
+            If a label or feature name has a type that cannot be saved.
         """
         learner = held.learner
         if held.has_grown:
@@ -362,12 +363,12 @@ class Packer:
         return [self._settings.data, held.schema.data, learner.counts(), held.schema.image.take(held.blocks)]
 
     def give_back(self, held: Held) -> None:
-        """Take a learner that has been packed, or is to be forgotten, for another key.
+        """Release a learner for use by other keys; changes since the last `pack` are lost.
 
         Parameters
         ----------
         held
-            The learner, which must not be used any more.
+            The learner, which must not be used afterwards.
         """
         if held is self._blank:
             return
@@ -379,13 +380,13 @@ class Packer:
             self._n_free += 1
 
     def __reduce__(self) -> Any:
-        # Engines send it to their workers: what it has met so far stays here.
+        # Engines send packers to their workers, without the caches.
         return Packer, (self._class(**self._params), self._more)
 
     # Schemas -----------------------------------------------------------------------------------------------------
 
     def _schema(self, data: bytes) -> Schema:
-        """What is known of a schema by the section that says it."""
+        """Cached schema of a section."""
         found = self._schemas.get(data)
         if found is None:
             found = self._schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
@@ -397,7 +398,7 @@ class Packer:
         return found
 
     def _grown(self, held: Held) -> Schema:
-        """The schema of a learner that has met more than its own says."""
+        """New schema of a learner that has grown."""
         before, learner = held.schema, held.learner
         (n_columns, n_labels, n_left_out), now = before.extent, learner.schema_size
         more = tuple((type(label), label) for label in learner.classes_[n_labels:])
@@ -408,7 +409,7 @@ class Packer:
         return self._schema(before.after[more])
 
     def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
-        """The schema of a learner whose first event this is; None where it has more than numbers under names."""
+        """Schema after this first event; None unless it has only string names and numbers other than NaN."""
         names, values = tuple(x), x.values()
         if type(label) not in _EXACT or not set(map(type, values)) <= {float, int} or math.isnan(sum(values)):
             return None
@@ -431,7 +432,7 @@ class Packer:
         return held
 
     def _borrow(self, schema: Schema) -> Held:
-        """A learner with columns and labels; what its memory holds is of another key."""
+        """Return a learner with this schema, whose memory still has the data of another key."""
         self._n_used += 1
         self._most_used = max(self._most_used, self._n_used)
         free = self._free.get(schema.capacity)
@@ -446,9 +447,9 @@ class Packer:
         return held
 
     def _let_go(self) -> None:
-        """Drop learners at rest where there are clearly more in all than were ever in use at once.
+        """Delete free learners if there are clearly more in total than were ever in use at once.
 
-        A key that grows gives back a learner of more capacity than it took: without this bound, those would add up.
+        A key that grows returns a learner of larger capacity than it took, so free learners would accumulate.
         """
         most = self._most_used + max(FEW, self._most_used // SPARE)
         while self._n_free and self._n_used + self._n_free > most:
@@ -457,7 +458,7 @@ class Packer:
 
 
 def _tables(state: State) -> str:
-    """What tells the tables of a state from others."""
+    """Hash of the schemas of a state."""
     schemas_of = {each.schema.name: each.schema for each in state.all()}
     said = [
         (name, key, str(getattr(entry, "element", getattr(entry, "dtype", ""))), getattr(entry, "dims", ()))

@@ -1,12 +1,13 @@
-"""What a key begins from: a model of all keys, beside the key's own.
+"""Vote of a key's own model and its parent, a model of all keys.
 
-With p the probabilities of the parent and q those of the key's own model, after n events, those of the two are
+Let p be the probabilities of the parent, and q those of the key's own model after n events. The combined probabilities
+are
 
     r(c) ~ p(c)^a q(c)^(b n / (n + SLOW)) exp(d_c)
 
-where a begins with 1, b and d with 0, and all follow the gradient of the key's log loss: a product of experts, as the
-second vote of `StreamSVMClassifier`, and a bias for each class that the key has met. A key that is new answers as its
-parent, and listens to its own model as far as that has shown to make the probabilities better.
+The exponent a starts at 1, the exponent b and the biases d at 0. All follow the gradient of the key's log loss. This is
+a product of experts, like the stacked vote of `StreamSVMClassifier`, with a bias for each class of the key's own model.
+A new key predicts like its parent, and its own model gains weight if that reduces the log loss.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.saved import innermost
 from streamsvm.online.base import OnlineClassifier
 
-# The steps of the exponents and of the biases, how large they may be, and after how many events half of what the key's
-# own model says is heard: what it says after a few is too sure.
+# Learning rates of the exponents and of the biases, their maximum values, and the number of events after which the key's
+# own model has half its weight, because a model of few events is overconfident.
 STEP, BIAS_STEP, MOST, MOST_BIAS, SLOW = 0.02, 0.001, 3.0, 20.0, 100.0
-# Neither is ever surer than this that a class is not the one.
+# Lower bound of the probabilities in the vote.
 LEAST = 0.01
 
 
 class Vote:
-    """How far a key listens to its parent, and to its own model.
+    """Vote of the parent and the key's own model.
 
     Parameters
     ----------
     parent, own
-        The exponents of their probabilities.
+        Exponents of their probabilities.
     biases
-        Those of the classes of the key's own model, in its order; 0 for those that are not there.
+        Biases of the first classes of the key's own model, in its order; 0 for other classes.
 
     Examples
     --------
@@ -65,21 +66,21 @@ class Vote:
     def together(
         self, of_parent: Mapping[Any, float], classes: Sequence[Any], of_key: Sequence[float], n: int
     ) -> dict[Any, float]:
-        """The probabilities of the two together.
+        """Return the combined probabilities.
 
         Parameters
         ----------
         of_parent
-            The parent's probabilities.
+            The probabilities of the parent by label.
         classes, of_key
             The classes of the key's own model, and their probabilities.
         n
-            How many events of the key that has learned.
+            Number of events learned by the key's own model.
 
         Returns
         -------
         dict
-            By label; empty where neither knows one.
+            Probabilities by label; empty if neither model knows a label.
         """
         own = dict(zip(classes, of_key, strict=True))
         labels = list(dict.fromkeys((*own, *of_parent)))
@@ -97,12 +98,12 @@ class Vote:
         return dict(zip(labels, self._shares, strict=True))
 
     def learn(self, label: Any) -> None:
-        """Take the label of the event whose probabilities were asked for last.
+        """Update the vote with the label of the event last passed to `together`.
 
         Parameters
         ----------
         label
-            The label; one that neither knew says nothing of them.
+            The label; ignored if neither model knew it.
         """
         if label not in self._labels:
             return
@@ -120,12 +121,12 @@ class Vote:
         return min(max(exponent + STEP * gradient, 0.0), MOST)
 
     def pack(self) -> bytes:
-        """All that was learned as a section."""
+        """Return exponents and biases as a section of a state."""
         return struct.pack(f"<{2 + len(self.biases)}d", self.parent, self.own, *self.biases)
 
     @classmethod
     def unpack(cls, section: bytes) -> Vote:
-        """What `pack` gave; one that begins where there is nothing.
+        """Restore the result of `pack`; a new vote from an empty section.
 
         Parameters
         ----------
@@ -135,7 +136,7 @@ class Vote:
         Raises
         ------
         ArchiveError
-            Where it is no vote.
+            If the section is corrupt.
         """
         if not section:
             return cls()
@@ -153,27 +154,27 @@ def _log(probability: float) -> float:
 
 
 class Parent:
-    """A model of all keys that is asked about every event.
+    """Model of all keys, which predicts every event.
 
     Parameters
     ----------
     model
-        A classifier that knows probabilities.
+        A classifier with probabilities.
     learns
-        Whether it learns every event of every key; else it stays as it is.
+        Whether it learns every event of every key; otherwise it does not change.
     """
 
     def __init__(self, model: Any, learns: bool) -> None:
-        # What labels came last says nothing of the next event of a key.
+        # A trained parent has the label order of other streams, which says nothing about the next event of a key.
         is_plain = isinstance(model, OnlineClassifier) and not model.is_composed
         is_ordered = isinstance(model, StreamSVMClassifier) and is_plain and not learns
         self.model = model.without_order() if is_ordered else model
         self.learns = learns
-        # One that stays as it is must take no note of what it predicts.
+        # Predictions must not change a parent that does not learn.
         self._peeks = not learns and not is_plain and hasattr(model, "peek_proba_many")
 
     def proba(self, x: dict[Any, Any]) -> Mapping[Any, float]:
-        """Its probabilities by label.
+        """Return the probabilities of an event by label.
 
         Parameters
         ----------
@@ -186,24 +187,24 @@ class Parent:
         return found
 
     def check_names(self, rows: Sequence[Mapping[Any, Any]]) -> None:
-        """Compare the features of first events with those that the parent has learned; warn where few are known.
+        """Compare the features of the first events with those that the parent has learned; warn if few are known.
 
         Parameters
         ----------
         rows
-            Features by name.
+            Events, as features by name.
 
         Raises
         ------
         FeatureMismatchError
-            Where none is known.
+            If no feature is known.
         """
         model = innermost(self.model)
-        if hasattr(model, "check_names"):  # others do not tell what they have learned
+        if hasattr(model, "check_names"):  # other classifiers do not report their features
             model.check_names(rows)
 
     def learn(self, x: dict[Any, Any], label: Any) -> None:
-        """Learn an event, if it learns at all.
+        """Learn an event, if the parent learns.
 
         Parameters
         ----------
@@ -217,21 +218,21 @@ class Parent:
 
 
 def parent_of(given: Any, learns: bool, model: OnlineClassifier) -> Parent | None:
-    """What keys begin from, as `KeyedClassifier` takes it.
+    """Create the parent from the parameters of `KeyedClassifier`.
 
     Parameters
     ----------
     given
         None, "learn", a path, or a classifier.
     learns
-        Whether it learns on.
+        Whether the parent learns.
     model
-        What each key begins with.
+        The untrained model of every key.
 
     Raises
     ------
     TypeError, ValueError
-        Where it is none of these, or knows nothing and does not learn.
+        If `given` is invalid, or an untrained learner that does not learn.
     """
     if given is None:
         return None

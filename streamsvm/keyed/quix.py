@@ -1,9 +1,9 @@
-"""One model per key on Quix Streams: what its users write, with models kept live from one checkpoint to the next.
+"""One model per key on Quix Streams, with models cached between checkpoints.
 
-Quix Streams reads partitions of Kafka topics as a consumer group, keeps what a function remembers of a key in RocksDB
-and in a changelog topic, and commits state, results and offsets in one transaction. A `KeyedClassifier` is such a
-function by itself: ``sdf.apply(KeyedClassifier(model), stateful=True)`` reads and writes a key's state at each event.
-`live` has it read at the first event of a key after a checkpoint and written at the next checkpoint.
+Quix Streams reads partitions of Kafka topics as a consumer group. It stores the state of each key in RocksDB and in a
+changelog topic, and commits state, results and offsets in one transaction. A `KeyedClassifier` is a stateful function:
+``sdf.apply(KeyedClassifier(model), stateful=True)`` reads and writes the state of a key for every event. With `live`,
+a state is read at the first event of its key after a checkpoint, and written at the next checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from streamsvm.keyed.classifier import STATE, KeyedClassifier
 from streamsvm.keyed.live import LiveKeys
 
-with warnings.catch_warnings(record=True):  # of what its own dependencies are going to deprecate
+with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
     import quixstreams
     from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
@@ -31,16 +31,16 @@ with warnings.catch_warnings(record=True):  # of what its own dependencies are g
     from quixstreams.state.rocksdb import RocksDBOptions
 
 MAX_LIVE = 10_000
-"""Keys that are kept live, at most, and events from one checkpoint to the next."""
+"""Maximum number of cached keys, and of events between checkpoints."""
 
 TRANSACTION_S = 20.0
-"""After which brokers end the transaction of a worker that was killed; until then nobody reads beyond it."""
+"""Time after which brokers abort the transaction of a killed worker; until then, readers stop before it."""
 
 LARGEST_BYTES = 50_000_000
-"""The most that a state may have: what brokers and clients pass on with their own defaults."""
+"""Maximum size of a state; brokers and clients with default settings can transfer it."""
 
 _MIB = 1024 * 1024
-# By default the engine takes up to 192 MiB of write buffers for each partition, and a block cache of 1 GiB.
+# The engine's defaults are up to 192 MiB of write buffers for each partition, and a block cache of 1 GiB.
 _ROCKSDB: dict[str, Any] = {
     "write_buffer_size": 8 * _MIB,
     "max_write_buffer_number": 2,
@@ -60,16 +60,16 @@ _PRODUCER = {
     "linger.ms": 10,
     "message.max.bytes": LARGEST_BYTES,
 }
-# What the engine asks of each partition that it takes over waits behind a request for events: 0.16 s each by default.
+# For each assigned partition, the engine's queries wait for a fetch request of events: 0.16 s each by default.
 _CONSUMER = {
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 2000,
     "fetch.wait.max.ms": 50,
-    "queued.max.messages.kbytes": 16 * 1024,  # 64 MiB by default, of events that are fetched ahead
+    "queued.max.messages.kbytes": 16 * 1024,  # prefetched events; default 64 MiB
     "topic.metadata.refresh.interval.ms": 10_000,  # new partitions are noticed within this time
 }
 _KEPT = 2
-"""How many times longer than until it begins anew an idle key is kept: its own events tell when it is idle."""
+"""Factor of `forget_after` after which the engine removes an inactive key; before, its next event resets it."""
 
 _ANSWER_S = 30.0
 _PAUSE_S = 0.05
@@ -79,9 +79,10 @@ logger = logging.getLogger("streamsvm.keyed")
 
 
 class _Topics(TopicManager):
-    """Makes topics of the engine's own with room for states, and for events of whatever size.
+    """Creates the engine's internal topics with a larger maximum record size.
 
-    Changelogs get more partitions when their topic did; what `before_enlarging` has is called with how many they had.
+    Changelogs get as many partitions as their source topic. Before that, the functions in `before_enlarging` are called
+    with the previous number of partitions.
     """
 
     before_enlarging: Sequence[Callable[[int], None]] = ()
@@ -91,7 +92,7 @@ class _Topics(TopicManager):
         return super().changelog_topic(stream_id, store_name, config)
 
     def _enlarge(self, name: str, partitions: int) -> None:
-        """Give an existing topic at least so many partitions."""
+        """Increase the number of partitions of an existing topic, if it has fewer."""
         found = self._size(name)
         if found is None or found >= partitions:
             return
@@ -113,7 +114,7 @@ class _Topics(TopicManager):
             time.sleep(_PAUSE_S)
 
     def _size(self, name: str) -> int | None:
-        """How many partitions a topic has; None if there is no such topic."""
+        """Number of partitions of a topic; None if it does not exist."""
         found = self._admin.inspect_topics([name])[name]
         return None if found is None else found.num_partitions
 
@@ -125,33 +126,35 @@ class _Topics(TopicManager):
 
 
 class Application(quixstreams.Application):
-    """An application of Quix Streams that processes each event exactly once, from the first on.
+    """Quix Streams application that processes each event exactly once, from the earliest event on.
 
-    It differs from its parent in defaults, and closes two gaps of 3.28 through which state could be lost or events
-    processed twice: (1) the state of a partition is restored up to the last stable offset of its changelog, which an
-    unfinished transaction of a killed worker holds back, so that later commits of others could be missed: here a
-    worker takes over no partition before its changelog is settled. (2) A worker that lost its partitions, as it stood
-    still for long, goes on with the transaction and results it had: here they are thrown away.
+    It differs from `quixstreams.Application` in its defaults, and fixes two problems of version 3.28:
+
+    1. The state of a partition is restored up to the last stable offset of its changelog. An open transaction of a
+       killed worker keeps this offset back, so later commits of other workers are missed and state is lost. Here, a
+       worker starts with a partition only after all transactions in its changelog have ended.
+    2. A worker that lost its partitions, for example after a long pause, continues its transaction with old results,
+       and events are processed twice. Here, the transaction and its results are discarded.
 
     Parameters
     ----------
     broker_address
-        As of `quixstreams.Application`.
+        See `quixstreams.Application`.
     consumer_group
-        What the workers have in common; it also names state, and its changelog topic.
+        The consumer group of the workers; it also names the state and its changelog topic.
     **options
-        As of `quixstreams.Application`. Defaults that are others: exactly once, from the earliest event, a checkpoint
-        each second or 10,000 events; transactions of workers that were killed end after 20 s, their partitions are
-        passed on after 10 s.
+        See `quixstreams.Application`. By default, processing is exactly-once and starts at the earliest event, with a
+        checkpoint every second or 10,000 events. Transactions of killed workers end after 20 s, and their partitions
+        are reassigned after 10 s.
 
     Attributes
     ----------
     ended_by
-        The number of the signal that ended it, None where it was none.
+        The number of the signal that stopped the application, None without a signal.
     before_enlarging
-        Called with how many partitions a changelog has, before it gets more.
+        Functions that are called with the number of partitions of a changelog before it gets more.
     first_held
-        Says from which partition on events wait; None where none do.
+        Function that returns the first paused partition of events, None if there is none.
     """
 
     def __init__(self, broker_address: Any, *, consumer_group: str, **options: Any) -> None:
@@ -178,22 +181,22 @@ class Application(quixstreams.Application):
         return manager  # type: ignore[no-any-return]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """As `quixstreams.Application.run`, but what went wrong while partitions moved is said.
+        """Run the application, and raise the original error of a failed rebalance.
 
         Parameters
         ----------
         *args, **kwargs
-            As of `quixstreams.Application.run`.
+            See `quixstreams.Application.run`.
         """
         self._failed_in_moving: Exception | None = None
         try:
             return super().run(*args, **kwargs)
-        except SystemError as error:  # all that the client passes on of an error in what it calls
+        except SystemError as error:  # the client replaces errors of its callbacks by this one
             raise self._failed_in_moving or error from None
 
     @contextlib.contextmanager
     def _moving(self) -> Iterator[None]:
-        """While partitions move."""
+        """Keep the error of a rebalance callback for `run`."""
         try:
             yield
         except Exception as error:
@@ -208,15 +211,15 @@ class Application(quixstreams.Application):
             super()._on_assign(consumer, topic_partitions)
             self._held.clear()
             self._hold()
-        if self.ended_by is not None:  # by a signal that came while it was starting
+        if self.ended_by is not None:  # a signal arrived during the start
             self.stop()
 
     def _check_partitions(self) -> None:
-        """End where a topic has more partitions than at the start: the next start enlarges the changelog.
+        """Stop if a topic has more partitions than at the start, because only a start enlarges the changelog.
 
-        Each worker does, also one that is given none of them: keys may move to the partitions that it has.
+        Workers without new partitions stop too, because keys may move to their partitions.
         """
-        # Not asked by the consumer: its client aborts the process where that is done in what it calls.
+        # Not with the consumer: its client aborts the process if a callback does this.
         client = AdminClient(self.config.broker_address.as_librdkafka_dict())
         for name, topic in self._topic_manager.non_changelog_topics.items():
             found = client.list_topics(name, timeout=_ANSWER_S).topics[name]
@@ -226,14 +229,14 @@ class Application(quixstreams.Application):
                 )
 
     def _hold(self) -> None:
-        """Pause the partitions of events from the one on that `first_held` says; resume the others."""
+        """Pause the partitions of events from `first_held()` on; resume the others."""
         first = self.first_held()
         if first is None and not self._held:
             return
         topics = self._topic_manager.non_changelog_topics
         assigned = {(tp.topic, tp.partition) for tp in self._consumer.assignment() if tp.topic in topics}
         held = {place for place in assigned if first is not None and place[1] >= first}
-        self._consumer.pause([TopicPartition(*place) for place in held])  # again: the engine may have resumed them
+        self._consumer.pause([TopicPartition(*place) for place in held])  # every time, because the engine may have resumed them
         self._consumer.resume([TopicPartition(*place) for place in (self._held & assigned) - held])
         self._held = held
 
@@ -249,12 +252,12 @@ class Application(quixstreams.Application):
                 self._forget()
 
     def _forget(self) -> None:
-        """Nobody is to go on with what belonged to partitions that are gone."""
+        """Discard data of revoked partitions."""
         for forget in self.when_gone:
             forget()
 
     def _settle(self, partitions: list[TopicPartition]) -> None:
-        """Wait until no transaction is under way in these partitions."""
+        """Wait until these partitions have no open transaction."""
         if not partitions:
             return
         asked = {TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in partitions}
@@ -287,7 +290,7 @@ class Application(quixstreams.Application):
             signal.signal(number, self._ended)
 
     def _ended(self, number: int, _: object) -> None:
-        """The first signal ends it after the current event and with a checkpoint, a second one at once."""
+        """Stop after the current event with a checkpoint; a second signal kills the process."""
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
         self.ended_by = number
@@ -295,7 +298,7 @@ class Application(quixstreams.Application):
 
 
 def _ends(client: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Any, int]:
-    """Where partitions end for readers of a level."""
+    """End offsets of partitions at an isolation level."""
     found = client.list_offsets(dict(asked), isolation_level=level, request_timeout=_ANSWER_S)
     return {tp: future.result().offset for tp, future in found.items()}
 
@@ -305,26 +308,27 @@ def _span(seconds: timedelta | float) -> timedelta:
 
 
 class Live(BaseSink):
-    """The models of the keys that had an event since the last checkpoint, written when the next one is made.
+    """Cache of the models of keys with events since the last checkpoint; the next checkpoint writes them.
 
-    The engine tells sinks that a checkpoint is to be made, before it takes up what was written to the state; that is
-    all that this has of a sink. Nothing is kept from one checkpoint to the next, unless somebody sees to it that what
-    is live is dropped when partitions move or a checkpoint is not made: a model must never be of another moment than
-    the state. Nor is it where the engine removes states that are idle.
+    It is a sink only because the engine flushes sinks before it writes the state at a checkpoint. By default, the cache
+    is emptied at every checkpoint. With `lasting`, the caller must call `drop` after a rebalance or a failed
+    checkpoint, because a cached model must always match the stored state. `lasting` has no effect with `forget_after`,
+    because the engine then removes states of inactive keys.
 
     Parameters
     ----------
     keyed
-        What is done at each event.
+        The classifier.
     max_live
-        How many keys are kept live.
+        Maximum number of cached keys.
     lasting
-        Whether they stay live from one checkpoint to the next.
+        Whether keys stay in the cache after a checkpoint.
 
     Attributes
     ----------
     moved
-        Given a partition, a key and its state there, the state that it has; None where keys never moved.
+        Function of a partition, a key and its state there that returns the current state of the key; None if keys never
+        moved.
     """
 
     def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE, lasting: bool = False) -> None:
@@ -340,13 +344,13 @@ class Live(BaseSink):
         return len(self._keys)
 
     def __call__(self, value: Any, key: Any, timestamp: int, headers: Any, state: State[Any, Any]) -> dict[str, Any]:
-        """Predict and learn an event: what `sdf.apply(…, stateful=True, metadata=True)` calls."""
+        """Predict and learn an event, called by `sdf.apply(…, stateful=True, metadata=True)`."""
         return self.step(key, value, state)
 
     def step(self, key: Hashable, event: Mapping[str, Any], state: State[Any, Any]) -> dict[str, Any]:
-        """Predict and learn an event of a key, whose state until the next checkpoint is given."""
+        """Predict and learn an event of a key; `state` is the engine's state of the key until the next checkpoint."""
         place = message_context().partition, key
-        self._states[place] = state  # the latest one has the time of the latest event
+        self._states[place] = state  # the newest object has the newest event time
         return self._keys.step(place, (event,))[0]
 
     def _load(self, place: tuple[int, Hashable]) -> bytes | None:
@@ -358,7 +362,7 @@ class Live(BaseSink):
         self.saved, self.saved_bytes = self.saved + 1, self.saved_bytes + len(data)
 
     def flush(self) -> None:
-        """Write what has changed."""
+        """Write the states of changed keys."""
         try:
             self._keys.flush()
         except BaseException:
@@ -370,34 +374,34 @@ class Live(BaseSink):
             self.drop()
 
     def drop(self) -> None:
-        """Forget all, also what was not written."""
+        """Empty the cache; changes since the last checkpoint are lost."""
         self._keys.drop()
         self._states.clear()
 
     on_paused = drop
 
     def add(self, *_: Any, **__: Any) -> None:
-        """Nothing is sent here."""
+        """Do nothing; the sink receives no records."""
 
 
 def live(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_live: int = MAX_LIVE) -> StreamingDataFrame:
     """Predict and learn each event of a stream with the model of its key.
 
-    As ``sdf.apply(keyed, stateful=True)``, with the same results, but the state of a key is read and written once from
-    one checkpoint to the next.
+    The results are those of ``sdf.apply(keyed, stateful=True)``, but the state of a key is read and written only once
+    per checkpoint.
 
     Parameters
     ----------
     sdf
-        The stream, whose messages have the key.
+        The stream, with keyed messages.
     keyed
-        What is done at each event.
+        The classifier.
     max_live
-        How many keys are kept live; the others are written when these are more.
+        Maximum number of cached keys; the least recently used ones are written earlier.
 
     Returns
     -------
-    sdf
+    StreamingDataFrame
         The stream of answers.
     """
     cache = Live(keyed, max_live)

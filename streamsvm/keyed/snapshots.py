@@ -1,7 +1,7 @@
-"""What is saved of a state as the fewest bytes, to be taken out, and put back, at once.
+"""Snapshots: compact binary copies of the saved fields of a state, fast to write and to load.
 
-Of the words of eight bytes that hold what is saved, of a state and then of its parts, those that are not zero; and then
-for each word a bit that says whether it is.
+A snapshot has those 8-byte words of the saved fields, of a state and then of its substates, that are not zero. They are
+followed by one bit per word that tells whether the word is nonzero.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from streamsvm.core.state import State, array_address
 
 Words = NDArray[np.uint64]
 
-# What stands in a word, for its bounds.
+# Type of the values in a word, for the check of their bounds.
 OTHER, REALS, WHOLE, SINGLES = 0, 1, 2, 3
 _KINDS = {f64: REALS, i64: WHOLE, f32: SINGLES}
 
 
 @kernel
 def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at):
-    """Make a block as when nothing had been learned, but for the words that are saved.
+    """Restore the memory of an untrained state, except its addresses, and load the saved words.
 
-    Of these, the next is words[at[1]] where bit at[0] is set in `there`, and else zero; `at` moves on. Returns how many
-    values are beyond their bounds, or not finite; less than zero where there are not so many words.
+    The next saved word is words[at[1]] if bit at[0] of `there` is set, else zero; `at` is advanced. Returns the number
+    of values that are out of bounds or not finite, or -1 if there are too few words.
     """
     reals, wholes, singles = words.view(np.float64), words.view(np.int64), words.view(np.float32)
     i = 0
@@ -76,20 +76,20 @@ ENTRY_POINTS = {
 
 @cache
 def _put() -> Any:
-    """The compiled function."""
+    """Return the compiled `put_words`."""
     return ENTRY_POINTS["put_words"].compile()
 
 
 class Image:
-    """Where in the memory of a state and its parts that stands which is saved.
+    """Layout of the saved fields in the memory of a state and its substates.
 
-    It is made of a state that has learned nothing, and serves all states with the same settings and dimensions. Where
-    something is put back, all that is not saved becomes as it was in that state.
+    It is created from an untrained state, and applies to all states with equal settings and dimensions. Loading a
+    snapshot resets all other fields to those of the untrained state.
 
     Parameters
     ----------
     state
-        One that has learned nothing.
+        An untrained state.
     """
 
     def __init__(self, state: State) -> None:
@@ -100,7 +100,7 @@ class Image:
         self.n_words = int(ends[-1])
 
     def take(self, blocks: Sequence[Words]) -> bytes:
-        """All that is saved."""
+        """Return a snapshot of the saved fields."""
         words = np.empty(self.n_words, u64)
         for block, place, part in zip(blocks, self._places, self._parts, strict=True):
             block.take(place.saved, out=words[part], mode="clip")
@@ -109,19 +109,19 @@ class Image:
         return packed
 
     def clear(self, blocks: Sequence[Words]) -> None:
-        """Make all as in the state that has learned nothing."""
+        """Reset the memory to that of the untrained state."""
         for block, fresh, place in zip(blocks, self._fresh, self._places, strict=True):
             own = block[place.addresses]
             block[:] = fresh
             block[place.addresses] = own
 
     def put(self, blocks: Sequence[Words], packed: bytes) -> None:
-        """Take over what `take` gave.
+        """Load a snapshot, the result of `take`.
 
         Raises
         ------
         ValueError
-            Where a value is not finite, or beyond its bounds, or there are not as many as there should be.
+            If a value is not finite or out of bounds, or the number of words is wrong.
         """
         n, put = -(-self.n_words // 8), _put()
         if len(packed) < n or (len(packed) - n) % 8:
@@ -143,16 +143,16 @@ class Image:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where things are in the memory of states of certain dimensions.
+    """Layout of the memory of states of given dimensions.
 
     Parameters
     ----------
     saved
-        The words with what is saved.
+        Indices of the words with saved fields.
     kinds, low, high
-        What stands in each, and between what.
+        Type and bounds of the values in each of these words.
     addresses
-        The words that are addresses, or say what is found there, in order.
+        Sorted indices of the words with addresses, or shapes of the arrays at these addresses.
     """
 
     saved: NDArray[np.int64]
@@ -176,7 +176,7 @@ def _places(schema: Schema, dims: tuple[tuple[str, int], ...]) -> _Places:
 
 
 def _address_words(schema: Schema, state: State) -> NDArray[np.int64]:
-    """The words of a state that are addresses, its own or another's, or the shapes that go with them."""
+    """Indices of the words of a state with addresses, own or external, or with shapes of external arrays."""
     names = [f"{name}@" for name, entry in schema.entries.items() if not isinstance(entry, Number)]
     names += [name for name, number in schema.of(Number) if number.is_address]
     names += [f"{n}@{k}" for n, array in schema.of(Array) if array.external for k in range(len(array.dims))]
@@ -187,7 +187,7 @@ def _address_words(schema: Schema, state: State) -> NDArray[np.int64]:
 
 
 def _offsets(view: NDArray[Any], state: State) -> NDArray[np.int64]:
-    """Where the elements of a view begin in the memory of a state, in bytes."""
+    """Offsets in bytes of the elements of a view in the memory of a state."""
     offsets = np.full(view.shape, array_address(view) - state.address, i64)
     for axis, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         offsets += (np.arange(n) * stride).reshape([-1 if k == axis else 1 for k in range(view.ndim)])

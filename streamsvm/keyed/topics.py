@@ -1,4 +1,4 @@
-"""What is asked of brokers about topics: partitions, sizes, ends, first records, what a group has taken."""
+"""Queries to brokers about topics: partitions, record sizes, end offsets, first records, progress of a group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-# Before the engine: what its own dependencies are going to deprecate is not said.
+# Imported first, because it hides deprecation warnings of the engine's dependencies.
 from streamsvm.keyed.quix import LARGEST_BYTES, Application
 
 # isort: split
@@ -19,16 +19,16 @@ from connectors.errors import ConnectorError, UnreachableError
 
 ANSWER_S = 10.0
 _LOOK_S = 0.5
-_USUAL_BYTES, _FRAME = 1_000_000, 1024  # what topics take by default; what a record takes beside key and value
+_USUAL_BYTES, _FRAME = 1_000_000, 1024  # default maximum record size of a topic; overhead of a record
 
 silent = logging.getLogger("streamsvm.keyed.client")
 silent.propagate = False
-silent.addHandler(logging.NullHandler())  # what matters is said here, in our own words
+silent.addHandler(logging.NullHandler())  # our own messages replace those of the client
 
 
 @contextlib.contextmanager
 def consumer(app: Application, group: str | None = None) -> Iterator[Any]:
-    """A client for questions that reads what is committed and commits nothing."""
+    """Open a consumer for queries, which reads committed records and commits nothing."""
     options = {"enable.auto.commit": False, "group.id": group or "streamsvm", "isolation.level": "read_committed"}
     options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "logger": silent}
     client = Consumer(app.config.broker_address.as_librdkafka_dict() | options)
@@ -39,7 +39,7 @@ def consumer(app: Application, group: str | None = None) -> Iterator[Any]:
 
 
 def partitions(app: Application, topic: str) -> int:
-    """How many partitions a topic has."""
+    """Return the number of partitions of a topic."""
     with consumer(app) as client:
         try:
             found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
@@ -52,7 +52,7 @@ def partitions(app: Application, topic: str) -> int:
 
 
 def largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
-    """The most bytes that each topic takes as one record, key and value; the usual where that may not be asked."""
+    """Return the maximum size of key and value of a record for each topic; the default if the query is denied."""
     asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     client = AdminClient(app.config.broker_address.as_librdkafka_dict() | {"logger": silent})
     most = dict.fromkeys(topics, _USUAL_BYTES)
@@ -63,17 +63,20 @@ def largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
 
 
 def end(client: Any, topic: str, partition: int) -> int:
-    """Where a partition ends."""
+    """Return the end offset of a partition."""
     return int(client.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)[1])
 
 
 def ends(client: Any, topic: str, n: int) -> list[int]:
-    """Where each of so many partitions ends."""
+    """Return the end offsets of the first n partitions."""
     return [end(client, topic, partition) for partition in range(n)]
 
 
 def goes_on(client: Any, topic: str, partition: int, stop: int) -> bool:
-    """Whether there are records before an end that the group has not taken; some offsets are of no record."""
+    """Return whether the group has not yet processed all records before an offset.
+
+    Offsets without a record, such as transaction markers, do not count.
+    """
     try:
         [place] = client.committed([TopicPartition(topic, partition)], timeout=ANSWER_S)
     except KafkaException:
@@ -88,7 +91,7 @@ def goes_on(client: Any, topic: str, partition: int, stop: int) -> bool:
 
 
 def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any]:
-    """The first record of each partition that has one."""
+    """Yield the first record of each non-empty partition."""
     with consumer(app) as client:
         left = set(range(partitions))
         client.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
@@ -99,7 +102,7 @@ def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any
 
 
 class Watch(contextlib.AbstractContextManager["Watch"]):
-    """Watches what a group takes, in a thread of its own, as long as it is entered."""
+    """Context manager with a thread that monitors the progress of a consumer group."""
 
     def __init__(self, app: Application) -> None:
         self._app, self._over = app, threading.Event()
@@ -117,7 +120,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         raise NotImplementedError
 
     def _taken(self, client: Any, topic: str, ends: Mapping[int, int]) -> bool:
-        """Wait until the group has come to these ends of partitions; whether it did before this is over."""
+        """Wait until the group has reached these end offsets; return False if the context ended before."""
         left = dict(ends)
         while left := {p: stop for p, stop in left.items() if goes_on(client, topic, p, stop)}:
             if self._over.wait(_LOOK_S):
@@ -126,7 +129,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
 
 class Ending(Watch):
-    """Stops an application when its group has taken what there was at the start."""
+    """Stops an application when its group has processed all records that existed at the start."""
 
     def __init__(self, app: Application, topics: Sequence[str]) -> None:
         super().__init__(app)
@@ -134,9 +137,9 @@ class Ending(Watch):
 
     def _watch(self) -> None:
         with consumer(self._app, self._app.config.consumer_group) as client:
-            for topic in self._topics:  # one after the other: all that is repartitioned is there when the first is done
+            for topic in self._topics:  # in order: when the source is done, all repartitioned records exist
                 if not self._taken(client, topic, dict(enumerate(ends(client, topic, partitions(self._app, topic))))):
                     return
-        while not self._over.is_set():  # one that is only just starting does not hear of it
+        while not self._over.is_set():  # repeated, because an application that is still starting ignores it
             self._app.stop()
             self._over.wait(_LOOK_S)

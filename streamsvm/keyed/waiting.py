@@ -1,4 +1,4 @@
-"""Events of a key that wait for their labels, and labels that came before their events, inside the state of the key."""
+"""Label join of a key: events that wait for labels, and labels that arrived before their events."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import orjson
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
 
-# The time of what came with none.
+# Time of entries without an event time.
 NO_TIME = -(1 << 63)
 _ENTRY = struct.Struct("<qIHB")
 
 
 class Event(NamedTuple):
-    """An event as it was predicted.
+    """Predicted event that waits for its label.
 
     Parameters
     ----------
     x
-        Its features.
+        Features by name.
     prediction, score
-        The label predicted, and its probability.
+        The predicted label and its probability.
     """
 
     x: dict[str, Any]
@@ -32,7 +32,7 @@ class Event(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A label whose event has not come.
+    """Label that arrived before its event.
 
     Parameters
     ----------
@@ -44,19 +44,19 @@ class Label(NamedTuple):
 
 
 class Waiting:
-    """What waits, by what events and labels are joined by; the oldest first.
+    """Waiting events and labels by join value, the oldest first.
 
     Parameters
     ----------
     most
-        So much may wait; then what came first gives way.
+        Maximum number of entries; if there are more, the oldest one is dropped.
     wait
-        For so many milliseconds, by the times of the key; None for as long as there is room.
+        Maximum waiting time in milliseconds of event time; None for no limit.
 
     Attributes
     ----------
     n_expired, n_dropped
-        How much has waited too long, or given way.
+        Number of entries that waited too long, or were dropped.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Waiting:
     def __init__(self, most: int, wait: int | None = None) -> None:
         self.most, self.wait = most, wait
         self.n_expired = self.n_dropped = 0
-        # As they are packed: most keys are packed far more often than one of their labels comes.
+        # Entries are stored packed, because a key is packed far more often than one of its labels arrives.
         self._entries: dict[str, tuple[int, bytes]] = {}
 
     def __len__(self) -> int:
@@ -82,32 +82,34 @@ class Waiting:
         return join in self._entries
 
     def is_label(self, join: str) -> bool:
-        """Whether a label waits under a name, and not an event.
+        """Return whether a label waits with this join value.
 
         Parameters
         ----------
         join
-            The name.
+            The join value.
         """
         found = self._entries.get(join)
         return found is not None and bool(_ENTRY.unpack_from(found[1])[3])
 
     def add(self, join: str, what: Event | Label, time: int) -> None:
-        """Let something wait; of two under the same name the first one does.
+        """Add an entry, unless one with this join value is waiting.
 
         Parameters
         ----------
         join
-            The name.
+            The join value.
         what
             An event or a label.
         time
-            In milliseconds; `NO_TIME` where there is none.
+            Event time in milliseconds, `NO_TIME` if unknown.
 
         Raises
         ------
         TypeError
-            Where a feature is of a type that cannot be saved.
+            If a feature has a type that cannot be saved.
+        ValueError
+            If the join value is longer than 65,535 bytes.
         """
         if join in self._entries:
             return
@@ -123,12 +125,12 @@ class Waiting:
             del self._entries[next(iter(self._entries))]
 
     def expire(self, now: int) -> None:
-        """Forget what has waited too long.
+        """Remove entries that have waited too long.
 
         Parameters
         ----------
         now
-            The newest time of the key.
+            The newest event time of the key.
         """
         if self.wait is None or now == NO_TIME:
             return
@@ -140,12 +142,12 @@ class Waiting:
             del self._entries[join]
 
     def pop(self, join: str) -> Event | Label | None:
-        """What waits under a name, and does so no longer; None where there is nothing.
+        """Remove and return the entry with this join value; None if there is none.
 
         Parameters
         ----------
         join
-            The name.
+            The join value.
         """
         found = self._entries.pop(join, None)
         if found is None:
@@ -157,11 +159,11 @@ class Waiting:
         return Event(content[2], decode_label(content[0]), content[1])
 
     def pack(self) -> bytes:
-        """All that waits as a section."""
+        """Return all entries as a section of a state."""
         return b"".join([entry for _, entry in self._entries.values()])
 
     def unpack(self, section: bytes) -> None:
-        """Take what `pack` gave.
+        """Load the result of `pack`.
 
         Parameters
         ----------
@@ -171,7 +173,7 @@ class Waiting:
         Raises
         ------
         ArchiveError
-            Where it is no such section.
+            If the section is corrupt.
         """
         at = 0
         while at < len(section):

@@ -1,4 +1,4 @@
-"""A worker of many that predict and learn a Kafka topic with a model for each key, as the command line starts it."""
+"""Worker of a consumer group that predicts and learns a Kafka topic with one model per key, for the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Before the engine: what its own dependencies are going to deprecate is not said.
+# Imported first, because it hides deprecation warnings of the engine's dependencies.
 from streamsvm.keyed.quix import LARGEST_BYTES, Application, Live
 
 # isort: split
@@ -34,29 +34,29 @@ from streamsvm.keyed.topics import ANSWER_S, Ending, consumer, ends, first_recor
 logger = logging.getLogger("streamsvm.keyed")
 
 RECORD_TIME = "streamsvm.time"
-"""The field, or the header of a repartitioned event, with the time of its record in the source."""
+"""Name of the field, or of the header of a repartitioned event, with the time of its source record."""
 
-_ORIGIN = "streamsvm.origin"  # the header of a repartitioned event with its partition and offset in the source
+_ORIGIN = "streamsvm.origin"  # header of a repartitioned event with its source partition and offset
 _RECENT = 1000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What comes, and where what is said of it goes.
+    """Input and output topics of a worker.
 
     Parameters
     ----------
     topic
         The topic of the events.
     field
-        The field of an event with its key; a record's own key must be its text.
+        The field of an event with its key. The record key must be equal to it, as text.
     labels
-        A topic of labels that come later, with the same keys, where they do.
+        The topic of delayed labels, with the keys of their events; None without delayed labels.
     out, rejected
-        Topics for predictions and for what is set aside; None for nowhere.
+        The topics of predictions and of rejected records; None for no output.
     repartition
-        Whether events come with other keys in Kafka, and go through a topic in which they have theirs.
+        Whether record keys differ from event keys, so that events go through a repartitioned topic.
     """
 
     topic: str
@@ -68,24 +68,25 @@ class Stream:
 
     @property
     def topics(self) -> list[str]:
-        """All that are named."""
+        """The names of all topics."""
         return [name for name in (self.topic, self.labels, self.out, self.rejected) if name is not None]
 
 
 @dataclass(slots=True)
 class Figures:
-    """What a worker has done, for those who watch it.
+    """Metrics of a worker.
 
     Parameters
     ----------
     events, judged, right, rejected
-        Events predicted; those that had a label and a prediction; of these the right ones; events set aside.
+        Number of predicted events, of events with a label and a prediction, of correct predictions, and of rejected
+        records.
     seconds
-        Spent in models.
+        Time spent in models.
     checkpoints
-        How many were made.
+        Number of checkpoints.
     recent
-        Whether the last judged ones were right.
+        Whether each of the last predictions was correct.
     """
 
     events: int = 0
@@ -98,32 +99,32 @@ class Figures:
 
     @property
     def accuracy(self) -> float:
-        """The share of right predictions, NaN before the first."""
+        """Share of correct predictions, NaN without any."""
         return self.right / self.judged if self.judged else float("nan")
 
     @property
     def recent_accuracy(self) -> float:
-        """The same over the last 1,000."""
+        """Share of correct predictions over the last 1,000."""
         return sum(self.recent) / len(self.recent) if self.recent else float("nan")
 
 
 class Worker:
-    """Predicts and learns the events of the partitions that it is given.
+    """Predicts and learns the events of its assigned partitions.
 
     Parameters
     ----------
     app
         The application.
     stream
-        The events.
+        The topics.
     keyed
-        What is done at each. Its `time` may be `RECORD_TIME`: that of the record.
+        The classifier. If its `time` is `RECORD_TIME`, the time of the record is the event time.
 
     Raises
     ------
     ConnectorError
-        Where a topic is not there, labels are not in as many partitions as events, events have other keys or no
-        feature that the parent has learned, or the group began with other settings.
+        If a topic is missing, the topics of labels and events differ in the number of partitions, record keys differ
+        from event keys, the parent knows no feature of the events, or the group has other settings.
     """
 
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
@@ -148,17 +149,17 @@ class Worker:
         self._growths = read_growths(client, app.config.consumer_group)
 
     def _sdf(self, app: Application) -> Any:
-        """The records, with the right keys."""
+        """Stream of all records, keyed by event key."""
         stream = self._stream
         raw: dict[str, Any] = {"key_deserializer": "bytes", "value_deserializer": "bytes"}
         timed: dict[str, Any] = {}
         if self.keyed.forget_after is not None and self.keyed.time != RECORD_TIME:
-            timed["timestamp_extractor"] = self._moment  # by which the engine removes keys
+            timed["timestamp_extractor"] = self._moment  # the engine removes inactive keys by this time
         sdf = app.dataframe(app.topic(stream.topic, **raw, **timed))
         if stream.labels is not None:
             return sdf.concat(app.dataframe(app.topic(stream.labels, **raw, **timed)))
         if stream.repartition:
-            # Brokers delete, or refuse, records with the time of an event long ago: it travels in a header.
+            # Brokers delete or refuse records with old times, so the event time is in a header.
             sdf = sdf.set_headers(_with_origin).set_timestamp(lambda *_: round(1000 * time.time()))
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
             return sdf.group_by(self._key_of, stream.field, **raw).set_timestamp(_event_time)
@@ -167,7 +168,7 @@ class Worker:
     # An event ----------------------------------------------------------------------------------------------------
 
     def _take(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
-        """Predict an event and learn it, or learn a label, and send what is to be said of it."""
+        """Predict and learn an event, or learn a delayed label; write the results."""
         context, keyed = message_context(), self.keyed
         topic, place = context.topic, _origin(headers) or (context.partition, context.offset)
         try:
@@ -176,7 +177,7 @@ class Worker:
             if topic == self._stream.labels:
                 event = self._label_of(event)
             elif self._stream.labels is not None:
-                event.pop(keyed.label, None)  # it would be known too soon
+                event.pop(keyed.label, None)  # labels come from their own topic
             label = event.get(keyed.label)
             if type(label) in (dict, list):
                 raise ValueError(f"the label {keyed.label!r} is nested: {shown(label)}")
@@ -202,7 +203,7 @@ class Worker:
                 self._send(self._stream.out, record, key, place[0])
 
     def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Of a record of a label what is for the model."""
+        """Fields of a label record that the model needs."""
         keyed = self.keyed
         for name in (keyed.join or "", keyed.label):
             if event.get(name) is None:
@@ -210,7 +211,7 @@ class Worker:
         return {name: event[name] for name in (keyed.join, keyed.label, keyed.time) if name in event}
 
     def _name(self, event: dict[str, Any], key: bytes | None) -> bytes:
-        """The key of an event as it is in Kafka, which its own field must agree with."""
+        """Key of an event; the record key and the field must agree."""
         own = event.pop(self._stream.field, None)
         if own is None and key is not None:
             return key
@@ -220,7 +221,7 @@ class Worker:
         return name
 
     def _key_of(self, value: bytes) -> bytes:
-        """The key of an event that is to be brought to the others of its key; those without one go together."""
+        """Key for repartitioning an event; events without a valid key share one."""
         try:
             return key_bytes(self._stream.field, read_event(value).get(self._stream.field))
         except ValueError:
@@ -245,16 +246,16 @@ class Worker:
             self._send(self._stream.rejected, record, key, place[0])
 
     def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
-        """The time of an event; where it has none, that of its record."""
+        """Time of an event, or of its record if the event has none."""
         try:
             return self.keyed.moment(read_event(value))
         except (ValueError, KeyError):
             return timestamp
 
     def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int) -> None:
-        """Write a record with the current time: brokers delete, or refuse, what has the time of an event long ago.
+        """Write a record with the current time, because brokers delete or refuse records with old times.
 
-        Events of one partition stay together, in their order.
+        Events of one partition keep their order.
         """
         value, largest = orjson.dumps(record), self._largest[topic]
         if len(value) + len(key or b"") > largest:
@@ -262,23 +263,23 @@ class Worker:
         self._producer.produce(topic, value, key, partition=partition % self._sizes[topic])
 
     def lag(self) -> dict[int, int]:
-        """How many events each partition of this worker is behind."""
+        """Return the number of unprocessed events of each partition of this worker."""
         found: dict[int, int] = {}
-        with contextlib.suppress(KafkaException, RuntimeError):  # as long as it is not there, or not any more
+        with contextlib.suppress(KafkaException, RuntimeError):  # not connected yet, or already closed
             for tp in self._consumer.assignment():
                 if tp.topic in self._read:
                     [place] = self._consumer.position([tp])
                     low, high = self._consumer.get_watermark_offsets(tp, cached=True)
-                    if place.offset < 0 or high < 0:  # nothing was consumed, or fetched, since the start
+                    if place.offset < 0 or high < 0:  # nothing consumed or fetched since the start
                         [place] = self._consumer.committed([tp], timeout=ANSWER_S)
                         low, high = self._consumer.get_watermark_offsets(tp, timeout=ANSWER_S)
                     found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
         return found
 
-    # Around them -------------------------------------------------------------------------------------------------
+    # Checks and run ----------------------------------------------------------------------------------------------
 
     def _check_labels(self) -> None:
-        """Labels find their events only in the partition of the same number."""
+        """Check that labels have as many partitions as events, which the join requires."""
         events, labels = self._stream.topic, self._stream.labels
         if labels is not None and self._sizes[labels] != self._sizes[events]:
             raise ConnectorError(
@@ -288,7 +289,7 @@ class Worker:
             )
 
     def _check_first_events(self) -> None:
-        """Look at one event of each partition: whether any is keyed as is said, and has features the parent knows."""
+        """Check the first event of each partition: is any keyed by the field, and does the parent know its features?"""
         is_keyed, has_parent = self._stream.repartition, self.keyed.parent is not None
         if is_keyed and not has_parent:
             return
@@ -324,7 +325,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _moving_keys(self) -> Iterator[None]:
-        """Give keys that moved their states, where the group had fewer partitions."""
+        """Load the states of moved keys while running, if partitions were added."""
         if not self._growths:
             yield
             return
@@ -335,17 +336,17 @@ class Worker:
             yield
 
     def run(self, *, until_end: bool = False) -> None:
-        """Work until stopped by a signal.
+        """Process events until a signal arrives.
 
         Parameters
         ----------
         until_end
-            Stop once the workers of the group have come to where the topic ended at the start.
+            Whether to stop when the group has processed all events that existed at the start.
 
         Raises
         ------
         UnreachableError
-            Where brokers cannot be reached, or the work was taken from this worker: it may be started again.
+            If no broker is available, or this worker lost its partitions. The worker can be restarted.
         """
         watch = Ending(self.app, self._sources) if until_end else None
         try:
@@ -367,12 +368,12 @@ class Worker:
 
 
 def read_event(value: bytes | None) -> dict[str, Any]:
-    """The JSON object of a record.
+    """Return the JSON object of a record.
 
     Raises
     ------
     ValueError
-        Where it is none.
+        If the value is not a JSON object.
     """
     if value is None:
         raise ValueError("the record has no value")
@@ -386,7 +387,7 @@ def read_event(value: bytes | None) -> dict[str, Any]:
 
 
 def key_bytes(name: str, value: Any) -> bytes:
-    """A key as producers send it: a text or a whole number, as text.
+    """Encode a key, a string or an integer, as a Kafka record key.
 
     Examples
     --------
@@ -416,7 +417,7 @@ def _origin(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | No
 
 
 def _event_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
-    """The time of a repartitioned event; that of its record where an earlier version wrote it."""
+    """Time of a repartitioned event, or of its record if an earlier version wrote it."""
     found = _header(headers, RECORD_TIME)
     return timestamp if found is None else int(found)
 
