@@ -143,7 +143,7 @@ def _check_changelogs(consumer: Consumer, topics: list[str], keyed: KeyedClassif
                 value = record.value()
                 if value is None or _STATE_HEADER not in (record.headers() or ()) or MAGIC not in value:
                     continue
-                keyed.let_go(keyed.wake(value[value.index(MAGIC) :]))  # states with an expiry have a time stamp in front
+                keyed.let_go(keyed.wake(value[value.index(MAGIC) :]))  # states that expire start with a time stamp
                 return
 
 

@@ -42,8 +42,8 @@ _HEAD = struct.Struct("<4sHHI")
 
 # Maximum number of cached schemas, and maximum memory of their learners.
 MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
-# Free learners per capacity are reused, because creating one takes ten times as long as loading a state. Maximum number,
-# maximum memory, and minimum number of free learners. A checkpoint releases all learners used since the last one.
+# Maximum number, maximum memory, and minimum number of free learners per capacity. Free learners are reused, because
+# creating one takes ten times as long as loading a state. A checkpoint releases all learners used since the last one.
 MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
 # The total number of learners may exceed the maximum in use by 1 / SPARE, because keys differ in capacity.
 SPARE = 10

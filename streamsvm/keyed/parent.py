@@ -24,8 +24,8 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.saved import innermost
 from streamsvm.online.base import OnlineClassifier
 
-# Learning rates of the exponents and of the biases, their maximum values, and the number of events after which the key's
-# own model has half its weight, because a model of few events is overconfident.
+# Learning rates of the exponents and of the biases, their maximum values, and the number of events after which the
+# key's own model has half its weight, because a model of few events is overconfident.
 STEP, BIAS_STEP, MOST, MOST_BIAS, SLOW = 0.02, 0.001, 3.0, 20.0, 100.0
 # Lower bound of the probabilities in the vote.
 LEAST = 0.01

@@ -236,7 +236,8 @@ class Application(quixstreams.Application):
         topics = self._topic_manager.non_changelog_topics
         assigned = {(tp.topic, tp.partition) for tp in self._consumer.assignment() if tp.topic in topics}
         held = {place for place in assigned if first is not None and place[1] >= first}
-        self._consumer.pause([TopicPartition(*place) for place in held])  # every time, because the engine may have resumed them
+        # Every time, because the engine may have resumed them.
+        self._consumer.pause([TopicPartition(*place) for place in held])
         self._consumer.resume([TopicPartition(*place) for place in (self._held & assigned) - held])
         self._held = held
 
