@@ -1,1 +1,1 @@
-"""What the online learners share: the classifier they derive from, and the compiled parts of a step."""
+"""Base classes of the online learners, and the kernels that they share."""

@@ -1,4 +1,4 @@
-"""What a learner's archive holds, and what is checked of it."""
+"""Encoding and validation of the archives of learners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.models.archive import decode_label, encode_label
 
 
 def fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
-    """Take over an array, which must be of the same shape and type."""
+    """Copy an array into another of equal shape and type."""
     if target.shape != source.shape or target.dtype != source.dtype:
         raise ArchiveError(
             f"array {name!r} has shape {source.shape} and type {source.dtype}, not {target.shape} and {target.dtype}"
@@ -25,12 +25,12 @@ def fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
 
 
 def check_statistics(rows: State, space: FeatureSpace) -> None:
-    """Refuse statistics from an archive that no stream can have left.
+    """Refuse inconsistent statistics of an archive.
 
-    Each number is known to be finite and within its own bounds; what is checked here is what they say together.
+    The bounds of single values have been checked; this checks relations between values.
     """
     count, present = rows.count, rows.present
-    # `a > b` of two conditions: the first holds and the second does not.
+    # For booleans, `a > b` is `a and not b`.
     if np.logical_or.reduce(((present > 0.0) > (count >= 1.0)) | ((rows.centred > 0.0) > (present >= 1.0))):
         raise ArchiveError(f"statistics hold values that are not between 1 and {MOST_EVENTS:g}")
     if np.logical_or.reduce(present < rows.began):
@@ -42,7 +42,7 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
 
 
 def check_ranks(rows: State, by: State) -> None:
-    """Refuse recent values from an archive that columns with these statistics cannot have left."""
+    """Refuse recent values of an archive that contradict the statistics of their columns."""
     n, width = rows.ranks.shape
     if not rows.ranks.size:
         return
@@ -54,8 +54,8 @@ def check_ranks(rows: State, by: State) -> None:
 
 
 def check_bounds(name: str, values: NDArray[Any], low: float, high: float) -> None:
-    """Refuse values of an archive beyond their bounds."""
-    # States of keys are checked each time they are loaded: of few values, the extremes are found in half the time.
+    """Refuse values of an archive outside [low, high]."""
+    # `reduce` takes half the time of `min` for few values, and states of keys are checked at every load.
     if values.size and not (
         low <= np.minimum.reduce(values, axis=None) and np.maximum.reduce(values, axis=None) <= high
     ):
@@ -63,14 +63,14 @@ def check_bounds(name: str, values: NDArray[Any], low: float, high: float) -> No
 
 
 def encode_param(value: Any) -> Any:
-    """A parameter as JSON can have it."""
+    """Return a parameter as JSON values."""
     if isinstance(value, dict):
         return {"dict": [[encode_label(k), encode_label(v)] for k, v in value.items()]}
     return encode_label(value)
 
 
 def decode_param(value: Any) -> Any:
-    """What `encode_param` was given."""
+    """Return the parameter that `encode_param` encoded."""
     if isinstance(value, dict) and set(value) == {"dict"}:
         return {decode_label(k): decode_label(v) for k, v in value["dict"]}
     return decode_label(value)

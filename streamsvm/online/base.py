@@ -1,4 +1,4 @@
-"""What all online learners share: labels, encoding, batches, and saving, around one compiled step."""
+"""Base class of the online learners: labels, encoding, rows and saving around one compiled step."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from streamsvm.online.schema import SchemaLearner
 class OnlineClassifier(SchemaLearner):
     """Base of the online learners.
 
-    Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
-    them.
+    Labels have any hashable type; a class is added with its first learned event. Features are encoded by
+    `FeatureSpace`.
 
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
-    gives what it would give by itself. A single event is one compiled call that keeps the interpreter's lock; all else
-    takes the learner's `_lock`. Memory that a learner has outgrown is there as long as a call has it.
+    Thread-safe: threads may predict with one model while others train it. A single event is one compiled call that
+    holds the interpreter lock; all other calls take the lock of the learner. A call keeps the memory it works on
+    alive, even if the learner grows meanwhile.
 
-    A subclass names its kernel file, `_kernels`, with the `CODE` that its `rows` have the addresses of, and gives
-    `_new_state`.
+    A subclass sets `_kernels` to its kernel module, whose `CODE` names the entry points, and defines `_new_state`.
     """
 
     @property
@@ -37,20 +36,17 @@ class OnlineClassifier(SchemaLearner):
 
     @property
     def is_composed(self) -> bool:
-        """Whether it has refits or costs: then its parts learn, and it has no memory of its own."""
+        """Whether the learner delegates to parts, for refits or costs, and has no memory of its own."""
         return False
 
     @property
     def memory_size(self) -> int:
-        """How many numbers it has to remember of the moment at which an event was predicted, to learn it late."""
+        """Number of integers stored per event at prediction to learn its label late."""
         return 0
 
     @property
     def noise(self) -> float:
-        """The share of labels that are as if drawn at random, by which probabilities are bounded; 0 while for none.
-
-        Learned as the stream runs, and heard where probabilities are better for it.
-        """
+        """Estimated share of random labels, which caps probabilities; 0 while the estimate is not used."""
         return noise_of(self._state.calibration)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -60,7 +56,7 @@ class OnlineClassifier(SchemaLearner):
 
     @property
     def n_features_in_(self) -> int | None:
-        """How many columns the arrays have that were learned, None where none were; others are refused."""
+        """Number of columns of learned arrays, None without any; arrays with other numbers are refused."""
         return self._space.mismatches.width
 
     @n_features_in_.setter
@@ -68,7 +64,7 @@ class OnlineClassifier(SchemaLearner):
         self._space.mismatches.width = width
 
     def check_names(self, X: Any) -> None:
-        """Compare the features of the first rows of a stream with those that were learned; warn where few are known.
+        """Compare the features of the first rows of a stream with learned ones; warn if few are known.
 
         Parameters
         ----------
@@ -78,12 +74,12 @@ class OnlineClassifier(SchemaLearner):
         Raises
         ------
         FeatureMismatchError
-            Where none is known.
+            If no feature is known.
         """
         self._space.mismatches.check_names(X)
 
     def moment(self) -> Moment:
-        """What it knows now, for `changes` to compare with later: a few numbers for each feature and class."""
+        """Return a summary of features and classes, for `changes` to compare later."""
         leaders = self.leaders() if hasattr(self, "leaders") else []
         return Moment(
             self.n_events_learned,
@@ -95,14 +91,14 @@ class OnlineClassifier(SchemaLearner):
         )
 
     def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
-        """What running scaling knows of the values of columns; nothing where there is none.
+        """Return running statistics of columns, empty without scaling.
 
         Parameters
         ----------
         names
-            Of which columns; None for all.
+            Names of columns; None for all.
         most
-            Of so many of them, in order of arrival; None for all.
+            Maximum number of columns, in order of appearance; None for all.
         """
         rows, space = self._rows, self._space
         found: dict[Hashable, Spread] = {}
@@ -122,30 +118,30 @@ class OnlineClassifier(SchemaLearner):
         return found
 
     def _shares_of_classes(self) -> dict[Any, float]:
-        """How often each class came."""
+        """Return the share of each class."""
         counts = self._state.classes.learned[: len(self.labels.codes)].tolist()
         return dict(zip(self.classes_, counts, strict=True))
 
     @property
     def notices(self) -> list[str]:
-        """What it has warned of, once each: features left out, and labels that look like mistakes."""
+        """Warnings given so far: features left out, and labels that look like mistakes."""
         return self._space.notices() + self.labels.notices
 
     @locked
     def keep_categories(self, names: Sequence[Hashable]) -> None:
-        """Take the strings under these names for categories from now on, as `categories` does from the start.
+        """Treat the strings of these features as categories from now on, as `categories` does.
 
         Parameters
         ----------
         names
-            Names of features whose texts are mostly new, such as identifiers, which are left out otherwise.
+            Names of features with mostly new strings, such as identifiers, which are left out by default.
         """
         self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
         self._own_space().texts.keep(names)
 
     @property
     def lock(self) -> LearnerLock:
-        """Lock of the learner, to be held from loading an event to learning it."""
+        """Lock of the learner, held from loading an event to learning it."""
         return self._lock
 
     def column_relevance(self) -> Floats | None:
@@ -159,12 +155,12 @@ class OnlineClassifier(SchemaLearner):
         return relevance
 
     def _relevances(self) -> Floats | None:
-        """The part of each of the first columns in a learned metric, 0 of the others; None where there is none."""
+        """Return the relevance of the first columns in the learned metric, None without one."""
         return None
 
 
 def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
-    """Names as a tuple, whatever they came in; None where there are none, since River cannot clone an empty one."""
+    """Return names as a tuple, or None for no names, because River cannot clone an empty tuple."""
     if categories is None:
         return None
     if isinstance(categories, str) or not isinstance(categories, Iterable):

@@ -1,4 +1,4 @@
-"""The classes of a learner: its labels in order of arrival, and warnings about labels that look like a mistake."""
+"""Classes of a learner: labels in order of appearance, and warnings about suspicious labels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streamsvm.labels import are_measured, as_label, check_label, is_label, new_
 
 logger = logging.getLogger(__name__)
 
-# The label looks like an identifier if this many classes come with fewer than twice as many events.
+# Labels look like identifiers with this many classes in fewer than twice as many events.
 MANY_CLASSES = 250
 
 
 class Classes:
-    """Labels, numbered in order of arrival.
+    """Labels, numbered in order of first appearance.
 
     Attributes
     ----------
@@ -56,13 +56,13 @@ class Classes:
         self.codes[label] = len(self.codes)
 
     def check(self, label: Any, most: int) -> None:
-        """Refuse a value that is no label, and a new label if `most` are known."""
+        """Refuse a value that is not a label, and a new label beyond `most`."""
         check_label(label)
         if len(self.codes) >= most and label not in self.codes:
             raise ValueError(_no_room_for(label, most))
 
     def without_room(self, labels: Coded, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
-        """Rows to learn whose labels would exceed `most` classes, with the reason for each."""
+        """Return rows whose labels would exceed `most` classes, with the reason for each."""
         new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self.codes))
         refused = set(new[max(most - len(self.codes), 0) :])
         if not refused:
@@ -72,7 +72,7 @@ class Classes:
         return {row: _no_room_for(labels[row], most) for row in rows}
 
     def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels of the numbers, None for -1."""
+        """Return the labels of class numbers, None for -1."""
         answers = np.empty(len(self.answers), object)
         answers[:] = self.answers
         return np.asarray(answers[codes])
@@ -95,7 +95,7 @@ class Classes:
 
     @property
     def notices(self) -> list[str]:
-        """The warnings."""
+        """Warnings given so far."""
         found = [_many_notice(self.many_at)] if self.many_at else []
         found += [self._order_notice] if self._order_notice else []
         return found + twin_notices(self.answers[:-1])

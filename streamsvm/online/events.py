@@ -1,4 +1,4 @@
-"""Single events: predictions and steps, each one compiled call."""
+"""Single events: prediction and training by one compiled call each."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from streamsvm.online.row_methods import Events
 class EventLearner(LearnerMemory):
     """Predicts and learns single events.
 
-    An event that has a number under each known name and nothing else takes the fast path: its values are packed, and
-    one compiled call that keeps the interpreter's lock does the rest.
+    An event with exactly the known names, all numbers, takes the fast path: its values are packed into the row buffer,
+    and one compiled call that holds the interpreter lock does the rest.
     """
 
     _event: ClassVar[Any]
     _event_proba: ClassVar[Any]
 
     def _look_at_first(self, rows: EncodedRows) -> None:
-        """Warn of what the first rows tell of their features; nothing once there were enough."""
+        """Warn about suspicious features in the first rows of the stream."""
         if self._first is not None and len(rows):
             self._tell(self._first.take(rows, self._space.names))
 
     def _look_at_event(self, columns: Ints, values: Floats) -> None:
-        """Do so with a single event."""
+        """Warn about suspicious features with a single event."""
         if self._first is not None:
             self._tell(self._first.take_event(columns, values, self._space.names))
 
@@ -56,17 +56,17 @@ class EventLearner(LearnerMemory):
         x
             Features by name.
         y
-            The label, of any hashable type.
+            Label, of any hashable type.
         w
-            How much the event weighs, 0 or more; at 0 it is left out.
+            Weight of the event, 0 or more; 0 skips the event.
         time
-            Its event time in seconds or as a datetime, for learners that use it.
+            Event time in seconds or as a datetime, for learners that use it.
 
         Raises
         ------
         TypeError, ValueError
-            For a feature that is infinite, or neither number nor string nor None, for a label that is None or NaN, or
-            a bad weight. Nothing has been learned then.
+            For an infinite feature, one that is not a number, string or None, a label that is None or NaN, or an
+            invalid weight. Nothing is learned then.
         """
         try:
             code = self.labels.codes.get(y)
@@ -85,7 +85,7 @@ class EventLearner(LearnerMemory):
 
     @locked
     def _learn(self, x: dict[Hashable, Any], y: Any, w: float) -> None:
-        """Learn any event."""
+        """Learn an event outside the fast path."""
         w = weight_of(w)
         self._make_room(1)
         self.labels.check(y, self.max_classes)
@@ -94,7 +94,7 @@ class EventLearner(LearnerMemory):
             if self._event(self._rows, b"", self.labels.codes[y], 1.0) == 0:
                 self._look_at_event(np.arange(len(x)), values)
                 return
-        space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
+        space = self._space if self._pack(x) else self._own_space()  # a plain event adds no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
             self._look_at_event(*entries)
@@ -106,7 +106,7 @@ class EventLearner(LearnerMemory):
             self._event(self._rows, b"", code, w)
 
     def _list(self, columns: Ints, values: Floats) -> None:
-        """Make an event that lists its columns the current row."""
+        """Make an event with listed columns the current row."""
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
         self._rows.listed = 1 + n
@@ -114,19 +114,19 @@ class EventLearner(LearnerMemory):
             self._follow_space()
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
-        """The most probable label; None as long as nothing has been learned.
+        """Predict the label of an event; None before anything has been learned.
 
         Parameters
         ----------
         x
             Features by name.
         kwargs
-            Taken and not looked at, as River passes what comes with an event.
+            Ignored; for compatibility with River.
 
         Raises
         ------
         TypeError, ValueError
-            For a feature that is infinite, or neither number nor string nor None.
+            For an infinite feature, or one that is not a number, string or None.
         """
         plain_length, pack, get, rows = self._fast
         if type(x) is dict and len(x) == plain_length:
@@ -142,19 +142,19 @@ class EventLearner(LearnerMemory):
             return self.labels.answers[self._predict(x, scaling.PREDICT)]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of each label learned, 0 to 1; empty as long as nothing has been.
+        """Predict the probability of each learned label; empty before anything has been learned.
 
         Parameters
         ----------
         x
             Features by name.
         kwargs
-            Taken and not looked at.
+            Ignored; for compatibility with River.
 
         Raises
         ------
         TypeError, ValueError
-            For a feature that is infinite, or neither number nor string nor None.
+            For an infinite feature, or one that is not a number, string or None.
         """
         plain_length, pack, get, rows = self._fast
         if type(x) is dict and len(x) == plain_length:
@@ -167,7 +167,7 @@ class EventLearner(LearnerMemory):
                     return dict(zip(self.labels.answers, shares, strict=False))
         with self._lock:
             if self._n_classes[()] == 0:
-                self._space.encode_event(x, learn=False)  # refuses what is no event
+                self._space.encode_event(x, learn=False)  # refuses invalid events
                 return {}
             *_, shares = self.answer_one(x)
             return dict(zip(self.labels.answers, shares, strict=False))
@@ -180,9 +180,9 @@ class EventLearner(LearnerMemory):
         return sets.found(self.labels.answers)
 
     def answer_one(self, x: dict[Hashable, Any]) -> tuple[Any, float | None, Sequence[float]]:
-        """The label that `predict_one` gives, its probability, and those over `classes_`, good until the next call.
+        """Return the predicted label, its probability, and the probabilities over `classes_`.
 
-        Not thread-safe, since the next call overwrites the probabilities.
+        Not thread-safe: the next call overwrites the probabilities.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class EventLearner(LearnerMemory):
         return self.labels.answers[code], shares[code] if code >= 0 else None, shares
 
     def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
-        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_proba`."""
+        """Return the number of the most probable class, -1 for none; writes probabilities to `_proba`."""
         self._make_room(1)
         if self._pack(x):
             code: int = self._event(self._rows, b"", asked, 1.0)
@@ -204,7 +204,7 @@ class EventLearner(LearnerMemory):
         return int(self._event(self._rows, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
-        """Make an event the current row, if it has a number under each known name and nothing else."""
+        """Make an event the current row if it has exactly the known names, all numbers."""
         plain_length, _, get, _ = self._fast
         if type(x) is not dict or len(x) != plain_length:
             return False
@@ -227,7 +227,7 @@ class EventLearner(LearnerMemory):
         return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)))
 
     def load_event(self, x: Any) -> Floats | None:
-        """Make an event with a number for each known name the current row and return it; None for other events.
+        """Make an event with exactly the known names, all numbers, the current row; None for others.
 
         Parameters
         ----------
@@ -240,16 +240,16 @@ class EventLearner(LearnerMemory):
         return self._row[: self._fast[0]] if self._pack(x) else None
 
     def predict_loaded(self) -> Floats | None:
-        """Probabilities of the current row until the next call; None if a value is out of range."""
+        """Return the probabilities of the current row, valid until the next call; None for values out of range."""
         return self._proba[: self.n_classes] if self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1 else None
 
     def learn_loaded(self, code: int) -> Floats | None:
-        """Predict and learn the current row; return the probabilities, None if a value is out of range.
+        """Predict and learn the current row; return its probabilities, None for values out of range.
 
         Parameters
         ----------
         code
-            The number of its class.
+            Number of its class.
         """
         if self._first is not None:
             n = self._space.columns.plain_length
@@ -266,7 +266,7 @@ class EventLearner(LearnerMemory):
         return proba
 
     def look_for_fast_path(self, x: dict[Any, Any]) -> None:
-        """Enable the fast path for events with the names of this one, if possible.
+        """Enable the fast path for events with the names of this event, if possible.
 
         Parameters
         ----------
@@ -277,9 +277,9 @@ class EventLearner(LearnerMemory):
 
 
 def _entry(name: str) -> Any:
-    """A compiled step of single events as a class attribute, compiled when it is first called.
+    """Return a class attribute that compiles the step of single events at its first call.
 
-    From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
+    Later calls skip the check of argument types by the dispatcher.
     """
 
     def first_call(*arguments: Any) -> Any:

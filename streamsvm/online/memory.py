@@ -1,4 +1,4 @@
-"""The memory of a learner: its state, which grows with columns, classes and events."""
+"""Memory of a learner: a state that grows with columns, classes and events."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ from streamsvm.online import driver
 from streamsvm.online.classes import Classes
 from streamsvm.online.row_methods import RowMethods
 
-# Memory begins with room for so many events.
+# Initial room for events.
 FIRST_ROOM = 4
 
 
 class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
-    """The state of a learner, the columns and labels that it is for, and what single events need of both.
+    """State of a learner with its columns and labels, and the attributes for single events.
 
-    A subclass names its kernel file, `_kernels`, with the `CODE` that its `rows` have the addresses of, and defines
-    `_new_state`.
+    A subclass sets `_kernels` to its kernel module, whose `CODE` names the entry points, and defines `_new_state`.
     """
 
     _kernels: ClassVar[ModuleType]
@@ -51,28 +50,28 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
 
     @abstractmethod
     def _new_state(self, n_columns: int, n_classes: int, *, room: int = scaling.ROOM) -> State:
-        """An empty state for so many columns, classes, and events, and with this learner's settings."""
+        """Return an empty state with the settings of this learner and room for `room` events."""
 
     def _room_for(self, n: int) -> int:
-        """For how many events there is room in memory that holds n; `scaling.ROOM` where more take no more of it."""
+        """Return the number of events that memory for n events has room for; `ROOM` if unlimited."""
         return scaling.ROOM
 
     def _fresh_state(self) -> State:
-        """An empty state of the capacity that there is."""
+        """Return an empty state of the current capacity."""
         return self._new_state(*self._capacity, room=self._room)
 
     def _make_room(self, n: int) -> None:
-        """See that n more events can be predicted and learned."""
+        """Allocate memory for n more events."""
         if self._room < scaling.ROOM and (needed := self._n_held() + n) > self._room:
             self._room = self._room_for(capacity_for(needed))
             self._move()
 
     def _n_held(self) -> int:
-        """How many events the memory holds, or held."""
+        """Return the number of events counted towards the room."""
         return self.n_events_learned
 
     def _move(self) -> None:
-        """Go on in another memory, of the capacity that there is now."""
+        """Move the state to memory of the current capacity."""
         state = self._fresh_state()
         state.take(self._state)
         self._use(state)
@@ -84,10 +83,10 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         Parameters
         ----------
         name, value
-            The parameter and its new value.
+            Name of the parameter and its new value.
         """
         check_mutable(self, name)
-        type(self)(**self._get_params() | {name: value})  # refuses what the parameter does not take
+        type(self)(**self._get_params() | {name: value})  # refuses invalid values
         self._room = scaling.ROOM
         self._move()
         self.__dict__[name] = value
@@ -98,19 +97,19 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         self._use(state)
 
     def _fit_settings(self, state: State) -> None:
-        """Reduce what is learned to what the settings have memory for."""
+        """Reduce the state to the limits of changed settings."""
 
     def _weight_class(self, label: Any, code: int) -> None:
-        """Give a class that begins its settings."""
+        """Set the weight of a new class."""
 
     def _check_restored(self, state: State) -> None:
-        """Check what the table cannot say of a state from an archive."""
+        """Check relations in a restored state that the schema cannot express."""
 
     def _refresh(self, state: State) -> None:
-        """Bring up to date what follows from what was put back, once no number leads out of the memory."""
+        """Recompute derived fields of a checked, restored state."""
 
     def _reset(self) -> None:
-        """Begin with nothing learned."""
+        """Start with nothing learned."""
         if "_lock" not in self.__dict__:
             self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
@@ -124,7 +123,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
 
     @property
     def classes_(self) -> list[Any]:
-        """The labels learned, in order of first arrival."""
+        """Labels learned, in order of first appearance."""
         return self.labels.answers[:-1]
 
     @property
@@ -133,11 +132,11 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
 
     @property
     def n_events_learned(self) -> int:
-        """How many events have been learned."""
+        """Number of events learned."""
         return int(self._rows.seen)
 
     def _use(self, state: State) -> None:
-        """Work on this state from now on, with what the fast path of single events needs."""
+        """Use this state from now on, and set the attributes of the fast path."""
         self._state, self._rows = state, state.rows
         self._rows.learner = state.address
         for name, entry in self._kernels.CODE.items():
@@ -145,35 +144,35 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         self._rows.bind(proba=state.proba)
         self._lock.guard(state.rows)
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
-        # Views, whose elements are read many times faster than a number of a state, or an array's.
+        # Memory views, because their elements are read many times faster than fields of a state or of an array.
         self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
         self._sets_began()
 
     def _entries(self) -> list[EntryPoint]:
-        """The compiled code that single events need."""
+        """Return the entry points that single events need."""
         of_ranks = ranks.ENTRY_POINTS.values() if self._is_ranking() else ()
         return [driver.ENTRY_POINTS["event"], *self._kernels.CODE.values(), *of_ranks]
 
     def _is_ranking(self) -> bool:
-        """Whether values are scaled by their ranks."""
+        """Whether values are scaled by ranks."""
         return bool(getattr(self, "scaling", None) == "rank")
 
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
         self._fast = (space.columns.plain_length, space.columns.packer, space.columns.getter, self._rows)
-        # The first events are learned one by one, since they are looked at.
+        # The first events take the slow path, which checks their features.
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
         self._fill, self._view = space.columns.filler, self._row.data
 
     def _sets_began(self) -> None:
-        """Let single events predict sets, and sets learn from their labels, by the probabilities of the state."""
+        """Connect prediction sets with the probabilities of single events."""
         self._rows.followed = self._sets.follow(self._proba[None, : len(self.labels.codes)])
         self._rows.follow = follow_address() if self._sets else 0
 
     def _grow(self) -> None:
-        """See that there is capacity for all columns and classes known."""
+        """Grow to the number of known columns and classes."""
         n_columns, n_classes = len(self._space), len(self.labels.codes)
         if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
             columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
@@ -187,7 +186,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
             self._follow_space()
 
     def _code(self, label: Any) -> int:
-        """The number of a class, which begins if it is new."""
+        """Return the number of a class; add a new one."""
         code = self.labels.codes.get(label)
         if code is None:
             code = len(self.labels)
@@ -199,23 +198,23 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         return code
 
     def _own_space(self) -> FeatureSpace:
-        """The columns, to be added to: those of other learners stay as they are."""
+        """Return the columns of this learner alone, which may be added to."""
         if self._shares_space:
             self._space, self._shares_space = self._space.copy(), False
         return self._space
 
     def empty_twin(self) -> Self:
-        """Return a learner with the same parameters and schema, and memory of its own that is to be overwritten."""
+        """Return a learner with equal parameters and schema, whose memory is to be overwritten."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
-        twin._room = scaling.ROOM  # it may be given more than it learns
+        twin._room = scaling.ROOM  # may be larger than the number of learned rows
         twin._use(twin._fresh_state())
         twin.share_schema(self)
         return twin
 
     def share_schema(self, other: LearnerMemory) -> None:
-        """Take the columns and labels of another learner of the same capacity, whatever the memory holds.
+        """Use the columns and labels of another learner of equal capacity.
 
         Parameters
         ----------
@@ -229,5 +228,5 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
 
 
 def capacity_for(n: int) -> int:
-    """How many columns or classes there is capacity for, where n are asked for."""
+    """Return the capacity that is allocated for n columns or classes."""
     return 1 << max(n - 1, 0).bit_length()

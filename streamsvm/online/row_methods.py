@@ -28,7 +28,7 @@ class Events(NamedTuple):
     rows
         Their features.
     codes
-        The class of each event by number, -1 where it is not learned; None if all events are only predicted.
+        Class number of each event, -1 if it is not learned; None if all events are only predicted.
     weights, times
         Their weights, None for 1, and their event times in seconds, None if unknown.
     """
@@ -40,13 +40,13 @@ class Events(NamedTuple):
 
     @property
     def learned(self) -> Ints:
-        """The class of each event that is learned with a positive weight, -1 for the others."""
+        """Class number of each event with a positive weight, -1 for others."""
         codes = np.full(len(self.rows), -1) if self.codes is None else self.codes
         return codes if self.weights is None else np.where(self.weights > 0.0, codes, -1)
 
 
 class RowMethods(PredictsSets):
-    """Predicts and learns rows, exactly as a loop over single events does."""
+    """Prediction and training of rows, equal to a loop over single events."""
 
     @property
     @abstractmethod
@@ -93,20 +93,25 @@ class RowMethods(PredictsSets):
     def run_rows(
         self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats]:
-        """Predict events and learn those with a class; return classes, their probabilities and all probabilities.
+        """Predict events and learn those with a class.
 
         Parameters
         ----------
         events
             Encoded events.
         predict
-            Whether these count as predictions, of which label autocorrelation takes note.
+            Whether label autocorrelation records the predictions.
         score
             Whether to return the probabilities of the classes.
         n_proba
             The number of classes to return probabilities of.
         late
             The arguments `memories` and `apart` of `run_batch`.
+
+        Returns
+        -------
+        (codes, scores, probabilities)
+            Predicted class numbers, their probabilities, and the probabilities of the first `n_proba` classes.
         """
 
     @abstractmethod
@@ -121,7 +126,7 @@ class RowMethods(PredictsSets):
 
     @locked
     def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
-        """Learn rows one after another, exactly as a loop of `learn_one` does.
+        """Learn rows in order, equal to a loop of `learn_one`.
 
         Parameters
         ----------
@@ -137,7 +142,7 @@ class RowMethods(PredictsSets):
         Raises
         ------
         BadRows
-            If rows cannot be learned; no row has been learned then.
+            If rows cannot be learned; nothing is learned then.
         """
         self._learn_rows(self.encode_labelled(X, y, w, times), predict=False)
 
@@ -151,7 +156,7 @@ class RowMethods(PredictsSets):
 
     @locked
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels of rows in no order: as `predict_one`, but without label autocorrelation.
+        """Predict the labels of unordered rows: `predict_one` without label autocorrelation.
 
         Parameters
         ----------
@@ -161,7 +166,7 @@ class RowMethods(PredictsSets):
         Returns
         -------
         series or ndarray of objects, shape (n,)
-            A series of the frame's kind if X is a frame; None where nothing has been learned.
+            A series of the frame's kind if X is a frame; None before anything has been learned.
 
         Raises
         ------
@@ -173,7 +178,7 @@ class RowMethods(PredictsSets):
 
     @locked
     def proba_array(self, X: Any) -> Floats:
-        """The probabilities of `predict_proba_many` as an array, whatever the type of X.
+        """Return the probabilities of `predict_proba_many` as an array for any type of X.
 
         Parameters
         ----------
@@ -184,7 +189,7 @@ class RowMethods(PredictsSets):
 
     @locked
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probabilities of rows in no order: as `predict_proba_one`, but without label autocorrelation.
+        """Predict the probabilities of unordered rows: `predict_proba_one` without label autocorrelation.
 
         Parameters
         ----------
@@ -232,7 +237,7 @@ class RowMethods(PredictsSets):
 
     @locked
     def peek_proba_many(self, X: Any) -> Floats:
-        """The probabilities of `predict_proba_one` for each row, without counting as predictions.
+        """Return the probabilities of `predict_proba_one` for rows, without recording predictions.
 
         Parameters
         ----------
@@ -258,7 +263,7 @@ class RowMethods(PredictsSets):
         coverage: float | None = None,
         by_class: bool = False,
     ) -> Any:
-        """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
+        """Predict each row, then learn it, equal to a loop of `predict_one` and `learn_one`.
 
         Parameters
         ----------
@@ -278,14 +283,14 @@ class RowMethods(PredictsSets):
         Returns
         -------
         labels or (labels, probabilities) or (labels, sets) or (labels, probabilities, sets)
-            Predicted labels, shape (n,), None where nothing had been learned; probabilities over `classes_` as it is
-            afterwards, shape (n, n_classes), 0 for classes not known yet; whether each class is in the set, of that
-            shape.
+            Predicted labels, shape (n,), None before anything has been learned; probabilities over the final
+            `classes_`, shape (n, n_classes), 0 for classes not yet known; whether each class is in the set, of
+            equal shape.
 
         Raises
         ------
         BadRows
-            If rows cannot be used; nothing has been learned then.
+            If rows cannot be used; nothing is learned then.
         """
         key = self._sets_asked(coverage, by_class)
         events = self.encode_labelled(X, y, w, times, unlabelled=True)
@@ -336,7 +341,7 @@ class RowMethods(PredictsSets):
         Raises
         ------
         BadRows
-            If rows cannot be used; nothing has been learned then.
+            If rows cannot be used; nothing is learned then.
         """
         if learn:
             late = None if memories is None or apart is None else (memories, apart)

@@ -1,4 +1,4 @@
-"""Rows encoded and run by one compiled call."""
+"""Rows: encoding, and prediction and training by one compiled call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
 
 class RowLearner(EventLearner):
-    """Encodes and runs rows."""
+    """Encoding, prediction and training of rows."""
 
     def encode(self, X: Any) -> Events:
         return Events(self._space.encode(X))
@@ -49,7 +49,7 @@ class RowLearner(EventLearner):
         if not is_known:
             refused = self.labels.without_room(labels, learn, self.max_classes)
             if refused:
-                self._space.encode(X)  # rows with bad features are refused first: they begin no class
+                self._space.encode(X)  # invalid features are refused first, so that they add no class
                 raise BadRows(refused)
         rows = self._own_space().encode(X, learn, complete=complete)
         if not is_known:

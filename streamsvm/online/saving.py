@@ -1,4 +1,4 @@
-"""Saving and copying of learners, and models that they take over."""
+"""Saving and copying of learners, and adoption of models."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from streamsvm.online.classes import Classes
 from streamsvm.online.rows import RowLearner
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
-# What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
+# Bounds of the memory of a learner beyond its archive: bytes, and a multiple of its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
 
 
 class SavedLearner(RowLearner):
-    """Saves and copies a learner, and takes over models as plain arrays."""
+    """Saving, copying, and adoption of models given as arrays."""
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, as a JSON header and arrays: `from_state` continues from it bit for bit.
+        """Return the learner as a JSON header and arrays, from which `from_state` continues bit for bit.
 
         Raises
         ------
         TypeError
-            Where a label or feature name is of a type that cannot be saved.
+            If a label or feature name has a type that cannot be saved.
         """
         space = self._space
         tight = self._new_state(len(space), len(self.labels.codes))
@@ -90,7 +90,7 @@ class SavedLearner(RowLearner):
         return self
 
     def _accept(self, state: State) -> None:
-        """Refuse a state that was put back and that no stream can have left; bring up to date what follows from it."""
+        """Refuse an inconsistent restored state; recompute derived fields of a valid one."""
         if not 0 <= state.n_classes <= len(self.labels.codes):
             raise ArchiveError("there are more classes than labels")
         check_statistics(state.rows, self._space)
@@ -98,7 +98,7 @@ class SavedLearner(RowLearner):
         self._refresh(state)
 
     def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
-        """Take over the columns of an archive, and what is known of names that take none."""
+        """Restore the columns of an archive, and the names left out."""
         names, n_refused = header["names"], header["n_refused"]
         indicators = np.zeros(len(names), bool)
         fill(indicators, is_indicator, "is_indicator")
@@ -126,7 +126,7 @@ class SavedLearner(RowLearner):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # In memory labels and names keep their own objects, of whatever type.
+        # Copies in memory keep labels and names of any type.
         with self._lock:
             state = self._shared_state()
             state["_state"] = self._fresh_state()
@@ -137,7 +137,7 @@ class SavedLearner(RowLearner):
             return state
 
     def _shared_state(self) -> dict[str, Any]:
-        """Everything that makes up the learner, not copied."""
+        """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
         views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning")
         for name in (*views, "_fill", "_view", "_lock", "_space"):
@@ -167,7 +167,7 @@ class SavedLearner(RowLearner):
         return scaler_of(self._rows, self._space)
 
     def _has_units(self, scaler: Scaler) -> bool:
-        """Whether values that are not scaled are held in units of an adopted model."""
+        """Whether unscaled values are stored in the units of an adopted model."""
         return math.isinf(scaler.limit) and not scaler.is_identity
 
     def _scaler_for(self, given: Scaler, units: Floats | None) -> Scaler:
@@ -179,7 +179,7 @@ class SavedLearner(RowLearner):
             raise ValueError(f"the model has {len(classes)} classes, `max_classes` allows {self.max_classes}")
 
     def _adopt_scaler(self, scaler: Scaler) -> None:
-        """Take over columns and statistics, into a state with nothing learned."""
+        """Set columns and statistics in an empty state."""
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._grow()
         adopt_statistics(scaler, self._rows)
