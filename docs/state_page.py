@@ -21,34 +21,34 @@ from streamsvm.refit import expert_vote, frozen_models
 
 PAGE = Path(__file__).with_name("state.md")
 TABLES = {
-    rows.SCALER: "Rows on their way to a learner, and running scaling: part of every learner (`features/scaler.py`)",
-    polytope.CPM: "The convex polytope machine (`polytope/kernels.py`)",
-    expansion.BSGD: "The budgeted kernel machine (`budgeted/expansion.py`)",
-    linear.LINEAR: "The linear member of the blend (`ensemble/linear.py`)",
-    blend.BLEND: "The blend (`ensemble/vote.py`)",
-    blocks.MINIBATCH: "Rows that the members of a blend see (`online/minibatch.py`)",
-    stacking.STACK: "The second vote (`ensemble/stacked_vote.py`)",
+    rows.SCALER: "Current row and running scaling, in every learner (`features/scaler.py`)",
+    polytope.CPM: "Convex polytope machine (`polytope/kernels.py`)",
+    expansion.BSGD: "Budgeted kernel machine (`budgeted/expansion.py`)",
+    linear.LINEAR: "Linear member of an ensemble (`ensemble/linear.py`)",
+    blend.BLEND: "Ensemble (`ensemble/vote.py`)",
+    blocks.MINIBATCH: "Minibatch of scaled rows for the members of an ensemble (`online/minibatch.py`)",
+    stacking.STACK: "Stacked vote (`ensemble/stacked_vote.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
-    calibration.CALIBRATION: "What probabilities are worth where labels are noisy (`online/calibration.py`)",
-    expert_vote.EXPERT_VOTE: "The vote of a learner and the models of its refits (`refit/expert_vote.py`)",
+    calibration.CALIBRATION: "Calibration with label noise (`online/calibration.py`)",
+    expert_vote.EXPERT_VOTE: "Vote of a learner and its refitted models (`refit/expert_vote.py`)",
     expert_vote.VOTES: "Rows to vote on (`refit/expert_vote.py`)",
-    frozen_models.PLANES: "A linear model of a refit (`refit/frozen_models.py`)",
-    frozen_models.EXPANSION: "A kernel machine of a refit (`refit/frozen_models.py`)",
-    frozen_models.TREES: "The trees of a refit (`refit/frozen_models.py`)",
-    frozen_models.MASKED_TREES: "Such trees by masks of their leaves (`refit/frozen_models.py`)",
+    frozen_models.PLANES: "Refitted linear model (`refit/frozen_models.py`)",
+    frozen_models.EXPANSION: "Refitted kernel machine (`refit/frozen_models.py`)",
+    frozen_models.TREES: "Refitted trees (`refit/frozen_models.py`)",
+    frozen_models.MASKED_TREES: "Refitted trees as masks of leaves (`refit/frozen_models.py`)",
     frozen_models.QUERY: "Rows that refitted models are evaluated on (`refit/frozen_models.py`)",
-    sets.SETS: "Sets of labels of one coverage (`decide/conformal_kernels.py`)",
-    sets.COVERING: "Events for which there are to be sets (`decide/conformal_kernels.py`)",
-    pending.LEDGER: "Events and labels that wait for each other (`delayed/label_join.py`)",
-    batch.BATCH: "What is asked of many rows (`online/batch.py`)",
+    sets.SETS: "Prediction sets of one coverage (`decide/conformal_kernels.py`)",
+    sets.COVERING: "Events with prediction sets (`decide/conformal_kernels.py`)",
+    pending.LEDGER: "Events and labels to be joined (`delayed/label_join.py`)",
+    batch.BATCH: "Batch of rows (`online/batch.py`)",
 }
 
-HEAD = """# What learners hold
+HEAD = """# State of learners
 
-Made from the schemas beside the kernels by `python docs/state_page.py`; a test says when it is behind. What is
-*saved* is learned, and stands in archives and checkpoints under the name given, behind the names of the parts it is in
-(`1.rows.seen` is the first member's); all else follows from the settings, or passes with the event in hand. An array's
-dimensions are named; those with `*` between are one for compiled code.
+This page is generated from the schemas of the kernels by `python docs/state_page.py`. *Saved* fields are learned.
+Archives and checkpoints contain them under their name, prefixed with the names of substates: `1.rows.seen` belongs to
+the first member. All other fields follow from settings or hold the current event. Array dimensions are named;
+dimensions joined by `*` are a single one in compiled code.
 """
 
 

@@ -67,7 +67,7 @@ def measure(X: Any, y: list[Any], effort: str) -> dict[str, float]:
     unused = with_it.without_order()
     rows = data.rows_of(held)
     found = {
-        "trust": with_it.autocorrelation_trust,
+        "trust": with_it.autocorrelation_weight,
         "batch": percent(with_it.predict_many(held).tolist(), rest),
         "unused": percent(unused.predict_many(held).tolist(), rest),
         "without": percent(without.predict_many(held).tolist(), rest),

@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _check_connectors()
         if argv is None:
-            return _told(arguments, started)
+            return _run_command(arguments, started)
         from streamsvm.run.stopping import forgetting_deadlines
 
         with forgetting_deadlines():
-            return _told(arguments, started)
+            return _run_command(arguments, started)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except ImportError as error:
@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(f"{message}: install streamsvm again, in an environment of its own", 2)
 
 
-def _told(arguments: list[str], started: float) -> int:
-    """Do what is asked for; what goes wrong is one line on standard error."""
+def _run_command(arguments: list[str], started: float) -> int:
+    """Run a command; an error is one line on standard error."""
     from connectors import ConnectorError, UnreachableError
     from streamsvm.run.errors import RunError, SetupError
 

@@ -49,7 +49,7 @@ def _run(config: RunConfig, started: float) -> int:
             if not run.failures:
                 raise  # it never began
     assert run.runner is not None  # else it raised
-    return _told(config, run.runner.report, run.failures, caught)
+    return _finish(config, run.runner.report, run.failures, caught)
 
 
 def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
@@ -62,8 +62,8 @@ def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
     return kind(**given) if path is None else kind.from_toml(path, **given)
 
 
-def _told(config: RunConfig, report: Report, failures: list[Exception], caught: list[int]) -> int:
-    """Print the report, say what failed, and return the exit code."""
+def _finish(config: RunConfig, report: Report, failures: list[Exception], caught: list[int]) -> int:
+    """Print the report and the failures, and return the exit code."""
     try:
         _print_text(config, report)
     except BrokenPipeError as error:

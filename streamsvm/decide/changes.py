@@ -65,7 +65,7 @@ class Moment:
         Number of events of each class, or its share of recent events; empty if unknown.
     leader
         The leading expert; empty if there is no vote.
-    trust
+    weight
         Weight of label autocorrelation.
     """
 
@@ -74,7 +74,7 @@ class Moment:
     relevance: Mapping[Hashable, float]
     classes: Mapping[Any, float]
     leader: str = ""
-    trust: float = 0.0
+    weight: float = 0.0
 
 
 class Changes:
@@ -143,7 +143,7 @@ class Changes:
             *moved_relevance(then.relevance, now.relevance),
             *moved_values((then.features, then.events), (now.features, now.events)),
             *_moved_classes(then, now),
-            *moved_votes((then.leader, then.trust), (now.leader, now.trust)),
+            *moved_votes((then.leader, then.weight), (now.leader, now.weight)),
         ]
 
 
@@ -171,7 +171,7 @@ def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
     """
     told = [f"{now[0]} leads, was {then[0]}"] if then[0] and now[0] != then[0] else []
     if (then[1] > 0.0) != (now[1] > 0.0):
-        told.append(f"label autocorrelation is {'heard' if now[1] > 0.0 else 'no longer heard'}")
+        told.append(f"label autocorrelation is {'used' if now[1] > 0.0 else 'no longer used'}")
     return told
 
 

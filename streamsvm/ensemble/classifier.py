@@ -361,7 +361,7 @@ class StreamSVMClassifier(Ensemble):
         return nearest_vectors(member, rows, self._rows, self._space, self.labels.answers, n, weights)
 
     @property
-    def autocorrelation_trust(self) -> float:
+    def autocorrelation_weight(self) -> float:
         """Exponent of label autocorrelation in the probabilities, 0 while it is not used.
 
         Examples
@@ -369,11 +369,11 @@ class StreamSVMClassifier(Ensemble):
         >>> model = StreamSVMClassifier()
         >>> for i in range(500):
         ...     model.learn_one({"a": 1.0}, i % 5)
-        >>> model.autocorrelation_trust > 0.0, model.predict_one({"a": 1.0})
+        >>> model.autocorrelation_weight > 0.0, model.predict_one({"a": 1.0})
         (True, 0)
         """
         state = self._state.autocorrelation
-        return float(state.trust) if autocorrelation.is_used(state) else 0.0
+        return float(state.exponent) if autocorrelation.is_used(state) else 0.0
 
     def autocorrelation_effect(self) -> dict[str, float] | None:
         """Return the recent effect of label autocorrelation.
@@ -381,7 +381,7 @@ class StreamSVMClassifier(Ensemble):
         Returns
         -------
         dict or None
-            `trust`, as `autocorrelation_trust`, and the log loss of the probabilities `without` and `with` it. None
+            `weight`, as `autocorrelation_weight`, and the log loss of the probabilities `without` and `with` it. None
             without `label_autocorrelation`.
 
         Examples
@@ -398,4 +398,4 @@ class StreamSVMClassifier(Ensemble):
         state, n = self._state.autocorrelation, self.n_events_learned
         reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # corrects losses that start from 0
         losses = {"without": state.plain_loss, "with": state.autocorrelated_loss}
-        return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}
+        return {"weight": self.autocorrelation_weight} | {name: float(loss) / reached for name, loss in losses.items()}

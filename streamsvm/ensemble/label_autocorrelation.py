@@ -7,9 +7,9 @@ contexts,
     M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1).
 
 The *lift* log M_LAGS(c) - log M_0(c) is the information of the previous labels beyond the class frequencies. It changes
-the probabilities p of a vote to p'(c) ~ p(c)^beta exp(trust lift(c)). The exponents `trust` and beta follow the
+the probabilities p of a vote to p'(c) ~ p(c)^beta exp(exponent lift(c)). The exponents `exponent` and beta follow the
 gradient of the log loss of p'. Predictions use p' only while its recent log loss is lower than the log loss of p, and
-while the CUSUM statistic `doubt` is small. This statistic is the cumulative sum of log p(y) - log p'(y) over the labels
+while the CUSUM statistic `cusum` is small. This statistic is the cumulative sum of log p(y) - log p'(y) over the labels
 y, bounded below by 0 (Page's test). It detects within a few events that the autocorrelation has changed: under p', the
 expectation of p(y) / p'(y) is 1.
 
@@ -71,11 +71,11 @@ N_ROWS = 1 + LAGS * CONTEXTS
 # Number of elements that `remember` writes to a memory.
 MEMORY = LAGS + 1
 DECAY, LOSS_RATE = 0.999, 0.002
-MOST_TRUST = 3.0
+MOST_EXPONENT = 3.0
 # Predictions use autocorrelation if it reduces the log loss by at least this amount.
 MARGIN = 0.003
 # CUSUM statistic from which on autocorrelation is not used, its upper bound, and its largest increment per label.
-DOUBT, MOST_DOUBT, MOST_ADDED = 8.0, 16.0, 3.0
+LARGE_CUSUM, MOST_CUSUM, MOST_ADDED = 8.0, 16.0, 3.0
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
 # Upper bound of `reach`, and its decay per label.
@@ -90,13 +90,13 @@ AUTOCORRELATION = Schema(
     "autocorrelation",
     {
         "inverse_temperature": inverse_temperature("exponent of the vote's probabilities"),
-        "trust": Number("exponent of the lift", saved=True, bounds=(0.0, MOST_TRUST)),
+        "exponent": Number("exponent of the lift", saved=True, bounds=(0.0, MOST_EXPONENT)),
         "plain_loss": Number("decayed log loss without autocorrelation", saved=True, bounds=_LOSS),
         "autocorrelated_loss": Number("decayed log loss with autocorrelation", saved=True, bounds=_LOSS),
-        "doubt": Number(
-            "CUSUM statistic of recent labels against autocorrelation", saved=True, bounds=(0.0, MOST_DOUBT)
+        "cusum": Number(
+            "CUSUM statistic of recent labels against autocorrelation", saved=True, bounds=(0.0, MOST_CUSUM)
         ),
-        "doubted": Number(
+        "cusum_start": Number(
             "value of `n_learned` when the statistic last rose from 0", i64, saved=True, bounds=(0.0, MOST_EVENTS)
         ),
         "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
@@ -231,9 +231,9 @@ def likely_at(state, row, n):
 @kernel
 def combine(state, n):
     """Write the probabilities p' to `autocorrelated`, from `logs` and `lifts`."""
-    autocorrelated, beta, trust = state.autocorrelated, state.inverse_temperature, state.trust
+    autocorrelated, beta, exponent = state.autocorrelated, state.inverse_temperature, state.exponent
     for c in range(n):
-        autocorrelated[c] = beta * state.logs[c] + trust * state.lifts[c]
+        autocorrelated[c] = beta * state.logs[c] + exponent * state.lifts[c]
     if n_others(state, n) > 1:
         autocorrelated[n - 1] += math.log(n_others(state, n))
     total = fast_softmax_terms(autocorrelated, 0, n, 1.0, autocorrelated, 0)
@@ -281,7 +281,7 @@ def share_of(state, row, label, n):
 @inlined
 def is_used(state):
     """Return whether predictions use p'."""
-    return state.doubt < DOUBT and state.autocorrelated_loss < state.plain_loss - MARGIN
+    return state.cusum < LARGE_CUSUM and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
 @kernel
@@ -307,7 +307,7 @@ def learn_autocorrelation(state, key, n, label, place):
         if at >= 0 and not same_labels(state, at):
             find_lift(state, state.noted[at], n)
             combine(state, n)
-        learn_trust(state, n, place)
+        learn_exponent(state, n, place)
         learn_doubt(state, place, state.made[at] if at >= 0 else state.n_learned)
     if at == NOW:
         count_label(state, state.recent, label, LAGS)
@@ -370,7 +370,7 @@ def learn_remembered(state, memory, key, n, label, place):
     if n >= 2 and place < n:
         find_lift(state, memory, n)
         combine(state, n)
-        learn_trust(state, n, place)
+        learn_exponent(state, n, place)
         learn_doubt(state, place, memory[LAGS])
     count_label(state, memory, label, LAGS)
     follow(state, key, label)
@@ -386,15 +386,15 @@ def same_labels(state, at):
 
 
 @kernel
-def learn_trust(state, n, label):
+def learn_exponent(state, n, label):
     """Update both exponents by a gradient step, and the log losses of p and p'."""
     plain, logs, lifts, autocorrelated = state.plain, state.logs, state.lifts, state.autocorrelated
     at_plain, at_label = max(plain[label], LEAST_BY_VOTE), max(autocorrelated[label], LEAST_BY_VOTE)
     state.plain_loss -= LOSS_RATE * (log_of(at_plain) + state.plain_loss)
     state.autocorrelated_loss -= LOSS_RATE * (log_of(at_label) + state.autocorrelated_loss)
     state.inverse_temperature = calibrated(state.inverse_temperature, logs, autocorrelated, n, label)
-    trust = state.trust + TEMPERATURE_RATE * surprise(lifts, autocorrelated, n, label)
-    state.trust = min(max(trust, 0.0), MOST_TRUST)
+    exponent = state.exponent + TEMPERATURE_RATE * surprise(lifts, autocorrelated, n, label)
+    state.exponent = min(max(exponent, 0.0), MOST_EXPONENT)
 
 
 @kernel
@@ -409,10 +409,10 @@ def learn_doubt(state, label, made):
         Number of labels learned before the event was predicted.
     """
     against = log_of(max(state.plain[label], LEAST_BY_VOTE) / max(state.autocorrelated[label], LEAST_BY_VOTE))
-    if state.doubt == 0.0:
-        state.doubted = state.n_learned + 1
-    share = 1.0 if made >= state.doubted else 1.0 / (1.0 + state.n_learned - made)
-    state.doubt = min(max(state.doubt + share * min(against, MOST_ADDED), 0.0), MOST_DOUBT)
+    if state.cusum == 0.0:
+        state.cusum_start = state.n_learned + 1
+    share = 1.0 if made >= state.cusum_start else 1.0 / (1.0 + state.n_learned - made)
+    state.cusum = min(max(state.cusum + share * min(against, MOST_ADDED), 0.0), MOST_CUSUM)
 
 
 @kernel

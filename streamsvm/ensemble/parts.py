@@ -19,7 +19,7 @@ _BY_LEARNER = ("memory_bytes",)
 _PROPERTIES = {
     "top": ("classes_", "notices"),
     "vote": ("n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
-    "learner": ("autocorrelation_trust",),
+    "learner": ("autocorrelation_weight",),
 }
 
 

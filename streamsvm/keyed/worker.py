@@ -83,8 +83,6 @@ class Figures:
         records.
     seconds
         Time spent in models.
-    checkpoints
-        Number of checkpoints.
     recent
         Whether each of the last predictions was correct.
     """
@@ -94,7 +92,6 @@ class Figures:
     right: int = 0
     rejected: int = 0
     seconds: float = 0.0
-    checkpoints: int = 0
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     @property

@@ -87,7 +87,7 @@ class OnlineClassifier(SchemaLearner):
             dict(getattr(self, "relevance", {})),
             self._shares_of_classes(),
             leaders[0]["member"] if leaders and self.n_events_learned else "",
-            float(getattr(self, "autocorrelation_trust", 0.0)),
+            float(getattr(self, "autocorrelation_weight", 0.0)),
         )
 
     def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:

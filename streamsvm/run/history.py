@@ -40,8 +40,8 @@ class History:
     ----------
     at
         How many events had been judged, for each sample.
-    trust
-        How far label autocorrelation was trusted, for each sample.
+    weights
+        Weight of label autocorrelation at each sample.
     due
         After how many events the next sample is taken.
 
@@ -63,7 +63,7 @@ class History:
 
     def __init__(self) -> None:
         self.at: list[int] = []
-        self.trust: list[float] = []
+        self.weights: list[float] = []
         self._step = self.due = _FIRST_STEP
         self._leaders: list[str] = []
         self._relevances: list[dict[Hashable, float]] = []
@@ -95,7 +95,7 @@ class History:
         if not relevance and not found.leaders and not spreads:
             return False
         self.at.append(judged)
-        self.trust.append((found.autocorrelation or {"trust": 0.0})["trust"])
+        self.weights.append((found.autocorrelation or {"weight": 0.0})["weight"])
         self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
         self._relevances.append(relevance)
         self._spreads.append(spreads)
@@ -106,7 +106,7 @@ class History:
 
     def _thin(self, events: int) -> None:
         """Keep every second sample, and take no more than half as many from now on, however large batches are."""
-        lists = (self.at, self.trust, self._leaders, self._relevances, self._seen, self._spreads, self._learned)
+        lists = (self.at, self.weights, self._leaders, self._relevances, self._seen, self._spreads, self._learned)
         for samples in lists:
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
@@ -117,7 +117,7 @@ class History:
         Features whose part of the relevance is at least twice, or at most half, what it was (and a twentieth of it
         then or now); those whose values are others since, as `Changes.changes` has it; classes that came since, and
         those whose share of events since is twice or half what it was before; another member that leads; label
-        autocorrelation that is heard now, or no longer.
+        use of label autocorrelation.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class History:
         if len(self.at) < 2:
             return []
         then = max((i for i, at in enumerate(self.at[:-1]) if at <= since), default=0)
-        votes = [(self._leaders[i], self.trust[i]) for i in (then, -1)]
+        votes = [(self._leaders[i], self.weights[i]) for i in (then, -1)]
         relevance = moved_relevance(self._relevances[then], self._relevances[-1])
         spreads = [(self._spreads[i], self._learned[i]) for i in (then, -1)]
         return [*relevance, *moved_values(*spreads), *self._moved_classes(then), *moved_votes(*votes)]
@@ -191,7 +191,7 @@ class History:
         arrays = {
             "at": np.array(self.at, np.int64),
             "learned": np.array(self._learned, np.int64),
-            "trust": np.array(self.trust, np.float64),
+            "weights": np.array(self.weights, np.float64),
             "relevances": np.array(relevances, np.float64).reshape(-1, 3),
             "spreads": np.array(spreads, np.float64).reshape(-1, 6),
         }
@@ -201,14 +201,14 @@ class History:
         """Take over what `state` gave."""
         header, arrays = state
         self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)
-        at, learned, trust = (arrays[name] for name in ("at", "learned", "trust"))
-        is_counted = at.dtype == np.int64 and at.ndim == trust.ndim == 1
+        at, learned, weights = (arrays[name] for name in ("at", "learned", "weights"))
+        is_counted = at.dtype == np.int64 and at.ndim == weights.ndim == 1
         if not is_counted or (np.diff(at, prepend=0, append=min(self.due, 2**63 - 1)) < 0).any():
             raise ValueError("a history of events that are not counted")
-        self.at, self._learned, self.trust = at.tolist(), learned.tolist(), trust.tolist()
+        self.at, self._learned, self.weights = at.tolist(), learned.tolist(), weights.tolist()
         self._leaders, self._seen = list(header["leaders"]), [list(map(whole, sample)) for sample in header["seen"]]
         n = len(self.at)
-        if {len(self._leaders), len(self._learned), len(self.trust), len(self._seen)} != {n}:
+        if {len(self._leaders), len(self._learned), len(self.weights), len(self._seen)} != {n}:
             raise ValueError(f"a history of {n} samples that has others")
         if not all(type(name) is str for name in self._leaders):
             raise ValueError("a history of members that are not known")

@@ -33,7 +33,7 @@ _MOST_FEATURES = len(_COLORS)
 # The marks of refits, by what came of them; whatever else may come of one has the last.
 _REFITS = {"votes": ("^", "#009e73"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
-_LITTLE = 0.1  # label autocorrelation has a panel where it was trusted more than that
+_LITTLE = 0.1  # label autocorrelation has a panel above this weight
 _DIAGRAM = 3.2  # inches, of the diagram of probabilities
 _FORMATS = (".png", ".svg", ".pdf")
 _MADE_BY = "streamsvm"
@@ -67,7 +67,7 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
 
     Dashed lines stand where a fall of accuracy was noticed, marks at the foot where a refit began. Below, as far as
     they are known, the losses of probabilities, coverage and size of sets of labels, costs, which features mattered
-    when, how far label autocorrelation was trusted, and which of its members led; last, how often predictions of each
+    when, the weight of label autocorrelation, and which of its members led; last, how often predictions of each
     probability were right.
     """
     from matplotlib import rc_context
@@ -88,7 +88,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     members, led = history.leaders()
     heights = {"accuracy": 3.6} | dict.fromkeys(_timed(report), 1.4)
     heights |= ({"relevance": 2.6} if names else {}) | (
-        {"autocorrelation": 0.8} if max(history.trust, default=0.0) > _LITTLE else {}
+        {"autocorrelation": 0.8} if max(history.weights, default=0.0) > _LITTLE else {}
     )
     heights |= {"leaders": 0.3} if members else {}
     points = report.metrics.measures.reliability.points()
@@ -107,7 +107,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     if names:
         _draw_relevance(panels["relevance"], history.at, names, relevance)
     if "autocorrelation" in panels:
-        _draw_autocorrelation(panels["autocorrelation"], history.at, history.trust)
+        _draw_autocorrelation(panels["autocorrelation"], history.at, history.weights)
     if members:
         _draw_leaders(panels["leaders"], history.at, members, led)
     last = panels[list(heights)[-1]]
@@ -241,10 +241,10 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
         text.set_text(shown(feature(name), _LONGEST_NAME))
 
 
-def _draw_autocorrelation(axes: Any, at: list[int], trust: list[float]) -> None:
-    axes.plot(at, trust, label=f"trust {trust[-1]:.2f}", color=_COLORS[0], linewidth=1.4, drawstyle="steps-pre")
-    axes.set_ylim(0.0, max(1.1, 1.1 * max(trust)))
-    axes.set_title("How far label autocorrelation was trusted", loc="left", fontsize=11)
+def _draw_autocorrelation(axes: Any, at: list[int], weight: list[float]) -> None:
+    axes.plot(at, weight, label=f"weight {weight[-1]:.2f}", color=_COLORS[0], linewidth=1.4, drawstyle="steps-pre")
+    axes.set_ylim(0.0, max(1.1, 1.1 * max(weight)))
+    axes.set_title("Weight of label autocorrelation", loc="left", fontsize=11)
     _dress(axes)
 
 

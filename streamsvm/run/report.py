@@ -50,7 +50,7 @@ def summary(report: Report) -> dict[str, Any]:
         "falls": [asdict(fall) for fall in metrics.falls.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
-        "autocorrelation_trust": None if effect is None else effect["trust"],
+        "autocorrelation_weight": None if effect is None else effect["weight"],
         "autocorrelation_log_loss": None if effect is None else {name: effect[name] for name in ("without", "with")},
         "relevance": [
             {"feature": encode_label(feature(name)), "relevance": value}
@@ -263,7 +263,7 @@ def _knowledge(report: Report) -> list[str]:
     lines = []
     if report.leaders:
         heads = [_leader(head) for head in report.leaders[:_MOST_LEADERS]]
-        alone = " by itself" if report.autocorrelation is not None and report.autocorrelation["trust"] else ""
+        alone = " by itself" if report.autocorrelation is not None and report.autocorrelation["weight"] else ""
         lines.append(f"leading now: {f'{alone}; '.join(heads)}{alone}")
     if report.autocorrelation is not None:
         lines.append(_autocorrelation(report.autocorrelation))
@@ -282,12 +282,12 @@ def _knowledge(report: Report) -> list[str]:
 
 
 def _autocorrelation(effect: dict[str, float]) -> str:
-    """What label autocorrelation gave: the probabilities of the true labels, as geometric means."""
-    if not effect["trust"]:
-        return "label autocorrelation is not heard: it makes predictions no better"
+    """Effect of label autocorrelation: geometric mean probabilities of the true labels."""
+    if not effect["weight"]:
+        return "label autocorrelation: not used (no gain)"
     without, with_ = (math.exp(-effect[name]) for name in ("without", "with"))
-    gain = f"gives the true label {with_:.2f} of the probability instead of {without:.2f}, of late"
-    return f"label autocorrelation is heard over that, with trust {effect['trust']:.2f}: it {gain}"
+    gain = f"mean probability of the true label {with_:.2f}, {without:.2f} without"
+    return f"label autocorrelation: used, weight {effect['weight']:.2f}, recent {gain}"
 
 
 def _refit_lines(refits: Refits | None) -> list[str]:

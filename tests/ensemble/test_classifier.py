@@ -273,14 +273,14 @@ def test_an_autocorrelation_that_ends_is_not_heard_any_more_at_once():
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(2_500, 2)), np.arange(2_500) % 5
     y[2_000:] = rng.permutation(y[2_000:])
-    model, trust = StreamSVMClassifier(effort="low"), []
+    model, weights = StreamSVMClassifier(effort="low"), []
     model.test_then_train(X[:2_000], y[:2_000])
-    assert model.autocorrelation_trust > 0.3
+    assert model.autocorrelation_weight > 0.3
     for x, label in zip(dicts(X[2_000:]), y[2_000:].tolist(), strict=True):
         model.predict_one(x)
         model.learn_one(x, label)
-        trust.append(model.autocorrelation_trust)
-    assert np.count_nonzero(trust) < 30  # of 500
+        weights.append(model.autocorrelation_weight)
+    assert np.count_nonzero(weights) < 30  # of 500
 
 
 def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
@@ -291,7 +291,7 @@ def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
         model.learn_many(X[start : start + 8], y[start : start + 8])
     # Eight events in a row are predicted after the same label: its place in the batch is not known.
     assert np.mean(np.array(predicted[1_000:]) == y[1_000:]) < 0.4
-    assert model.autocorrelation_trust < 0.2
+    assert model.autocorrelation_weight < 0.2
 
 
 PREDICTIONS = {
@@ -326,10 +326,10 @@ def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
         disturbed.learn_one(x, i % 5)
     assert knowledge(plain) == knowledge(disturbed)
     learned, disturbed_too = plain.state()[1], disturbed.state()[1]
-    exponents, losses = ("inverse_temperature", "trust"), ("plain_loss", "autocorrelated_loss", "doubt")
+    exponents, losses = ("inverse_temperature", "exponent"), ("plain_loss", "autocorrelated_loss", "cusum")
     for name in (*exponents, *losses, "n_learned", "increment", "recent", "counts"):
         np.testing.assert_array_equal(learned[f"autocorrelation.{name}"], disturbed_too[f"autocorrelation.{name}"])
-    assert plain.autocorrelation_trust > 0.0
+    assert plain.autocorrelation_weight > 0.0
 
 
 @pytest.mark.parametrize("delay", [1, 7])
@@ -350,7 +350,7 @@ def test_an_event_learned_several_times_does_not_follow_itself(delay):
             for _ in range(times * (i >= delay)):
                 model.learn_one(events[i - delay], y[i - delay])
     np.testing.assert_allclose(once.state()[1]["autocorrelation.counts"], often.state()[1]["autocorrelation.counts"])
-    assert often.autocorrelation_trust < 0.1
+    assert often.autocorrelation_weight < 0.1
 
 
 @pytest.mark.parametrize("turning", [True, False])
@@ -364,7 +364,7 @@ def test_a_model_that_only_predicts_does_not_go_by_the_last_labels(turning):
     learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
     for model in (learning, plain):
         model.learn_many(X, y)
-    assert learning.autocorrelation_trust > 0.5
+    assert learning.autocorrelation_weight > 0.5
     expected = plain.predict_many(asked)
     np.testing.assert_array_equal(learning.predict_many(asked), expected)
     assert (
@@ -390,7 +390,7 @@ def test_an_autocorrelation_that_is_none_is_not_heard():
     X, y = blobs(3_000, 3)
     learning, plain = StreamSVMClassifier(), StreamSVMClassifier(label_autocorrelation=False)
     assert np.mean(learning.test_then_train(X, y) != plain.test_then_train(X, y)) < 0.01
-    assert learning.autocorrelation_trust == 0.0
+    assert learning.autocorrelation_weight == 0.0
 
 
 def test_events_predicted_and_never_learned_are_no_hindrance():
@@ -573,7 +573,7 @@ DAMAGES = [
     ("autocorrelation.recent", 0, 10**9, "other classes"),
     ("autocorrelation.noted", (0, 0), -2, "autocorrelation.noted"),
     ("autocorrelation.made", 0, 10**9, "autocorrelation.made"),
-    ("autocorrelation.doubt", (), 1e9, "autocorrelation.doubt"),
+    ("autocorrelation.cusum", (), 1e9, "autocorrelation.cusum"),
 ]
 
 

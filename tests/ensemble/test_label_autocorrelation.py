@@ -68,10 +68,10 @@ def test_the_step_is_the_gradient_of_the_log_loss():
     state = fresh()
     for i in range(300):
         learn(state, float(i), i % 3, proba=rng.dirichlet(np.ones(N_CLASSES)))
-    state.inverse_temperature, state.trust = 1.3, 0.4
+    state.inverse_temperature, state.exponent = 1.3, 0.4
 
-    def loss(beta, trust, label):
-        state.inverse_temperature, state.trust = beta, trust
+    def loss(beta, exponent, label):
+        state.inverse_temperature, state.exponent = beta, exponent
         autocorrelation.combine(state, N_CLASSES)
         return -np.log(state.autocorrelated[label])
 
@@ -80,11 +80,11 @@ def test_the_step_is_the_gradient_of_the_log_loss():
 
     for label in range(N_CLASSES):
         by_beta = (loss(1.3 * np.exp(1e-3), 0.4, label) - loss(1.3 * np.exp(-1e-3), 0.4, label)) / 2e-3 / 1.3
-        by_trust = (loss(1.3, 0.4 + 1e-3, label) - loss(1.3, 0.4 - 1e-3, label)) / 2e-3
+        by_exponent = (loss(1.3, 0.4 + 1e-3, label) - loss(1.3, 0.4 - 1e-3, label)) / 2e-3
         loss(1.3, 0.4, label)
-        autocorrelation.learn_trust(state, N_CLASSES, label)
+        autocorrelation.learn_exponent(state, N_CLASSES, label)
         assert np.log(state.inverse_temperature / 1.3) == pytest.approx(step(by_beta), abs=3e-6)
-        assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=3e-6)
+        assert state.exponent - 0.4 == pytest.approx(step(by_exponent), abs=3e-6)
 
 
 def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
@@ -215,8 +215,8 @@ def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_n
             autocorrelation.add_autocorrelation(state, n_voted, proba.copy())
         autocorrelation.learn_autocorrelation(noted, float(i), n_voted, label, place)
         autocorrelation.learn_remembered(remembered, memory, float(i), n_voted, label, place)
-    assert noted.trust > 0.0
-    assert noted.doubted > 0
+    assert noted.exponent > 0.0
+    assert noted.cusum_start > 0
     found = remembered.saved()
     for name, value in noted.saved().items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)

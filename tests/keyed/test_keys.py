@@ -258,7 +258,7 @@ def test_a_parent_does_not_go_by_the_labels_it_learned_last():
     model = StreamSVMClassifier(effort="low", budget=5)
     for i in range(300):
         model.learn_one({"a": float(i % 2)}, i % 2)
-    assert model.autocorrelation_trust > 0.0
+    assert model.autocorrelation_weight > 0.0
     keyed = KeyedClassifier(CPMClassifier(), parent=model)
     answers, _ = keyed.step(None, [{"a": float(i)} for i in (0, 1, 1, 0)])
     assert [answer["prediction"] for answer in answers] == [0, 1, 1, 0]

@@ -188,22 +188,22 @@ def test_what_label_autocorrelation_gave_stands_beside_the_leader(tmp_path: Path
     report = run(model, source)
     assert report.metrics.accuracy > 0.9 > 2 * model.leaders()[0]["accuracy"]
     figures = json.loads(json.dumps(summary(report)))
-    assert figures["autocorrelation_trust"] == model.autocorrelation_trust > 0.5
+    assert figures["autocorrelation_weight"] == model.autocorrelation_weight > 0.5
     assert figures["autocorrelation_log_loss"]["with"] < 0.1 < 1.0 < figures["autocorrelation_log_loss"]["without"]
     lines = text(report).splitlines()
     (leading,) = (line for line in lines if line.startswith("leading now"))
     assert leading.count(" by itself") == leading.count(" accuracy ")
-    (heard,) = (line for line in lines if line.startswith("label autocorrelation"))
-    assert f"is heard over that, with trust {model.autocorrelation_trust:.2f}" in heard
+    (used,) = (line for line in lines if line.startswith("label autocorrelation"))
+    assert f"weight {model.autocorrelation_weight:.2f}" in used
     plot(report, tmp_path / "p.svg")
-    assert "<!-- How far label autocorrelation was trusted -->" in (tmp_path / "p.svg").read_text()
+    assert "<!-- Weight of label autocorrelation -->" in (tmp_path / "p.svg").read_text()
 
 
-def test_an_autocorrelation_that_says_nothing_is_said_not_to_be_heard() -> None:
-    assert "label autocorrelation is not heard" in text(demo(StreamSVMClassifier(effort="low", budget=20), 3000))
+def test_an_autocorrelation_that_says_nothing_is_reported_as_not_used() -> None:
+    assert "label autocorrelation: not used" in text(demo(StreamSVMClassifier(effort="low", budget=20), 3000))
     without = demo(StreamSVMClassifier(effort="low", budget=20, label_autocorrelation=False), 3000)
     assert "autocorrelation" not in text(without)
-    assert summary(without)["autocorrelation_trust"] is None
+    assert summary(without)["autocorrelation_weight"] is None
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -281,13 +281,13 @@ class Knowing:
 
     def __init__(self) -> None:
         self.relevance = {"a": 1.0, "b": 0.1}
-        self.leader, self.trust = "linear", 0.0
+        self.leader, self.weight = "linear", 0.0
 
     def leaders(self) -> list[dict[str, Any]]:
         return [{"member": self.leader}]
 
     def autocorrelation_effect(self) -> dict[str, float]:
-        return {"trust": self.trust}
+        return {"weight": self.weight}
 
 
 def test_changes_are_told_in_words_also_after_a_resumption() -> None:
@@ -295,7 +295,7 @@ def test_changes_are_told_in_words_also_after_a_resumption() -> None:
     history.take(model, 250, 250, ["up", "down"], [200, 50])
     assert history.changes(0) == []
     history.take(model, 500, 500, ["up", "down"], [400, 100])
-    model.relevance, model.leader, model.trust = {"a": 0.1, "b": 1.0, "c": 0.01}, "ranks", 0.7
+    model.relevance, model.leader, model.weight = {"a": 0.1, "b": 1.0, "c": 0.01}, "ranks", 0.7
     history.take(model, 750, 750, ["up", "down", "odd"], [420, 290, 40])
     history = restored(History(), history.state())
     assert history.changes(500) == [
@@ -305,7 +305,7 @@ def test_changes_are_told_in_words_also_after_a_resumption() -> None:
         "class up is 8.00% of events since, was 80.00%",
         "class down is 76.00% of events since, was 20.00%",
         "ranks leads, was linear",
-        "label autocorrelation is heard",
+        "label autocorrelation is used",
     ]
     assert history.changes(0) == history.changes(250) != []
 
