@@ -1,4 +1,4 @@
-"""How far a stream has been taken, also within a batch: sources resume only between batches."""
+"""Progress of a stream, also within a batch, because sources resume only between batches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from connectors.events import Batch, Origins, Position
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """How far a stream has been taken.
+    """Progress of a stream.
 
     Parameters
     ----------
     at
-        The position of the source before the first batch of which something is left.
+        Position of the source before the first batch that is not complete.
     count
-        How many events after that position have been taken, rejected ones included.
+        Number of events taken after that position, including rejected ones.
     ends
-        The number of the first event not taken, for each part of the stream that counts its events itself, such as a
-        partition.
+        Number of the first event not taken, for each part of the stream with its own count, such as a partition.
     """
 
     at: Position
@@ -32,12 +31,12 @@ class BatchProgress:
     ends: Mapping[tuple[Any, ...], float] = field(default_factory=dict)
 
     def rest(self, batch: Batch) -> tuple[Batch, BatchProgress]:
-        """What is left of the next batch, and the progress after it.
+        """Return the rest of the next batch, and the progress after it.
 
         Parameters
         ----------
         batch
-            The batch after `at`.
+            Batch after `at`.
         """
         if not self.count:
             return batch, BatchProgress(batch.position)
@@ -52,14 +51,14 @@ class BatchProgress:
         return number < self.ends.get(part, -math.inf)
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, BatchProgress]:
-        """The first n events of the rest of a batch with what was rejected among them, and the progress after them.
+        """Return the first n events of a rest with their rejected records, and the progress after them.
 
         Parameters
         ----------
         batch
-            What `rest` gave.
+            Result of `rest`.
         n
-            Fewer than it has.
+            Number of events, fewer than it has.
         """
         columns = list(batch.origins.columns.values())
         ends = _last([column[n:][::-1] for column in columns])
@@ -72,17 +71,17 @@ class BatchProgress:
         return head, BatchProgress(self.at, self.count + n + len(rejected), {**self.ends, **ends})
 
     def state(self) -> dict[str, Any]:
-        """The progress as a small JSON object."""
+        """Return the progress as a small JSON object."""
         return {"at": self.at, "count": self.count, "ends": [[list(part), end] for part, end in self.ends.items()]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> BatchProgress:
-        """The progress whose `state` this is.
+        """Restore progress from its `state`.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            Where it is none.
+            If it is invalid.
         """
         count, ends = state["count"], {tuple(part): end for part, end in state["ends"]}
         if any(type(number) not in (int, float) for number in (count, *ends.values())):
@@ -91,7 +90,7 @@ class BatchProgress:
 
 
 def _last(columns: Sequence[Any]) -> dict[tuple[Any, ...], float]:
-    """The last number of each part."""
+    """Return the last number of each part."""
     if len(columns) == 1:
         return {(): int(columns[0][-1])} if len(columns[0]) else {}
     *parts, numbers = map(_listed, columns)
@@ -99,13 +98,13 @@ def _last(columns: Sequence[Any]) -> dict[tuple[Any, ...], float]:
 
 
 def _listed(column: Any) -> list[Any]:
-    """Numbers as Python has them."""
+    """Return numbers as Python objects."""
     found: list[Any] = column.tolist() if isinstance(column, np.ndarray) else list(column)
     return found
 
 
 def place_of(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ...], float]:
-    """The part of the stream an event is of, and its number there."""
+    """Return the part of the stream of an event, and its number there."""
     *part, number = origins.columns
     return tuple(origin[name] for name in part), origin[number]
 

@@ -32,16 +32,16 @@ _TEXT_OR_NONE = frozenset({str, NoneType})
 
 
 class FileSink(Sink):
-    """What sinks of files share: an existing one is replaced at the first write or flush, unless it is resumed.
+    """Base of file sinks. An existing file is replaced at the first write or flush, unless the run resumes.
 
     Parameters
     ----------
     path
-        The file, or the directory of parts.
+        Path of the file, or of the directory of parts.
     options
-        Of which there are none.
+        Options of the URL; file sinks have none.
     setting
-        The run around the sink.
+        Settings of the run.
     """
 
     can_rewind = True

@@ -1,4 +1,4 @@
-"""All a run needs to go on after it was killed, in one file, of one moment."""
+"""Checkpoints: all state of a run at one moment in one file."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _IF_ANY = ("late", "decisions")
 
 @dataclass(slots=True)
 class Snapshot:
-    """A moment of a run.
+    """State of a run at one moment.
 
     Parameters
     ----------
     identity
-        The settings that must be the same for a run to go on from here, by name.
+        Settings that a resumed run must match, by name.
     source
-        How far the stream has been taken, as `BatchProgress.state` has it.
+        Progress of the stream, as `BatchProgress.state`.
     sinks
-        What was durable of each sink, by its role.
+        Durable position of each sink, by role.
     states
-        What `state` of each part gave: `model`, `metrics`, `history`, `decisions`, and `late` where labels come later.
+        Result of `state` of each part: `model`, `metrics`, `history`, `decisions`, and `late` with late labels.
     ended
-        Why the run was over, as of its report; empty while it was not.
+        Reason for the end of the run, as in its report; empty while it is running.
     """
 
     identity: dict[str, str]
@@ -49,18 +49,18 @@ class Snapshot:
 
 
 class Checkpoint:
-    """A directory with the last snapshot of a run, held by one process at a time, from `with` to its end.
+    """Directory with the last snapshot of a run, locked by one process as a context manager.
 
     Parameters
     ----------
     directory
-        Where the snapshot lives; made if absent.
+        Directory of the snapshot, created if absent.
     every_events
-        Take a snapshot after at least this many events; None leaves it to `every_s`.
+        Take a snapshot after at least this many events; None uses `every_s` only.
     every_s
-        Take a snapshot after at least this many seconds; None leaves it to `every_events`.
+        Take a snapshot after at least this many seconds; None uses `every_events` only.
     fresh
-        Discard what an earlier run left.
+        Discard the state of an earlier run.
     """
 
     def __init__(
@@ -98,21 +98,21 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a snapshot to go on from."""
+        """Whether there is a snapshot to resume from."""
         return not self.fresh and self.path.exists()
 
     def due(self, events: int, seconds: float) -> bool:
-        """Whether it is time for a snapshot, so many events and seconds after the last."""
+        """Return whether a snapshot is due, after `events` events since the last."""
         by_events = self.every_events is not None and events >= self.every_events
         return by_events or (self.every_s is not None and seconds >= self.every_s)
 
     def read(self, identity: dict[str, str]) -> Snapshot | None:
-        """The snapshot an earlier run left, or None.
+        """Return the snapshot of an earlier run, or None.
 
         Raises
         ------
         SetupError
-            Where it was taken with other settings.
+            If it was taken with other settings.
         """
         if not self.exists:
             return None
@@ -124,13 +124,13 @@ class Checkpoint:
         return snapshot
 
     def discard(self) -> None:
-        """Forget what an earlier run left."""
+        """Discard the state of an earlier run."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         self.keep_pieces(frozenset())
 
     def write(self, snapshot: Snapshot) -> None:
-        """Replace the snapshot, atomically and durably."""
+        """Replace the snapshot atomically and durably."""
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
         header, arrays = nested(snapshot.states, header, "/")
         with writing(self.path):
@@ -138,7 +138,7 @@ class Checkpoint:
         self.written_at = time.time()
 
     def keep_pieces(self, names: Set[str]) -> None:
-        """Remove all pieces but those that the snapshot needs."""
+        """Remove all pieces that the snapshot does not need."""
         for path in self.pieces.iterdir() if self.pieces.is_dir() else ():
             if path.name not in names and _PIECE.fullmatch(path.name):
                 path.unlink()
@@ -157,7 +157,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Errors say that a checkpoint was to be written there."""
+    """Name the checkpoint in errors of writing."""
     try:
         yield
     except OSError as error:
@@ -165,14 +165,14 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """What was left there, whoever holds it.
+    """Read a snapshot without the lock.
 
     Raises
     ------
     ValueError
-        Where it is no checkpoint, or not a whole one.
+        If it is not a complete checkpoint.
     FileNotFoundError
-        Where there is none.
+        If there is none.
     """
     header, arrays = read_archive(path)
     if header.get("class") != CHECKPOINT:

@@ -1,4 +1,4 @@
-"""The settings of a run, from the command line, from TOML, or in Python."""
+"""Settings of a run from the command line, TOML or Python."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _COMPARED = (
 
 
 class Url(str):
-    """The URL of a stream, parsed once.
+    """Parsed URL of a stream.
 
     Attributes
     ----------
     path, query
-        The URL without its query, and the options in the query.
+        URL without its query, and the options in the query.
     kind
-        The connector that the scheme names; None for files and standard input.
+        Connector named by the scheme; None for files and standard input.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Url(str):
     kind: Connector | None
 
     def __new__(cls, text: str) -> Url:
-        """Parse a text."""
+        """Parse a string."""
         url = super().__new__(cls, text)
         url.path, url.query = split_url(text)
         url.kind = by_scheme(text)
@@ -61,7 +61,7 @@ class Url(str):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file, or would be one: it may be opened twice, as pipes and brokers may not."""
+        """Whether it is a file, which unlike a pipe or broker may be opened twice."""
         return self.kind is None and self.path != "-" and (os.path.isfile(self.path) or not os.path.exists(self.path))
 
 
@@ -74,9 +74,9 @@ class RunConfig(
     LateOptions,
     StreamOptions,
 ):
-    """The settings of a run.
+    """Settings of a run.
 
-    The fields are the options and settings of the command line, as texts or as Python values:
+    Fields are the options and settings of the command line, as strings or Python values:
     ``label_timeout="30d"`` is ``label_timeout=2592000.0``, and ``types="a:category"`` is ``types={"a": "category"}``.
     ``model`` may also be a classifier.
 
@@ -88,7 +88,7 @@ class RunConfig(
     Attributes
     ----------
     urls
-        The URLs of the streams that are given, by the names of their options.
+        URLs of the given streams, by option name.
 
     Examples
     --------
@@ -114,14 +114,14 @@ class RunConfig(
 
     @classmethod
     def from_toml(cls, path: str, **more: Any) -> Self:
-        """Read a file whose keys are the long options of the command line, with `source` and a table `model`.
+        """Read a TOML file with long options as keys, `source`, and a table `model`.
 
         Parameters
         ----------
         path
-            The file.
+            Path of the file.
         more
-            Options that win over those of the file. Parameters of the model that the file names are laid over its own.
+            Options that override those of the file. Parameters of the model are merged.
         """
         from streamsvm.run.settings import read_toml
 
@@ -135,16 +135,16 @@ class RunConfig(
 
     @classmethod
     def kinds(cls) -> dict[str, str]:
-        """The types of the fields that the command line and TOML may set."""
+        """Return the types of fields that the command line and TOML may set."""
         return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls) if each.name in cls.takes}
 
     def validate(self) -> None:
-        """Refuse options that do not fit together; no stream is opened.
+        """Refuse inconsistent options, before any stream is opened.
 
         Raises
         ------
         SetupError
-            Its message names the option, its value, and what to do.
+            The message names the option, its value and the remedy.
         """
         from streamsvm.run.checks import check
 
@@ -152,7 +152,7 @@ class RunConfig(
 
     @property
     def saved_model(self) -> str | None:
-        """The file of a saved model, where `model` names one."""
+        """File of a saved model, if `model` names one."""
         given = self.model
         if not isinstance(given, str) or given in SHORT_NAMES:
             return None
@@ -160,20 +160,20 @@ class RunConfig(
 
     @property
     def token(self) -> str | None:
-        """The token of the page, from its file or the environment."""
+        """Token of the page, from its file or the environment."""
         if self.page_token_file is None:
             return os.environ.get("STREAMSVM_PAGE_TOKEN") or None
         return read_token(self.page_token_file, option_of("page_token_file"))
 
     @property
     def timeout_class(self) -> Any:
-        """The class of `timeout_label`, read as labels are; None for none."""
+        """Class of `timeout_label`, parsed as a label; None without one."""
         given = self.timeout_label
         return None if given in (None, "drop") else label_of(given) if isinstance(given, str) else given
 
     @property
     def decides(self) -> bool:
-        """Whether decisions by cost are wanted."""
+        """Whether decisions by cost are requested."""
         return not (self.cost is None and self.class_weight is None and self.abstain is None)
 
     @property
@@ -183,20 +183,20 @@ class RunConfig(
 
     @property
     def rejected_path(self) -> str:
-        """Where rejected events go by default: beside the predictions if these go to a file, else in this directory."""
+        """Default dead-letter file: beside the predictions if these are a file, else in this directory."""
         path = self.urls["out"].path if "out" in self.urls else "-"
         return f"{path}.rejected.jsonl" if is_place(path) else REJECTED
 
     @property
     def results(self) -> dict[str, str]:
-        """The paths of results, by the option that gives them."""
+        """Paths of results, by option."""
         given = {f"--{name}": getattr(self, name) for name in ("save", "summary", "plot") if getattr(self, name)}
         given |= {option_of(name): self.urls[name].path for name in SINKS if name in self.urls}
         return given if self.dead_letter else given | {"the file for rejected events": self.rejected_path}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options that a checkpoint must agree in. Credentials may change, and are not written down."""
+        """Options that a checkpoint must match. Credentials may change and are not stored."""
         source = self.urls["source"]
         options = {name: getattr(self, name) for name in STREAM_OPTIONS if getattr(self, name) is not None}
         options |= source.query

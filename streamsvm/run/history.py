@@ -1,6 +1,6 @@
-"""What mattered when: the relevance of features and their values, who led, and which classes came, over a run.
+"""History of a run: relevance of features, their values, leading members, and classes.
 
-Samples are taken between batches, at events that depend on the stream alone, so that a resumed run takes the same.
+Samples are taken between batches at events that depend on the stream alone, so resumed runs take equal samples.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _FIRST_STEP = 250  # events between two samples, doubled whenever there are too 
 
 
 class History:
-    """Samples of a model over a run, few enough to keep whatever the stream's length.
+    """Samples of a model over a run, in bounded memory.
 
     Attributes
     ----------
     at
-        How many events had been judged, for each sample.
+        Number of judged events at each sample.
     weights
         Weight of label autocorrelation at each sample.
     due
-        After how many events the next sample is taken.
+        Number of events at which the next sample is due.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class History:
         self.labels: list[Any] = []
 
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
-        """Take a sample if one is due, after so many events of which so many were judged; each label came so often."""
+        """Take a sample if one is due, with the numbers of events, of judged events and of labels."""
         if events < self.due:
             return
         if len(self.at) == _MOST_SAMPLES:
@@ -83,12 +83,12 @@ class History:
         self.due = (events // self._step + 1) * self._step
 
     def end(self, model: Any, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
-        """Take a sample of how the run ended, which is no part of what it goes on with."""
+        """Take a sample of the end of the run, which a resumed run does not have."""
         if not self.at or judged - self.at[-1] >= self._step:
             self._add(model, judged, labels, seen)
 
     def _add(self, model: Any, judged: int, labels: Sequence[Any], seen: Sequence[int]) -> bool:
-        """Whether the model had anything to tell."""
+        """Add a sample; return whether the model has anything to record."""
         found = Insight.of(model)
         relevance = dict(list(found.relevance.items())[:_MOST_FEATURES])
         spreads = spreads_of(model, list(relevance), _MOST_FEATURES)
@@ -105,24 +105,23 @@ class History:
         return True
 
     def _thin(self, events: int) -> None:
-        """Keep every second sample, and take no more than half as many from now on, however large batches are."""
+        """Keep every second sample, and double the distance between samples."""
         lists = (self.at, self.weights, self._leaders, self._relevances, self._seen, self._spreads, self._learned)
         for samples in lists:
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
 
     def changes(self, since: int) -> list[str]:
-        """What is different from how it was when so many events had been judged, in words.
+        """Describe changes since an earlier number of judged events.
 
-        Features whose part of the relevance is at least twice, or at most half, what it was (and a twentieth of it
-        then or now); those whose values are others since, as `Changes.changes` has it; classes that came since, and
-        those whose share of events since is twice or half what it was before; another member that leads; label
-        use of label autocorrelation.
+        Reported are features whose share of the relevance has doubled or halved (with at least a twentieth of it),
+        features with changed values (see `Changes.changes`), new classes, classes whose share of events has doubled
+        or halved, a new leading member, and the use of label autocorrelation.
 
         Parameters
         ----------
         since
-            Judged events; the last sample not after that is what is compared with, the first where there is none.
+            Number of judged events. The last sample not after it is compared with, or else the first one.
         """
         if len(self.at) < 2:
             return []
@@ -146,10 +145,9 @@ class History:
         return told[: 1 + MOST_TOLD]
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
-        """The features that ever mattered most, and their relevance: a row for each sample, NaN where it is not known.
+        """Return the most relevant features, and their relevance by sample, NaN if unknown.
 
-        Those are chosen whose share of a sample's relevance, decayed over samples so that a moment does not count, was
-        once largest; they come in the order of the last sample's.
+        Features are chosen by the largest decayed share of the relevance in any sample, and sorted by the last one.
         """
         names = list(dict.fromkeys(name for sample in self._relevances for name in sample))
         values = np.array([[sample.get(name, np.nan) for name in names] for sample in self._relevances])
@@ -166,14 +164,14 @@ class History:
         return [names[j] for j in chosen], values[:, chosen]
 
     def leaders(self) -> tuple[list[str], NDArray[np.int64]]:
-        """The members that ever led, the longest first, and for each sample which of them did; empty without votes."""
+        """Return the members that have led, the longest first, and the leader of each sample."""
         names, counts = np.unique(np.array([name for name in self._leaders if name], str), return_counts=True)
         ordered: list[str] = names[np.argsort(-counts, kind="stable")].tolist()
         codes = [ordered.index(name) if name else -1 for name in self._leaders] if ordered else []
         return ordered, np.array(codes, np.int64)
 
     def state(self) -> State:
-        """All of it: a small part for JSON, in which names keep their types, and arrays."""
+        """Return the history as a JSON header and arrays."""
         names = list(
             dict.fromkeys(name for samples in (self._relevances, self._spreads) for s in samples for name in s)
         )
@@ -198,7 +196,7 @@ class History:
         return header, arrays
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         header, arrays = state
         self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)
         at, learned, weights = (arrays[name] for name in ("at", "learned", "weights"))

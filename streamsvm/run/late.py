@@ -1,4 +1,4 @@
-"""The stage of the loop for labels that come later: it joins them with their events, learns, and measures."""
+"""Stage of the loop for late labels: joins them with their events, learns and measures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OCTAVES, _STEPS = 48, 8  # of lags: from a millisecond on, so many steps in whi
 
 
 class Lags:
-    """How late labels were, in steps of 9 %.
+    """Histogram of label delays, in steps of 9 %.
 
     Examples
     --------
@@ -54,12 +54,12 @@ class Lags:
         self.counts = np.zeros(_OCTAVES * _STEPS, np.int64)
 
     def add(self, lags: NDArray[np.int64]) -> None:
-        """Take lags, in milliseconds; labels that came before their events count as 0."""
+        """Add delays in milliseconds; labels before their events count as 0."""
         steps = np.round(_STEPS * np.log2(np.maximum(lags, 0) + 1.0)).astype(np.int64)
         self.counts += np.bincount(np.minimum(steps, len(self.counts) - 1), minlength=len(self.counts))
 
     def quantile(self, q: float) -> float:
-        """The lag that a share of q does not exceed, in milliseconds; NaN where there are none."""
+        """Return a quantile of the delays in milliseconds, NaN without labels."""
         total = int(self.counts.sum())
         if not total:
             return float("nan")
@@ -68,18 +68,18 @@ class Lags:
 
 
 class JoinStage:
-    """Predict events, and learn them when their labels come.
+    """Predict events, and learn them when their labels arrive.
 
     Parameters
     ----------
     learner
-        The model.
+        Learner.
     decisions
-        What is decided about events.
+        Decisions about events.
     config
-        The settings.
+        Settings of the run.
     pieces
-        The directory for segments of the store that do not change any more.
+        Directory of closed segments of the store.
     """
 
     def __init__(self, learner: Learner, decisions: RunDecisions, config: RunConfig, pieces: Path | None) -> None:
@@ -109,7 +109,7 @@ class JoinStage:
         self._places: list[str] = []
 
     def take(self, batch: Batch) -> Answers:
-        """Predict events, and learn those whose labels come."""
+        """Predict events, and learn those whose labels arrive."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
         # Labels have types, settings have not.
@@ -140,7 +140,7 @@ class JoinStage:
         return self._answers
 
     def measure(self, metrics: Metrics) -> None:
-        """Count the events taken last, and measure those that found their labels."""
+        """Measure the events of the last `take` and those that were joined with labels."""
         metrics.events += len(self._answers.batch)
         joined, classes = self._joined, self.learner.classes
         if not len(joined):
@@ -157,7 +157,7 @@ class JoinStage:
         metrics.judge(labels, codes, classes, scores=scores, **more)
 
     def write(self, outputs: Outputs) -> None:
-        """Write label queries, and what found its label."""
+        """Write label queries and joined results."""
         self.join.tells_keys = "label_output" in outputs
         if len(self._asked):
             outputs.write("query_output", request_table(self._answers, self.learner.classes, self._asked.tolist()))
@@ -165,22 +165,22 @@ class JoinStage:
             outputs.write("label_output", self._table(self._joined))
 
     def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
-        """Rejected events and labels as records."""
+        """Return rejected events and labels as records."""
         return rejection_table_of_two(rejected)
 
     @property
     def key_notice(self) -> str:
-        """What to say where few of many labels find their event, or most seem to come before it; empty for nothing."""
+        """Return a notice if few labels match an event, or most precede it; else empty."""
         return self._keys.notice(self.join.totals())
 
     def warn_of_keys(self) -> None:
-        """Say once that few labels find their event, or that most seem to come before it."""
+        """Warn once if few labels match an event, or most precede it."""
         if not self._warned and (notice := self.key_notice):
             self._warned = True
             logger.warning("%s", notice)
 
     def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Which events to ask the labels of; none of those with the key of another."""
+        """Choose events to query labels of, except those with duplicate keys."""
         if self.budget is None:
             return np.zeros(0, np.int64)
         waits = np.flatnonzero(slots >= 0)
@@ -213,7 +213,7 @@ class JoinStage:
         self.estimate.follow(slots[waits], scores[waits], judged)
 
     def _table(self, joined: Joined) -> dict[str, Sequence[Any]]:
-        """The records of joined results: where each event stood, its key, what was predicted, its label and its lag."""
+        """Return joined results as records: origin, key, prediction, label and delay."""
         classes = [*self.learner.classes, None]
         return {
             **{name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)},
@@ -226,11 +226,11 @@ class JoinStage:
         }
 
     def totals(self) -> dict[str, int]:
-        """All counts, and how many wait."""
+        """Return all counts and the number of waiting events."""
         return self.join.totals() | ({} if self.budget is None else {"asked": self.budget.n_asked})
 
     def summary(self) -> dict[str, Any]:
-        """All figures, for JSON: lags in seconds."""
+        """Return all figures for JSON, with delays in seconds."""
         totals, now, (blocks, within, off) = self.totals(), self.estimate.now, self.estimate.check()
         return totals | {
             "lag_s": {name: known(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
@@ -241,7 +241,7 @@ class JoinStage:
         }
 
     def state(self) -> dict[str, State]:
-        """What waits, and what decisions rest on; closed segments of the store are files of `pieces`."""
+        """Return the state of the store and of decisions; closed segments are files in `pieces`."""
         with writing(self._pieces):
             parts = {"store": self.store.state(self._pieces), "estimate": self.estimate.state()}
         own = {
@@ -253,7 +253,7 @@ class JoinStage:
         return {"late": (header, arrays | {"lags": self.lags.counts}), "decisions": self._decisions.state()}
 
     def restore(self, states: Mapping[str, State]) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         header, arrays = state = states["late"]
         self._decisions.restore(states["decisions"])
         self.store.restore(*part_of(state, "store"), self._pieces)
@@ -268,7 +268,7 @@ class JoinStage:
 
 @contextlib.contextmanager
 def _room() -> Iterator[None]:
-    """A bound that is too small names its option."""
+    """Name the option of a bound that is too small."""
     try:
         yield
     except TooSmall as error:

@@ -1,7 +1,6 @@
-"""How good probabilities were, and what was decided by them: over all, recently, and over time, in bounded memory.
+"""Measures of probabilities and decisions: overall, recent, and over time, in bounded memory.
 
-Losses are counted in whole units of 2^-24, so that sums are exact and do not depend on how a stream is cut into
-batches.
+Losses are summed in integer units of 2^-24, so that sums are exact and independent of batches.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it
 
 
 def figures_of(sums: NDArray[Any]) -> dict[str, float]:
-    """The figures of events whose sums by `COLUMNS` are given; NaN where there is nothing to tell.
+    """Return figures from sums by `COLUMNS`, NaN if undefined.
 
     Returns
     -------
@@ -59,11 +58,11 @@ def figures_of(sums: NDArray[Any]) -> dict[str, float]:
         log_loss, brier
             Means of -log p of the label, and of the squared distance of the probabilities from the outcome (0 to 2).
         coverage, size
-            How often the label was in its set, and the mean size of sets.
+            Share of labels in their prediction set, and the mean size of sets.
         cost
-            The mean cost of an event.
+            Mean cost of an event.
         alarms, precision, recall
-            The share of events with an alarm, of alarms that are right, and of the events of their class with an alarm.
+            Share of events with an alarm, precision of alarms, and their recall.
     """
     named = dict(zip(COLUMNS, sums.tolist(), strict=True))
     means = {name: (name, *of) for name, of in TIMED.items() if name != "covered"}
@@ -76,7 +75,7 @@ def figures_of(sums: NDArray[Any]) -> dict[str, float]:
 
 
 class Reliability:
-    """How often predictions of each probability were right, in 20 bins of equal width.
+    """Accuracy by predicted probability, in 20 bins of equal width.
 
     Examples
     --------
@@ -91,7 +90,7 @@ class Reliability:
         """How many there were, how many of them were right, and the sum of their probabilities, in units."""
 
     def add(self, scores: Floats, right: NDArray[np.bool_]) -> None:
-        """Take predictions: their probabilities, and whether they were right."""
+        """Add predictions, with their probabilities and whether they were correct."""
         bins = bin_of(scores)
         self.counts[0] += np.bincount(bins, minlength=BINS)
         self.counts[1] += np.bincount(bins[right], minlength=BINS)
@@ -100,35 +99,35 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """The expected calibration error: how far probabilities are from the share of right ones, in the mean."""
+        """Expected calibration error."""
         n, right, scores = self.counts
         return float(np.abs(right - scores / UNIT).sum() / n.sum()) if n.any() else math.nan
 
     def points(self) -> list[tuple[float, float, int]]:
-        """For each bin that has any, the mean probability, the share of right ones, and how many there were."""
+        """Return mean probability, accuracy and count of nonempty bins."""
         n, right, scores = self.counts[:, self.counts[0] > 0]
         return list(zip((scores / UNIT / n).tolist(), (right / n).tolist(), n.tolist(), strict=True))
 
 
 def bin_of(scores: Floats) -> Ints:
-    """In which of the `BINS` bins of equal width probabilities are."""
+    """Return the bins of probabilities, of `BINS` bins of equal width."""
     return np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
 
 
 class Measures:
-    """All measures of probabilities and of what was decided by them.
+    """Measures of probabilities and of decisions.
 
     Parameters
     ----------
     window
-        How many judged events those of late look back on.
+        Number of judged events of recent measures.
 
     Attributes
     ----------
     curve
         Sums by `COLUMNS` over time.
     reliability, ranking
-        Of the predicted label, and of the probabilities of each class.
+        Calibration of the predicted label, and ranking of each class.
     """
 
     def __init__(self, window: int = 1000) -> None:
@@ -148,23 +147,22 @@ class Measures:
         costs: Floats | None = None,
         watched: Ints | None = None,
     ) -> None:
-        """Take judged events.
+        """Add judged events.
 
         Parameters
         ----------
         truth, guess
-            The class of each, and the one that was predicted, by number; -1 where the label has none.
+            True and predicted class numbers; -1 for a label without a class.
         scores
-            The probability of what was predicted, NaN where it is not known.
+            Probabilities of the predicted classes, NaN if unknown.
         proba
-            Those of all classes, shape (n, n_classes); NaN where they are not known.
+            Probabilities of all classes, shape (n, n_classes), NaN if unknown.
         members
-            Whether each class was in the set, of the same shape.
+            Whether each class is in the prediction set, shape (n, n_classes).
         costs
-            What each event has cost, NaN where that is not known.
+            Cost of each event, NaN if unknown.
         watched
-            For which events there was an alarm, less than 0 where that is not known, and which were of its class, shape
-            (n, 2).
+            Whether each event has an alarm, negative if unknown, and whether it is of the alarm's class, shape (n, 2).
         """
         n, right = len(truth), guess == truth
         rows = np.zeros((n, len(COLUMNS)), np.int64)
@@ -201,42 +199,42 @@ class Measures:
         self.ranking.add(y, p)
 
     def unrate(self) -> None:
-        """Do without losses and ranks, as of a stream of which the probabilities of all classes are not known."""
+        """Discard losses and rankings, because the probabilities of all classes are not known."""
         self.curve.clear(slice(3))
         self._recent[:, :3] = 0
         self.ranking = Ranking()
 
     @property
     def overall(self) -> dict[str, float]:
-        """The figures of all events."""
+        """Figures of all events."""
         return figures_of(self.curve.totals())
 
     @property
     def recent(self) -> dict[str, float]:
-        """The figures of the last `window` judged events."""
+        """Figures of the last `window` judged events."""
         return figures_of(self._recent.sum(axis=0))
 
     @property
     def is_empty(self) -> bool:
-        """Whether no probability was known, and nothing was decided."""
+        """Whether there are neither probabilities nor decisions."""
         return not self.reliability.counts[0].any() and not self.curve.totals().any()
 
     @property
     def recent_reliability(self) -> Reliability:
-        """Of the last `window` judged events."""
+        """Calibration of the last `window` judged events."""
         recent, known = Reliability(), ~np.isnan(self._scores[:, 0])
         recent.add(self._scores[known, 0], self._scores[known, 1] > 0.0)
         return recent
 
     def windowed(self, name: str, count: str, unit: float = 1.0) -> tuple[Ints, Floats]:
-        """One of `COLUMNS` over time, as a mean over so many events of the stream as the window has."""
+        """Return one of `COLUMNS` over time, as a mean over `window` events."""
         ends, sums = self.curve.sums(min(self.window, max(1, self.curve.events // 10)))
         n, total = sums[:, COLUMNS.index(count)], sums[:, COLUMNS.index(name)]
         used = n > 0
         return ends[used], total[used] / n[used] / unit
 
     def state(self) -> State:
-        """All of it."""
+        """Return all measures as a JSON header and arrays."""
         parts = {"curve": self.curve.state(), "ranking": self.ranking.state()}
         header, arrays = nested(parts, {"window": self.window})
         return header, arrays | {
@@ -246,7 +244,7 @@ class Measures:
         }
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         header, arrays = state
         self.window = whole(header["window"], 1)
         self.curve.restore(part_of(state, "curve"))
@@ -261,19 +259,19 @@ class Measures:
 
 
 def _sums(values: NDArray[Any]) -> NDArray[Any]:
-    """Of each row, in the order of the columns, however many zeros there are among them."""
+    """Sum the columns of each row in order, so that zeros do not change the rounding."""
     few = values.shape[1] <= MOST_RANKED
     sums: NDArray[Any] = sum(values.T[1:], values.T[0]) if few else np.cumsum(values, axis=1)[:, -1]
     return sums
 
 
 def _latest(before: NDArray[Any], rows: NDArray[Any], window: int) -> NDArray[Any]:
-    """The last rows, so many at most."""
+    """Return the last rows, at most `n`."""
     n_before = min(max(window - len(rows), 0), len(before))
     return np.concatenate([before[len(before) - n_before :], rows[-window:]])
 
 
 def _units(values: Floats) -> Ints:
-    """Losses as whole numbers."""
+    """Return losses as integers."""
     units: Ints = np.round(values * UNIT).astype(np.int64)
     return units

@@ -1,7 +1,6 @@
 """Prequential measures: how well each event was predicted before its label was learned.
 
-Everything is counted in whole numbers, a batch at a time, and does not depend on how a stream is cut into batches: a
-resumed run counts exactly what an uninterrupted one does.
+All counts are integers and independent of batches, so a resumed run has exactly the counts of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | predictio
 
 
 class _Codes(dict[Any, int]):
-    """Numbers labels as they come."""
+    """Numbers of labels in order of appearance."""
 
     def __missing__(self, label: Any) -> int:
         code = self[label] = len(self)
@@ -39,7 +38,7 @@ class _Codes(dict[Any, int]):
 
 @dataclass(frozen=True, slots=True)
 class ClassScore:
-    """How one class fared: how often it was the label, how often it was predicted, and the usual measures for it."""
+    """Scores of a class."""
 
     label: Any
     events: int
@@ -51,7 +50,7 @@ class ClassScore:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the confusion counts amount to; classes are in order of falling frequency, then of their names."""
+    """Scores from the confusion matrix; classes are sorted by decreasing frequency, then by name."""
 
     accuracy: float
     balanced_accuracy: float
@@ -60,28 +59,28 @@ class Scores:
 
 
 class Metrics:
-    """Counts of hits and confusions, with two baselines that any learner must be read against.
+    """Accuracy and confusion matrix, beside two baselines.
 
-    An event that was answered with no prediction, because nothing was known yet, is counted as unanswered and not
-    judged, as in River. The baselines are judged on the same events as the model. `no_change` predicts the label
-    before, `majority` the most frequent label so far, the earlier one of equals.
+    Events without a prediction, because nothing has been learned, are counted as unanswered and not judged, as in
+    River. Baselines are judged on the events of the model. `no_change` predicts the previous label, `majority` the
+    most frequent label so far, with ties for the earlier one.
 
     Parameters
     ----------
     window
-        How many judged events the recent accuracy looks back on.
+        Number of judged events of the recent accuracy.
 
     Attributes
     ----------
     taken, events, rejected, unanswered
-        Events handed to the learner; those of them that were predicted; events set aside, by the source or by the
-        learner; labelled events without a prediction.
+        Number of events passed to the learner, of predicted events, of events rejected by the source or the learner,
+        and of labelled events without a prediction.
     curve, falls
-        The accuracy over time, and where it fell.
+        Accuracy over time, and its drops.
     order
-        In which order labels came.
+        Order of labels.
     measures
-        How good probabilities were, and what was decided by them.
+        Measures of probabilities and decisions.
 
     Examples
     --------
@@ -116,37 +115,37 @@ class Metrics:
 
     @property
     def accuracy(self) -> float:
-        """The share of judged events that were predicted right, NaN before the first."""
+        """Share of correct predictions, NaN before the first."""
         return self.baseline("model")
 
     @property
     def recent_accuracy(self) -> float:
-        """The same over the last `window` judged events."""
+        """Accuracy over the last `window` judged events."""
         return self.recent["model"]
 
     @property
     def recent(self) -> dict[str, float]:
-        """The accuracies of `CURVE_LINES` over the last `n_recent` judged events."""
+        """Accuracies of `CURVE_LINES` over the last `n_recent` judged events."""
         n = len(self._recent)
         shares = self._recent.mean(axis=0) if n else np.full(len(CURVE_LINES), np.nan)
         return dict(zip(CURVE_LINES, shares.tolist(), strict=True))
 
     @property
     def n_recent(self) -> int:
-        """How many judged events `recent` is of, at most `window`."""
+        """Number of judged events in `recent`, at most `window`."""
         return len(self._recent)
 
     def baseline(self, name: str) -> float:
-        """The accuracy of one of `CURVE_LINES`."""
+        """Return the accuracy of one of `CURVE_LINES`."""
         hits = int(self.curve.totals()[CURVE_LINES.index(name)])
         return hits / self.judged if self.judged else float("nan")
 
     def update(
         self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
     ) -> None:
-        """Take a batch: the labels (None where unknown) and the predictions as indices into `classes`, -1 for none.
+        """Add a batch of labels (None if unknown) and predictions, as indices of `classes` or -1.
 
-        `more` is what else is known of the predictions, as `judge` has it.
+        `more` has further results of the predictions, as for `judge`.
         """
         self.events += len(labels)
         self.judge(labels, codes, classes, **more)
@@ -154,9 +153,9 @@ class Metrics:
     def judge(
         self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
     ) -> None:
-        """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`.
+        """Add labels of events predicted earlier, with their predictions, as for `update`.
 
-        `more` has scores, probabilities, sets, costs and alarms as `Measures.add` has them, over `classes`.
+        `more` has scores, probabilities, sets, costs and alarms over `classes`, as for `Measures.add`.
         """
         if len(classes) >= len(self._of_model):
             self._of_model = np.array([*(self._code[c] for c in classes), -1])
@@ -189,7 +188,7 @@ class Metrics:
             self.measures.add(truth, guess, **more)
 
     def _by_label(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Columns of the model's classes as those of `labels`."""
+        """Map columns of the model's classes to those of `labels`."""
         n = values.shape[1]
         if (self._of_model[:n] == np.arange(n)).all():
             return values
@@ -199,7 +198,7 @@ class Metrics:
 
     @property
     def order_notice(self) -> str:
-        """What to say of labels that came sorted; empty for nothing."""
+        """Return a notice about sorted labels, empty if they are not."""
         return self.order.notice(self.labels)
 
     def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -209,7 +208,7 @@ class Metrics:
         return hits
 
     def _majority(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each label is the one that led before it; a label leads once it came more often than any other."""
+        """Return whether each label equals the most frequent label before it."""
         seen = np.zeros(len(self._code), np.int64)
         seen[: len(self._seen)] = self._seen
         ahead = seen[self.leader] if self.leader >= 0 else 0
@@ -229,33 +228,33 @@ class Metrics:
 
     @property
     def labels(self) -> list[Any]:
-        """All labels and predictions so far, in order of arrival."""
+        """Labels and predictions so far, in order of appearance."""
         return list(self._code)
 
     @property
     def seen(self) -> NDArray[np.int64]:
-        """How often each of `labels` came as a label; those at the end may not have come at all."""
+        """Counts of `labels` as labels; the last ones may be predictions only."""
         return self._seen
 
     def pairs_since(self, earlier: Mapping[int, int]) -> dict[tuple[int, int], int]:
-        """How often each pair (label, prediction) was seen since `pairs` gave that, by their places in `labels`."""
+        """Return counts of pairs (label, prediction) since an earlier result of `pairs`."""
         mask, gained = (1 << _SHIFT) - 1, ((pair, n - earlier.get(pair, 0)) for pair, n in self._pairs.items())
         return {(pair >> _SHIFT, pair & mask): n for pair, n in gained if n}
 
     def pairs(self) -> dict[int, int]:
-        """The counts of all pairs, to be compared with later."""
+        """Return the counts of all pairs, for `pairs_since`."""
         return dict(self._pairs)
 
     def confusions(self) -> dict[tuple[Any, Any], int]:
-        """How often each pair (label, prediction) was seen."""
+        """Counts of pairs (label, prediction)."""
         names = list(self._code)
         mask = (1 << _SHIFT) - 1
         return {(names[pair >> _SHIFT], names[pair & mask]): n for pair, n in sorted(self._pairs.items())}
 
     def scores(self) -> Scores:
-        """The usual measures, from the counts; what has nothing to be divided by is zero, as in River.
+        """Return scores from the confusion matrix; undefined ratios are 0, as in River.
 
-        They are a few sums each, and River's come with all of `scipy.stats`, which takes a second to import.
+        River's metrics import `scipy.stats`, which takes a second.
         """
         names = list(self._code)
         hits, events, predicted = (np.zeros(len(names), np.int64) for _ in range(3))
@@ -277,19 +276,19 @@ class Metrics:
         return Scores(accuracy, float(recall.sum() / max(np.count_nonzero(events), 1)), kappa, rows)
 
     def ranked(self) -> list[tuple[Any, int]]:
-        """The classes whose ranking is looked at, by number, the rarest first; of two the rarer alone."""
+        """Numbers of the classes with ranking measures, the rarest first; of two classes only the rarer."""
         counts = {code: int(self._seen[code]) for code in range(min(len(self._seen), self.measures.ranking.n_classes))}
         names = list(self._code)
         rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], str(names[code])))
         return [(names[code], code) for code in (rarest[:1] if len(rarest) == 2 else rarest)]
 
     def figures(self, *, recent: bool = False) -> dict[str, Any]:
-        """How good probabilities were, and what was decided by them, by name; NaN where that is not known.
+        """Return measures of probabilities and decisions by name, NaN if unknown.
 
         Parameters
         ----------
         recent
-            Of the last events only.
+            Whether only recent events count.
         """
         measures, ranking = self.measures, self.measures.ranking
         codes = [code for _, code in self.ranked()]
@@ -298,7 +297,7 @@ class Metrics:
         return found | ranking.figures(codes, ranking.of_late() if recent else slice(None))
 
     def state(self) -> State:
-        """All of it: a small part for JSON, in which labels keep their types, and arrays."""
+        """Return the metrics as a JSON header and arrays."""
         header = {name: getattr(self, name) for name in _COUNTS}
         header["labels"] = [encode_label(label) for label in self._code]
         header |= {"order": self.order.state(), "falls": self.falls.state()}
@@ -307,12 +306,12 @@ class Metrics:
         return header, arrays | {"seen": self._seen, "pairs": pairs, "recent": self._recent}
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave.
+        """Restore the result of `state`.
 
         Parameters
         ----------
         state
-            What `state` gave.
+            Result of `state`.
         """
         header, arrays = state
         for name in _COUNTS:
@@ -328,7 +327,7 @@ class Metrics:
         self.measures.restore(part_of(state, "measures"))
 
     def _check(self, pairs: NDArray[Any]) -> None:
-        """Refuse what no run can have left in an archive."""
+        """Refuse an inconsistent state."""
         n, codes = len(self._code), (pairs[:, 0] >> _SHIFT, pairs[:, 0] & (1 << _SHIFT) - 1)
         counts = [getattr(self, name) for name in _COUNTS]
         if any(type(count) is not int or not -1 <= count < 1 << 62 for count in counts) or self.window < 1:
@@ -344,13 +343,13 @@ class Metrics:
 
 
 def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:
-    """Parts by wholes; zero where there is nothing to divide by."""
+    """Divide arrays; 0 for a denominator of 0."""
     shares: NDArray[np.float64] = np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
     return shares
 
 
 def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each element how often its value came so far: 1, 2, ... within each value."""
+    """Return the running count of each element's value: 1, 2, ... within each value."""
     small = codes.max() < 1 << 15
     order = np.argsort(codes.astype(np.int16) if small else codes, kind="stable")  # which sorts small ones in one pass
     lengths = np.bincount(codes)

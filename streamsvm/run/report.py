@@ -1,4 +1,4 @@
-"""What a run amounted to: as a text for people, and as plain data for programs."""
+"""Report of a run, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": 
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """All figures of a run, for JSON; only what is under `process` depends on clocks and interruptions."""
+    """Return the figures of a run for JSON; only `process` depends on clocks and interruptions."""
     metrics, scores, effect = report.metrics, report.metrics.scores(), report.autocorrelation
     return {
         "model": report.model,
@@ -69,7 +69,7 @@ def summary(report: Report) -> dict[str, Any]:
 
 
 def text(report: Report) -> str:
-    """The figures of a run, to be read."""
+    """Return the report as text."""
     blocks = [_head(report)]
     if report.metrics.judged:
         metrics, scores = report.metrics, report.metrics.scores()
@@ -100,7 +100,7 @@ def _head(report: Report) -> list[str]:
 
 
 def _nothing(report: Report) -> str:
-    """Why there is nothing to measure."""
+    """Explain why there is nothing to measure."""
     metrics = report.metrics
     if not metrics.taken:
         return "no event came: nothing to measure"
@@ -129,7 +129,7 @@ def _measures(report: Report, scores: Scores) -> list[str]:
 
 
 def _probabilities(metrics: Metrics) -> list[str]:
-    """How good probabilities were, and what was decided by them, over all and recently."""
+    """Return lines about probabilities and decisions, overall and recent."""
     overall, recent, classes = metrics.figures(), metrics.figures(recent=True), metrics.ranked()
     of = f"of {shown(classes[0][0])}; " if len(classes) == 1 else "in the mean over classes; "
     lines = []
@@ -157,7 +157,7 @@ def _probabilities(metrics: Metrics) -> list[str]:
 
 
 def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
-    """The same for programs, and over time; None where no probability was known."""
+    """Return figures of probabilities and decisions for JSON, None without probabilities."""
     measures, ranking = metrics.measures, metrics.measures.ranking
     if measures.is_empty:
         return None
@@ -178,18 +178,18 @@ def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
 
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Figures for JSON: None where there is none."""
+    """Return figures for JSON, with None for NaN."""
     return {name: _plain(value) if isinstance(value, dict) else known(value) for name, value in found.items()}
 
 
 def _points(ends: Any, values: Any) -> list[list[float]]:
-    """A curve thinned to at most 64 points."""
+    """Thin a curve to at most 64 points."""
     step = max(1, -(-len(ends) // _MOST_POINTS))
     return [[int(end), float(value)] for end, value in zip(ends[::-step][::-1], values[::-step][::-1], strict=True)]
 
 
 def _falls(metrics: Metrics) -> list[str]:
-    """Where the concept seems to have changed."""
+    """Return lines about drops of accuracy."""
     falls = metrics.falls
     if not falls.count:
         return []
@@ -213,7 +213,7 @@ def _class_table(classes: list[ClassScore]) -> list[str]:
 
 
 def _late(report: Report) -> list[str]:
-    """Labels that came later: how late, how many, and what could be said without them."""
+    """Return lines about late labels."""
     if report.late is None:
         return []
     n, lags = report.late.summary(), report.late.lags
@@ -259,7 +259,7 @@ def _leader(head: dict[str, Any]) -> str:
 
 
 def _knowledge(report: Report) -> list[str]:
-    """Who leads at the end, and what matters."""
+    """Return lines about the leading members and the relevant features."""
     lines = []
     if report.leaders:
         heads = [_leader(head) for head in report.leaders[:_MOST_LEADERS]]
@@ -291,7 +291,7 @@ def _autocorrelation(effect: dict[str, float]) -> str:
 
 
 def _refit_lines(refits: Refits | None) -> list[str]:
-    """How many refits there were, and the last ones."""
+    """Return lines about refits."""
     if refits is None:
         return []
     if not refits.count:
@@ -310,7 +310,7 @@ def _refit_line(refit: dict[str, Any]) -> str:
 
 
 def _refit_figures(refits: Refits) -> dict[str, Any]:
-    """All of refits that depends on the stream alone."""
+    """Return figures of refits that depend on the stream alone."""
     last = [{name: value for name, value in refit.items() if name != "seconds"} for refit in refits.last]
     return {"count": refits.count, "outcomes": dict(refits.outcomes), "share": refits.share, "last": last}
 

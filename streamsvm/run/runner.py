@@ -38,9 +38,9 @@ class Runner:
     """Predict and learn a stream event by event, with results, measures and checkpoints.
 
     The caller opens and closes source, sinks and checkpoint. A checkpoint holds model, source position, sink positions
-    and measures of one moment. Sinks are durable before the checkpoint that counts on them. Results do not depend on
-    when checkpoints are taken or how the stream is cut into batches. Nothing is replaced until `run` has found all
-    settings in order.
+    and measures of one moment. Sinks are flushed before each checkpoint. Results do not depend on
+    when checkpoints are taken or how the stream is cut into batches. `run` checks all settings before it replaces any
+    file.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ class Runner:
     source
         The stream of events, or of events and their labels as a `JoinedSource`.
     config
-        The settings. Those that say where streams are, and the model, are not read.
+        Settings. Those of streams and of the model are ignored.
     sinks
         The sinks by role: out, dead_letter, label_output, query_output.
     checkpoint
-        Where to leave snapshots, and to resume from the last one.
+        Directory of snapshots; the run resumes from the last one.
     observer
         Called after every batch.
     started
-        The `time.perf_counter()` from which the time to the first prediction counts.
+        Value of `time.perf_counter()` at the start, for the time to the first prediction.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class Runner:
 
     @property
     def waits_for(self) -> str:
-        """What the run is doing now: model, streams, or brokers where these are live; empty once it has ended well."""
+        """What the run waits for: model, streams or brokers; empty after a successful end."""
         is_live = self._outputs.is_live or any(isinstance(part, Lagging) for part in self._parts)
         return "brokers" if is_live and self._waits_for == "streams" else self._waits_for
 
@@ -172,7 +172,7 @@ class Runner:
 
     @property
     def _n_left(self) -> float:
-        """How many events may still be taken."""
+        """Return how many more events may be taken."""
         return (self.config.max_events or math.inf) - self.report.metrics.taken
 
     def _next(self, batches: Iterator[Batch]) -> Batch | None:
@@ -195,10 +195,10 @@ class Runner:
         return bool(self.report.ended)
 
     def _cut(self, batch: Batch) -> Iterator[Batch]:
-        """The parts of a batch that are processed at once.
+        """Split a batch into parts that are processed at once.
 
-        Where batches are cut by how events come, the model is also sampled within them, as soon as that is due: a run
-        that was killed and resumed samples it at the same events.
+        Batches of live streams are also cut where a sample of the model is due, so that a resumed run samples it at
+        equal events.
         """
         if self.config.explain:
             yield from one_by_one(batch)
@@ -243,7 +243,7 @@ class Runner:
             self._notes.count_rejects(kept.rejected[-1].reason)
 
     def _take(self, batch: Batch) -> Answers:
-        """Predict and learn a batch, which has one event at most where reasons are wanted."""
+        """Predict and learn a batch; with reasons it has a single event."""
         if not (self.config.explain and len(batch)):
             return self._stage.take(batch)
         reasons = written_reasons(self._learner, batch.rows()[0], self.config.explain)
@@ -251,14 +251,14 @@ class Runner:
         return replace(answers, reasons=[reasons if code >= 0 else None for code in answers.codes.tolist()])
 
     def _introduce(self, batch: Batch) -> None:
-        """Let the model know what the stream declares, and compare its first events with those learned before."""
+        """Pass declarations of the stream to the model, and compare its first events with learned ones."""
         if isinstance(self.model, Categorical) and isinstance(self.source, Declaring):
             self.model.keep_categories(self.source.categories)
         if self.report.learned_before and self.report.resumed is None:
             check_names(self.model, batch)
 
     def _check_hope(self, kept: Batch) -> None:
-        """Stop where the model could not learn a single one of the first events, rather than reject the stream."""
+        """Stop if the model rejects all of the first events."""
         metrics = self.report.metrics
         refused = metrics.taken - metrics.events
         if refused >= _HOPELESS and refused > metrics.events and not metrics.judged + metrics.unanswered:
@@ -266,7 +266,7 @@ class Runner:
             raise RunError(f"{self.report.model} refused {refused} of the first {metrics.taken} events: {reason}")
 
     def _observe(self, began: float) -> None:
-        """Tell the observer how the run stands."""
+        """Call the observer."""
         report = self.report
         report.seconds, report.compile_seconds = working_time() - began, compile_seconds()
         if isinstance(self.source, Lagging):
@@ -276,14 +276,14 @@ class Runner:
             self.observer(report, self.source.fraction)
 
     def _look(self) -> None:
-        """Note the final state of the model."""
+        """Record the final state of the model."""
         self.report.rejected = self._outputs.name_of("dead_letter")  # it may have had to take another
         self.report.look(self.model, self.source, self._notes.texts)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
     def _keep(self, *, idle: bool) -> None:
-        """Between two batches: a checkpoint where it is due; while nothing arrives, results are made durable."""
+        """Write a due checkpoint between batches, and flush results while no events arrive."""
         events, at = self._saved
         events, seconds = self.report.metrics.taken - events, time.perf_counter() - at
         if self.checkpoint is not None and self.checkpoint.due(events, seconds):
@@ -307,7 +307,7 @@ class Runner:
             self.source.acknowledge(self._progress.at)
 
     def _begin(self) -> None:
-        """Resume where a run was killed; else start over, which replaces what an earlier run left."""
+        """Resume from a checkpoint, or start over and replace earlier results."""
         checkpoint = self.checkpoint
         if checkpoint is not None and (snapshot := checkpoint.read(self._identity)) is not None:
             self._resume(snapshot, checkpoint)
@@ -324,7 +324,7 @@ class Runner:
         self._outputs.flush()
 
     def _use_model(self) -> None:
-        """Drive the model, which is new or was restored."""
+        """Use a new or restored model."""
         config, is_late = self.config, self._joined is not None
         needs_all = config.needs_probabilities
         # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
@@ -358,7 +358,7 @@ class Runner:
         self.report.resumed = self.report.metrics.taken
 
     def _save(self, after: Exception | None = None) -> None:
-        """Save the model, if that was asked for, also after an error."""
+        """Save the model if requested, also after an error."""
         path = self.config.save
         if path is None:
             return
@@ -369,7 +369,7 @@ class Runner:
             raise RunError(message if after is None else f"{after}; and {message}") from after or error
 
     def _found_identity(self) -> dict[str, str]:
-        """What a checkpoint must agree in, as text: parameters may be of any type."""
+        """Return the settings that a checkpoint must match, as text."""
         found = {
             "source": self.source.identity,
             **{f"parameter {name}": value for name, value in self.model._get_params().items()},
@@ -380,7 +380,7 @@ class Runner:
 
 
 def runner_of(model: Any, source: Source, **options: Any) -> Runner:
-    """A runner whose `options` are those of `Runner`, sinks by role, and settings of `RunConfig`.
+    """Build a runner from options of `Runner`, sinks by role, and settings of `RunConfig`.
 
     Parameters
     ----------
@@ -396,5 +396,5 @@ def runner_of(model: Any, source: Source, **options: Any) -> Runner:
 
 
 def run(model: Any, source: Source, **options: Any) -> Report:
-    """Run a model over a source; the options are those of `runner_of`."""
+    """Run a model over a source, with the options of `runner_of`."""
     return runner_of(model, source, **options).run()

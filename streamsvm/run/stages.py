@@ -1,6 +1,6 @@
-"""The stage of the loop that predicts, learns and decides, for labels that come with their events.
+"""Stage of the loop that predicts, learns and decides, for labels that arrive with their events.
 
-`late.JoinStage` has these methods for labels that come later.
+`late.JoinStage` has equal methods for labels that arrive later.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from streamsvm.run.outputs import Outputs, rejection_table
 
 
 class PredictStage:
-    """Predict and learn events whose labels come with them.
+    """Predict and learn events whose labels arrive with them.
 
     Parameters
     ----------
     learner
-        The model.
+        Learner.
     decisions
-        What is decided about events.
+        Decisions about events.
     config
-        The settings.
+        Settings of the run.
     """
 
     def __init__(self, learner: Learner, decisions: RunDecisions, config: RunConfig) -> None:
@@ -40,29 +40,29 @@ class PredictStage:
         return self._answers
 
     def measure(self, metrics: Metrics) -> None:
-        """Count the events taken last."""
+        """Measure the events of the last `take`."""
         answers = self._answers
         more = {"scores": answers.scores, "proba": answers.proba} | self._more
         metrics.update(answers.batch.labels, answers.codes, self._learner.classes, **more)
 
     def write(self, outputs: Outputs) -> None:
-        """Write nothing beside predictions."""
+        """Write nothing: predictions are the only output."""
 
     def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
-        """Rejected events as records."""
+        """Return rejected events as records."""
         return rejection_table(rejected)
 
     def state(self) -> dict[str, State]:
-        """What decisions rest on."""
+        """Return the state of decisions."""
         return {"decisions": self._decisions.state()}
 
     def restore(self, states: Mapping[str, State]) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         self._decisions.restore(states["decisions"])
 
 
 def with_labels(batch: Batch) -> Batch:
-    """The batch without events whose label is none, such as a list in JSON."""
+    """Return the batch without events whose label is not a single value, such as a list in JSON."""
     try:
         set(batch.labels)
     except TypeError:
