@@ -159,4 +159,4 @@ def test_what_nobody_closes_is_closed_once_it_is_gone(tmp_path: Path, suffix: st
     assert next(iter(source)).labels == [0, 1]
     del source
     gc.collect()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert not set(os.listdir("/proc/self/fd")) - before  # what other tests left may close meanwhile
