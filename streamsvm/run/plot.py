@@ -180,13 +180,13 @@ def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error
 
     axes = figure.subplots()
     said, right, n = np.array(points).T
-    axes.plot([0, 1], [0, 1], label="as they say", color="#8a8a8a", linewidth=1.1, linestyle=(0, (4, 3)))
+    axes.plot([0, 1], [0, 1], label="perfect calibration", color="#8a8a8a", linewidth=1.1, linestyle=(0, (4, 3)))
     axes.plot(said, right, color=_COLORS[0], linewidth=1.2)
     sizes = 12.0 + 120.0 * n / n.max()
-    axes.scatter(said, right, sizes, color=_COLORS[0], label=f"predictions, {error:.3f} off in the mean", zorder=3)
-    axes.set_title("Are probabilities what they say?", loc="left", fontsize=11)
-    axes.set_xlabel("probability of what was predicted")
-    axes.set_ylabel("how often it was right")
+    axes.scatter(said, right, sizes, color=_COLORS[0], label=f"predictions, calibration error {error:.3f}", zorder=3)
+    axes.set_title("Calibration", loc="left", fontsize=11)
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("accuracy")
     axes.set_xlim(min(0.5, said.min()) - 0.02, 1.02)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
@@ -234,7 +234,7 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_title("Which features mattered when", loc="left", fontsize=11)
+    axes.set_title("Relevance of features", loc="left", fontsize=11)
     axes.set_ylabel("relevance")
     # Set as texts: matplotlib leaves out of a legend what begins with an underscore.
     for text, name in zip(_dress(axes).get_texts(), names, strict=True):
@@ -255,7 +255,7 @@ def _draw_leaders(axes: Any, at: list[int], members: list[str], led: NDArray[np.
         bars = [(start, end - start) for start, end, leader in zip(starts, at, led, strict=True) if leader == code]
         axes.broken_barh(bars, (0, 1), color=_BANDS[code], linewidth=0, label=member)
     axes.set_yticks([])
-    axes.set_title("Which member led", loc="left", fontsize=11)
+    axes.set_title("Leading member", loc="left", fontsize=11)
     _dress(axes)
 
 

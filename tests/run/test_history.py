@@ -143,10 +143,10 @@ def test_the_report_says_who_leads_and_what_matters() -> None:
     ("model", "titles"),
     [
         (CPMClassifier(), ["Prequential accuracy"]),
-        (BSGDClassifier(budget=20), ["Prequential accuracy", "Which features mattered when"]),
+        (BSGDClassifier(budget=20), ["Prequential accuracy", "Relevance of features"]),
         (
             StreamSVMClassifier(effort="low", budget=20),
-            ["Prequential accuracy", "Which features mattered when", "Which member led"],
+            ["Prequential accuracy", "Relevance of features", "Leading member"],
         ),
     ],
     ids=lambda value: type(value).__name__,
@@ -155,7 +155,7 @@ def test_the_picture_has_the_panels_the_model_can_fill(tmp_path: Path, model: An
     report = demo(model, 3000)
     plot(report, tmp_path / "p.svg")
     drawn = (tmp_path / "p.svg").read_text()
-    for title in ("Prequential accuracy", "Which features mattered when", "Which member led"):
+    for title in ("Prequential accuracy", "Relevance of features", "Leading member"):
         assert (f"<!-- {title}" in drawn) == (title in titles)
     for name in report.history.relevance(8)[0]:
         assert f"<!-- {name} -->" in drawn
