@@ -1,4 +1,4 @@
-"""The source of all text formats: lines of a file, a growing file or a pipe, read in batches."""
+"""Source of all text formats: read lines of a file, growing file or pipe in batches."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ logger = logging.getLogger("connectors")
 class TextSource(PrefetchSource):
     """Events from text, one or more lines each.
 
-    Column types and the label column are settled by the first thousand lines when the source is made; a live source
-    that has no whole header yet does so when it comes.
+    The first thousand lines determine the column types and the label column when the source is created. A live source
+    whose header is incomplete determines them as soon as the header is complete.
 
     Parameters
     ----------
     path
-        A file, or ``-`` for standard input.
+        Path of the file, or ``-`` for standard input.
     options
-        All of them.
+        Options of the URL.
     make
-        Makes the format, given its options.
+        Function that creates the format from its options.
     elements
-        Whether events may come as the elements of one JSON array.
+        Whether the events may be the elements of one JSON array.
     """
 
     def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
@@ -74,7 +74,7 @@ class TextSource(PrefetchSource):
             raise
 
     def _begin(self, least: int) -> bool:
-        """Read the header and look at the first events; whether the header was there."""
+        """Read the header and inspect the first events. Return whether the header was complete."""
         reader = self._reader
         most = SAMPLE
         while True:
@@ -118,11 +118,11 @@ class TextSource(PrefetchSource):
                 yield batch
 
     def _next(self) -> Batch | None:
-        """The next batch; None where another look is needed or nothing is left."""
+        """Return the next batch, or None to try again or at the end."""
         reader = self._reader
         if not self._begun and not self._begin(reader.waiting + 1):
             return self._batch(Records(), reader.line)
-        # An unfinished record is looked at again only with more lines than before.
+        # Retry an incomplete record only with more lines than before.
         bound = math.inf if self._tried else BATCH_BYTES
         lines = reader.peek(self._batch_size + self._tried, self._tried + 1, bound)
         if not lines and reader.is_last(0):
@@ -142,7 +142,7 @@ class TextSource(PrefetchSource):
         return self._batch(found, line)
 
     def _at_once(self, lines: list[bytes]) -> Batch | None:
-        """Plain lines, one record each; None where they must be looked at one by one."""
+        """Parse lines with one record each at once. None if they must be parsed one by one."""
         reader = self._reader
         if not self._sampled or reader.long or self._encoding != "utf-8" or not 0 < len(lines) <= self._batch_size:
             return None
@@ -176,7 +176,7 @@ class TextSource(PrefetchSource):
         return batch
 
     def _finish(self) -> Batch | None:
-        """At the end: nothing, or, once, the report of a stream cut short."""
+        """Return None at the end, or report once that the stream is truncated."""
         self._done = True
         damage = self._reader.damage
         if damage is None and not self._reader.offset:
@@ -191,24 +191,24 @@ class TextSource(PrefetchSource):
 
     @property
     def notices(self) -> Sequence[str]:
-        """What was warned of."""
+        """Warnings so far."""
         return self._format.notices
 
     @property
     def categories(self) -> Sequence[str]:
-        """The features whose values the file declares, as ARFF does."""
+        """Features whose values the file declares, as in ARFF."""
         return self._format.categories
 
     @property
     def _unit(self) -> str:
-        """What is counted."""
+        """Unit of positions in messages."""
         return "element" if isinstance(self._stream, ArrayLines) and self._stream.is_array else "line"
 
     def _origin(self, line: int) -> dict[str, Any]:
         return {"file": self.name, self._unit: line}
 
     def _decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
-        """Lines as text without their newlines, and the numbers of those that are damaged, with reasons."""
+        """Decode lines without their newlines. Also return the reasons for damaged ones, by line."""
         if not self._reader.long:
             try:
                 text = b"".join(lines).decode(self._encoding)
@@ -234,32 +234,32 @@ class TextSource(PrefetchSource):
 
     @property
     def _not_valid(self) -> str:
-        """Why a line is damaged."""
+        """Reason for a line that cannot be decoded."""
         codec = (self._transcoded.codec if self._transcoded is not None else None) or self._encoding
         hint = ": say encoding= if the file has another, such as latin-1 or cp1252"
         return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
 
     def _warn(self, bad: Mapping[int, str]) -> None:
-        """Say once that lines have another encoding."""
+        """Warn once that lines have another encoding."""
         first = next((i for i, reason in bad.items() if reason == self._not_valid), None)
         if first is not None and not self._warned:
             self._warned = True
             logger.warning("%s: line %d, as others may be, is %s", self.name, self._reader.line + first + 1, bad[first])
 
     def _unmarked(self, texts: list[str]) -> list[str]:
-        """Without the byte order mark at the very start."""
+        """Remove the byte order mark at the start of the file."""
         if texts and not self._reader.line:
             texts[0] = texts[0].removeprefix("\ufeff")
         return texts
 
     @property
     def _read_position(self) -> Position:
-        """Where to resume: offset and line, what is decided about columns, fingerprints of bytes read."""
+        """Position to resume from: offset, line, decisions about columns and fingerprints of bytes read."""
         return self._reader.position | dict(self._format.decided) | {"cut": self._cut}
 
     @property
     def is_apart(self) -> bool:
-        """Files of formats that say so."""
+        """Whether reading mostly runs without the GIL. False for live streams."""
         return not self._stream.live and self._format.is_apart
 
     @property
@@ -289,7 +289,7 @@ def _text_of(line: bytes) -> str:
 
 
 def _no_lines(head: bytes) -> str | None:
-    """Why a stream that begins so cannot be read as lines of text, and what to do."""
+    """Return why a stream with this start is not lines of text, and the remedy."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
         order = "be" if head[0::2].count(0) > head[1::2].count(0) else "le"
         return f"the header is not valid utf-8 but UTF-16: say encoding=utf-16-{order}"
@@ -299,6 +299,6 @@ def _no_lines(head: bytes) -> str | None:
 
 
 def _every_other_is_zero(head: bytes) -> bool:
-    """Whether this looks like plain letters of two bytes each."""
+    """Return whether bytes look like ASCII text in two bytes per character."""
     zeros = [head[0::2].count(0), head[1::2].count(0)]
     return min(zeros) == 0 and max(zeros) > 0.4 * len(head)

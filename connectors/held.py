@@ -1,4 +1,4 @@
-"""Columns of a batch that are held in arrays, and are lists of Python's only where somebody looks at them."""
+"""Batch columns stored in arrays and converted to Python lists on demand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Ints = NDArray[np.int64]
 
 
 class Texts(Sequence[str]):
-    """Texts as the bytes of all, one after the other.
+    """Strings stored as one UTF-8 buffer and offsets.
 
     Parameters
     ----------
     data
-        UTF-8, uint8.
+        UTF-8 bytes, uint8.
     bounds
-        Where each begins, and where the last one ends, int64, shape (n + 1,).
+        Start of each text, and the end of the last one, int64, shape (n + 1,).
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Texts:
-        """Any texts; those that are held so already as they are. Lone surrogates are kept."""
+        """Convert any texts. Lone surrogates are kept."""
         if isinstance(texts, cls):
             return texts
         whole = "".join(texts).encode("utf-8", "surrogatepass")
@@ -72,23 +72,23 @@ class Texts(Sequence[str]):
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """The bytes of these texts alone."""
+        """The bytes of these texts."""
         return self._data[self._bounds[0] : self._bounds[-1]]
 
     @cached_property
     def lengths(self) -> Ints:
-        """How many bytes each has."""
+        """Length of each text in bytes."""
         return self._bounds[1:] - self._bounds[:-1]
 
     def take(self, rows: Ints) -> Texts:
-        """Some of them, by number."""
+        """Select texts by index."""
         lengths, bounds = self.lengths[rows], np.zeros(len(rows) + 1, np.int64)
         np.cumsum(lengths, out=bounds[1:])
         places = np.repeat(self._bounds[:-1][rows] - bounds[:-1], lengths) + np.arange(int(bounds[-1]))
         return Texts(self._data[places], bounds)
 
     def tolist(self) -> list[str]:
-        """As Python has them."""
+        """Return a list of str."""
         return self._list
 
     @cached_property
@@ -101,14 +101,14 @@ class Texts(Sequence[str]):
 
 
 class LazyTexts(Sequence[str]):
-    """Bytes that are decoded when they are asked for.
+    """Byte strings that are decoded on access.
 
     Parameters
     ----------
     values
-        The bytes.
+        Byte strings.
     decode
-        Makes text of them.
+        Function that decodes a byte string.
     """
 
     def __init__(self, values: Sequence[bytes], decode: Callable[[bytes], str]) -> None:
@@ -123,14 +123,14 @@ class LazyTexts(Sequence[str]):
 
 
 class Coded(Sequence[Any]):
-    """Values of which there are few different ones.
+    """Categorical column: codes into a sequence of values.
 
     Parameters
     ----------
     codes
-        The number of each among `values`, from 0.
+        Index of each element in `values`.
     values
-        Those there may be.
+        Possible values.
 
     Examples
     --------
@@ -164,12 +164,12 @@ class Coded(Sequence[Any]):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Coded:
-        """Any values; those that are held so already as they are."""
+        """Convert any values, without deduplication."""
         return values if isinstance(values, cls) else cls(np.arange(len(values)), values)
 
     @classmethod
     def by_value(cls, values: Sequence[Any]) -> Coded:
-        """Any hashable values, each different one held once; those that are held by codes already as they are.
+        """Convert hashable values, with each distinct value stored once.
 
         >>> Coded.by_value(["up", "down", "up"]).codes
         array([0, 1, 0])
@@ -177,7 +177,7 @@ class Coded(Sequence[Any]):
         if isinstance(values, cls):
             return values
         n, numbers = len(values), dict[Any, int]()
-        # Mostly a few objects come again and again: they are told apart at once, before any is hashed.
+        # Usually few objects recur: compare identities before hashing.
         objects, codes = _identities(values), np.full(n, -1)
         for _ in range(min(n // 64, 16)):
             first = int(codes.argmin())
@@ -188,15 +188,15 @@ class Coded(Sequence[Any]):
         return cls(np.fromiter(map(numbers.__getitem__, values), np.int64, n), list(numbers))
 
     def different(self) -> list[Any]:
-        """Those that occur, in order of their first occurrence."""
-        found = dict.fromkeys(self.codes[:256].tolist())  # mostly all that there are
+        """Return the values that occur, in order of their first occurrence."""
+        found = dict.fromkeys(self.codes[:256].tolist())  # usually contains all values
         if len(found) < len(self.values):
             found = dict.fromkeys(self.codes.tolist())
         return [self.values[code] for code in found]
 
     @classmethod
     def one_after_the_other(cls, parts: Sequence[Coded]) -> Coded:
-        """The values of several; their codes stay as they are where all are of the same values."""
+        """Concatenate columns. The codes are unchanged if all columns share their values."""
         parts = [part for part in parts if len(part)] or parts[:1]
         if all(part.values is parts[0].values for part in parts):
             return cls(np.concatenate([part.codes for part in parts]), parts[0].values)
@@ -205,21 +205,21 @@ class Coded(Sequence[Any]):
         return cls(np.concatenate(codes), [value for part in parts for value in part.values])
 
     def take(self, rows: Any) -> Coded:
-        """Some of them, by number or by mask."""
+        """Select elements by index or mask."""
         return Coded(self.codes[rows], self.values)
 
     def tolist(self) -> list[Any]:
-        """As Python has them."""
+        """Return a list of the values."""
         return list(self)
 
 
 def _identities(values: Sequence[Any]) -> NDArray[np.intp]:
-    """The `id` of each, which an array of objects holds already."""
+    """Return the `id` of each value, read from an array of objects."""
     return np.frombuffer(np.fromiter(values, object, len(values)).tobytes(), np.intp)
 
 
 def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:
-    """What a dict has for each value, -1 where it has nothing.
+    """Return the entry of a dict for each value, or -1 if there is none.
 
     Examples
     --------

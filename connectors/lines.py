@@ -1,4 +1,4 @@
-"""Whole lines of a byte stream, with the byte offset and the line number to resume from."""
+"""Lines of a byte stream, with byte offset and line number to resume from."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _IDLE_S = 1.0
 
 
 class LineReader:
-    """Lines, looked at with `peek` and left behind with `consume`.
+    """Read lines with `peek` and advance with `consume`.
 
-    A line over `MAX_LINE_BYTES` is never held whole: its start stands for it, and `long` knows its size by its number.
+    Of a line over `MAX_LINE_BYTES` only the start is kept. `long` maps its number to its size.
     """
 
     def __init__(self, stream: ByteStream, name: str) -> None:
@@ -32,7 +32,7 @@ class LineReader:
 
     def _clear(self, offset: int, line: int, head: bytes, before: bytes) -> None:
         self.offset, self.line = offset, line
-        """Bytes and lines left behind."""
+        """Bytes and lines consumed."""
         self.long: dict[int, int] = {}
         self._lines: list[bytes] = []
         self._n_bytes = 0
@@ -42,10 +42,11 @@ class LineReader:
         self._ended = False
 
     def peek(self, most: int, least: int = 1, most_bytes: float = math.inf) -> list[bytes]:
-        """The next lines with their ends: as many as `most`, fewer at the end, and where they have more than
-        `most_bytes`.
+        """Return up to `most` lines with their newlines.
 
-        A live stream gives what it has as soon as there are `least`, and after a second whatever there is.
+        The result is shorter at the end of the stream, or if it would exceed `most_bytes`.
+
+        A live stream returns as soon as there are `least` lines, and after one second in any case.
         """
         deadline = time.monotonic() + _IDLE_S
         while len(self._lines) < most and self._n_bytes < most_bytes and not self._ended:
@@ -63,50 +64,53 @@ class LineReader:
         return self._lines[: max(least, bisect.bisect_right(ends, most_bytes))]
 
     def consume(self, n: int) -> None:
-        """Leave the next `n` lines behind."""
+        """Advance by `n` lines."""
         size = sum(map(len, self._lines[:n]))
         self.offset += size
         self._n_bytes -= size
         self._before = b"".join([self._before, *self._lines[max(0, n - _BEFORE_BYTES) : n]])[-_BEFORE_BYTES:]
         for number in [number for number in self.long if number <= self.line + n]:
             self.offset += self.long.pop(number) - _KEPT_BYTES
-            self._before = b""  # not all of it is at hand
+            self._before = b""  # not completely buffered
         self.line += n
         del self._lines[:n]
 
     def is_last(self, n: int) -> bool:
-        """Whether nothing comes after the next `n` lines."""
+        """Return whether the stream ends after the next `n` lines."""
         return self._ended and n >= len(self._lines)
 
     @property
     def damage(self) -> str | None:
-        """Why the stream ended before its time, if it did."""
+        """Why the stream is truncated, or None."""
         return self._stream.damage if self._ended else None
 
     @property
     def head(self) -> bytes:
-        """The first bytes of the stream, as far as they came."""
+        """The first bytes of the stream read so far."""
         return self._head
 
     @property
     def tail(self) -> bytes:
-        """What stands after the last whole line."""
+        """The bytes after the last complete line."""
         return b"".join(self._tail)
 
     @property
     def waiting(self) -> int:
-        """Whole lines at hand."""
+        """Number of buffered lines."""
         return len(self._lines)
 
     @property
     def position(self) -> dict[str, Any]:
-        """Offset, line, and fingerprints of the first bytes and of those just before, by which `seek` knows the stream
-        again: the first ones may be no more than a header that all such files share."""
+        """Offset, line and fingerprints.
+
+        `seek` compares the first bytes and the bytes before the offset. The first bytes alone may be a header that many
+        files share.
+        """
         head, before = self._head[: self.offset], self._before
         return {"offset": self.offset, "line": self.line, "head": _fingerprint(head), "before": _fingerprint(before)}
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Resume at a position, after a look at the stream's first bytes and those just before it."""
+        """Resume at a position after a comparison of its fingerprints."""
         offset = int(position["offset"])
         first, last = int(position["head"]["bytes"]), int(position["before"]["bytes"])
         self._stream.seek(0)
@@ -127,7 +131,7 @@ class LineReader:
         self._add(data[last:])
 
     def _read(self, least: int) -> bytes:
-        """So many bytes or a few more, as far as the stream goes."""
+        """Read at least `least` bytes, or up to the end of the stream."""
         data = b""
         while len(data) < least and (more := self._stream.read(0.0)):
             data += more

@@ -1,4 +1,4 @@
-"""Columns of texts that are numbers: in which spelling, and with which texts for missing values."""
+"""Text columns that contain numbers: detect their notation and their missing-value markers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from connectors.spelling import (
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
-_SPELLED = "0"  # under which numbers in another spelling are counted
+_SPELLED = "0"  # key that counts the numbers in another notation
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
 
 def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING_NUMBERS) -> NDArray[np.float64]:
-    """Cells as floats, NaN where missing; what is neither is noted in `bad`.
+    """Parse cells as floats, NaN where missing. Rows that are neither are added to `bad`.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING
     (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
     """
     if "_" not in "".join(cells):
-        if missing is MISSING_NUMBERS:  # none of these texts is a number
+        if missing is MISSING_NUMBERS:  # `float` reads these texts as NaN or rejects them
             with contextlib.suppress(ValueError):
                 return np.fromiter(map(float, cells), np.float64, len(cells))
         with contextlib.suppress(ValueError):
@@ -53,12 +53,12 @@ def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING
 
 
 def number_of(value: Any) -> float:
-    """A value as float. Python would read ``1_000``, but the underscore is the mark of an identifier.
+    """Convert a value to float. Texts such as ``1_000``, which Python accepts, are identifiers here.
 
     Raises
     ------
     ValueError
-        If it is not a number.
+        If the value is not a number.
     """
     if isinstance(value, str) and "_" in value:
         raise ValueError(f"not a number: {shown(value)}")
@@ -74,7 +74,7 @@ def _number(name: str, i: int, cell: str, bad: Bad, missing: frozenset[str]) -> 
 
 
 def is_number(cell: str) -> bool:
-    """Whether a text is a number as Python writes it."""
+    """Return whether a text is a number in Python notation."""
     try:
         number_of(cell)
     except ValueError:
@@ -83,18 +83,19 @@ def is_number(cell: str) -> bool:
 
 
 def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
-    """Texts among the numbers of a column that stand for missing values, such as ``unknown``, with their shares.
+    """Return texts that mark missing values in a column of numbers, such as ``unknown``.
 
-    There are one or two of them, without digits, each at least five times. More than half of the cells are numbers, as
-    are nine in ten of the others, and at least ten different ones or some not whole, so that a column of codes, such as
-    1, 2, 3 and A, stays a category.
+    There are at most two such texts. Each has no digits and occurs at least five times.
+
+    More than half of the cells must be numbers, and nine in ten of the cells other than markers. A column of few
+    distinct integers, such as 1, 2, 3 and A, stays categorical.
 
     Parameters
     ----------
     name
         The column.
     there
-        Its first cells, without missing ones.
+        First cells of the column, without missing ones.
 
     Examples
     --------
@@ -119,32 +120,33 @@ def _are_codes(numbers: set[str]) -> bool:
 
 
 class NumberColumns:
-    """Decides which columns of texts are numbers, by their first cells, and reads these.
+    """Detect which text columns are numbers from their first cells, and parse them.
 
     Parameters
     ----------
     roles
-        What is declared of columns, missing values and spelling.
+        Declared types, missing values and notation.
     are_typed
-        Whether the source tells numbers from texts, so that texts that are plain numbers are worth a warning.
+        Whether the source distinguishes numbers from text. If so, columns of texts that are plain numbers cause a
+        warning.
     """
 
     def __init__(self, roles: Roles, are_typed: bool = False) -> None:
         self._roles, self._are_typed = roles, are_typed
         self.notices = Notices()
-        """What was warned of, of all columns of the source."""
+        """Warnings of all columns of the source."""
         self.markers: dict[str, list[str]] = {}
-        """Texts that stand for missing values in one column of numbers only, by name."""
+        """Missing-value markers of a single column, by column name."""
         self.spelled: dict[str, SpelledNumbers] = {}
-        """The numbers of columns in another spelling, by name."""
+        """Parsers of columns in another notation, by column name."""
         self.is_sampled = False
-        """Whether the first events of a stream that names its columns event by event were looked at."""
+        """Whether the first events of a stream without a header were inspected."""
         self._rejected: dict[str, Counter[str]] = {}
         self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
 
     @property
     def decided(self) -> dict[str, Any]:
-        """What is decided so far, as JSON; nothing where nothing is."""
+        """The decisions so far, as JSON. Empty if there are none."""
         found: dict[str, Any] = {"markers": dict(self.markers)} if self.markers else {}
         found |= {"open": sorted(self._open)} if self._open else {}
         found |= {"sampled": True} if self.is_sampled else {}
@@ -155,38 +157,38 @@ class NumberColumns:
         return found | ({"spellings": spellings} if spellings else {})
 
     def restore(self, decided: Mapping[str, Any]) -> None:
-        """Go back to what was decided before."""
+        """Restore earlier decisions."""
         self.markers, self._open = dict(decided.get("markers", {})), set(decided.get("open", ()))
         self.is_sampled = bool(decided.get("sampled", False))
         self.spelled = {name: SpelledNumbers(Spelling(*given)) for name, given in decided.get("spellings", {}).items()}
 
     def is_plain(self, name: str) -> bool:
-        """Whether the numbers of a column are as Python writes them."""
+        """Return whether the numbers of a column are in Python notation, without markers."""
         return name not in self.markers and name not in self.spelled
 
     def missing(self, name: str) -> frozenset[str]:
-        """The texts of a column of numbers that are missing values."""
+        """Return the missing-value markers of a numeric column."""
         missing = self._roles.missing_numbers
         return missing.union(self.markers[name]) if name in self.markers else missing
 
     def decide(
         self, name: str, cells: Cells, *, later: list[str] | None = None, decimal: str | None = None
     ) -> str | None:
-        """Whether a column is of numbers or of categories by its first cells; None where all are missing.
+        """Return ``"number"`` or ``"category"`` by the first cells of a column. None if all are missing.
 
         Parameters
         ----------
         name
             The column.
         cells
-            Its first cells.
+            First cells of the column.
         later, decimal
-            As `guess` has them: the column is not decided where it is noted.
+            See `guess`. A column that `guess` appends to `later` is not decided.
 
         Raises
         ------
         ValueError
-            If the column is declared as numbers, and these have several meanings.
+            If the column is declared as numbers and their meaning is ambiguous.
         """
         there = [cell.strip() for cell in cells if not is_missing(cell, self._roles.missing_numbers)]
         if not there:
@@ -205,12 +207,12 @@ class NumberColumns:
         return "number"
 
     def usual_decimal(self, columns: Mapping[str, Cells]) -> str | None:
-        """The decimal separator of those numbers whose meaning is sure; None where there are both, or neither.
+        """Return the decimal separator of the unambiguous numbers. None if there are both or neither.
 
         Parameters
         ----------
         columns
-            The first cells of columns of numbers.
+            First cells of the numeric columns.
         """
         sure = (one.spelling for one in self.spelled.values())
         found = {one.decimal for one in sure if one.decimal == "," or one.thousands}
@@ -220,12 +222,14 @@ class NumberColumns:
         return found.pop() if len(found) == 1 else None
 
     def warn_of_points(self, columns: Mapping[str, Cells]) -> None:
-        """Warn of plain numbers such as 1.234 where other columns have decimal commas: the point may be of thousands.
+        """Warn of numbers such as 1.234 if other columns have decimal commas.
+
+        The point may be a thousands separator.
 
         Parameters
         ----------
         columns
-            The first cells of columns of numbers.
+            First cells of the numeric columns.
         """
         if all(each.spelling.decimal == "." for each in self.spelled.values()):
             return
@@ -240,7 +244,7 @@ class NumberColumns:
                 self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
 
     def spelling_of(self, name: str, cell: str) -> str:
-        """How a cell is read as a number that its column does not read, nothing where it is none."""
+        """Return the options that parse a cell which its column rejects. Empty if there are none."""
         own = self.spelled[name].spelling if name in self.spelled else Spelling(unit="")
         readings: dict[str, Spelling] = {}
         for spelling in sorted(SPELLINGS, key=lambda each: each.decimal != own.decimal):
@@ -258,7 +262,7 @@ class NumberColumns:
         return "".join(f"{way} reads such numbers" for way in ways.values())
 
     def find_markers(self, name: str, cells: Cells) -> None:
-        """Look for texts that stand for missing values among the cells of a column that may be of both."""
+        """Find missing-value markers in a column that may contain both numbers and texts."""
         self._take_markers(name, repeated_texts(name, cells))
 
     def _take_markers(self, name: str, shares: Mapping[str, float]) -> None:
@@ -288,14 +292,16 @@ class NumberColumns:
         return are_plain or spelling is not None
 
     def decide_late(self, name: str, cells: Cells | NDArray[Any]) -> str | None:
-        """Decide a column that had no values before by the first one, so that the size of batches does not matter.
+        """Decide a column that was empty so far by its first value.
+
+        The decision does not depend on the batch size.
 
         Parameters
         ----------
         name
             The column.
         cells
-            The cells of a batch, or the numbers of one.
+            Cells or numbers of a batch.
         """
         if isinstance(cells, np.ndarray):
             if not np.isnan(cells).all():
@@ -318,7 +324,7 @@ class NumberColumns:
         return kind
 
     def number_or_text(self, name: str, cell: str) -> float | str | None:
-        """A cell of a column that holds both, None where it is NaN."""
+        """Parse a cell of a column that contains numbers and texts. None if it is NaN."""
         spelled = self.spelled.get(name)
         try:
             number = number_of(cell) if spelled is None else spelled[cell]
@@ -327,7 +333,7 @@ class NumberColumns:
         return None if math.isnan(number) else number
 
     def count_text(self, name: str, cell: str) -> None:
-        """Say once of a text that is rejected among numbers, and comes again, how it is read as missing or a number."""
+        """Count a rejected text. Log once which option parses it if it occurs repeatedly."""
         text = cell.strip()
         texts = self._rejected.setdefault(name, Counter())
         if any(map(str.isdigit, text)):
@@ -345,7 +351,7 @@ class NumberColumns:
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text)))
 
     def _count_spelled(self, name: str, text: str, texts: Counter[str]) -> None:
-        """Say once of numbers in another spelling, which are rejected, how they are read."""
+        """Count a rejected number in another notation. Log once which option parses it."""
         way = self.spelling_of(name, text) if texts[_SPELLED] < _LEAST_REPEATS else ""
         texts[_SPELLED] += bool(way)
         if way and texts[_SPELLED] == _LEAST_REPEATS:
@@ -356,11 +362,11 @@ class NumberColumns:
             self.notices.say(Notice.of(form, name, text=shown(text), way=way))
 
     def is_open(self, name: str) -> bool:
-        """Whether no value of a column that is declared as numbers was seen."""
+        """Return whether a column is declared as numbers and has had no value so far."""
         return name in self._open
 
     def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
-        """Cells as floats, in the spelling of their column; what is no number is noted in `bad`."""
+        """Parse cells in the notation of their column. Rows that are not numbers are added to `bad`."""
         missing, spelled = self.missing(name), self.spelled.get(name)
         if spelled is None:
             return numbers(name, cells, bad, missing)

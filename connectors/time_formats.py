@@ -1,4 +1,4 @@
-"""Common formats of times that are not ISO 8601, to name the one that reads a column."""
+"""Common time formats other than ISO 8601, to suggest one in messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _LONGEST = 40
 
 
 def formats_of(texts: Iterable[str]) -> list[str]:
-    """The formats, as `datetime.strptime` has them, that read all of some texts; two where day and month may be either.
+    """Return the `datetime.strptime` formats that parse all texts.
+
+    The result has two formats if day and month are ambiguous.
 
     Examples
     --------
@@ -46,5 +48,5 @@ def _reads(form: str, text: str) -> bool:
 
 
 def options_of(text: str) -> str:
-    """The options that say how a time is written, or that one can."""
+    """Return the command-line options that parse a time, for messages."""
     return " or ".join(f"--set time-format={shlex.quote(form)}" for form in formats_of([text])) or "--set time-format"

@@ -1,4 +1,4 @@
-"""Times and numbers as texts, and times as features."""
+"""Parse times and numbers from text, and compute time features."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from connectors.cells import is_missing
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _DAY_MS = 86_400_000
-_THURSDAY = 3  # the weekday of 1970-01-01, where Monday is 0
-_EXACT = 1 << 53  # floats hold all whole numbers up to this
+_THURSDAY = 3  # weekday of 1970-01-01; Monday is 0
+_EXACT = 1 << 53  # floats represent all integers up to this
 _DIGITS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # dates that look like numbers
 _RFC_2822 = re.compile(
     r"(?:[A-Za-z]{3}, ?)?\d{1,2} [A-Za-z]{3} \d{4} \d\d:\d\d(?::\d\d)? (?:[+-]\d{4}|UT|UTC|GMT|Z|[ECMP][SD]T)"
@@ -27,23 +27,23 @@ _SPACED_OFFSET = re.compile(r" (?=[+-]\d\d:?\d\d$)")
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """A datetime as milliseconds since 1970, UTC where it has no zone."""
+    """Convert a datetime to milliseconds since 1970. A datetime without a time zone is UTC."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return ((moment - _EPOCH) // _MICROSECOND + 500) // 1000
 
 
 def is_missing_time(value: Any, missing: frozenset[str]) -> bool:
-    """Whether a value is None, NaN or a text that stands for a missing value."""
+    """Return whether a value is None, NaN or a text that marks a missing value."""
     return value is None or value != value or (isinstance(value, str) and is_missing(value, missing))
 
 
 def number_of(value: Any) -> int | float | None:
-    """A number that is given or spelled, None where it is none."""
+    """Return a value as a number, or None if it is not one."""
     if type(value) in (int, float):
         return value if math.isfinite(value) else None
     if not isinstance(value, str) or "_" in value:
         return None
-    if value[4:5] == "-" and value[7:8] == "-":  # mostly a date
+    if value[4:5] == "-" and value[7:8] == "-":  # usually a date
         return None
     with contextlib.suppress(ValueError):
         return int(value)
@@ -53,7 +53,7 @@ def number_of(value: Any) -> int | float | None:
 
 
 def numbers_of(values: Sequence[Any]) -> NDArray[Any] | None:
-    """Numbers given or spelled, exactly; None where one is none."""
+    """Return values as exact numbers, or None if any is not one."""
     kinds = set(map(type, values))
     if kinds == {str}:
         if "_" in "".join(values):
@@ -77,16 +77,16 @@ def _whole(values: Sequence[int]) -> NDArray[np.int64] | None:
 
 
 def _fractions(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Those, unless some may be whole numbers that a float cannot hold, or are not finite."""
+    """Return the values, or None if any is not finite or exceeds the integers that a float represents."""
     return values if bool((np.abs(values) < _EXACT).all()) else None
 
 
 def dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:
-    """Milliseconds since 1970 of texts that are all ISO 8601 with dashes and of one zone; None where they are not."""
+    """Parse texts that are all ISO 8601 with dashes and in one time zone. None if they are not."""
     if not values or type(values[0]) is not str or values[0][4:5] != "-":
         return None
     try:
-        # With a dash there, none is a number that ISO 8601 takes for a date.
+        # The dash excludes numbers, some of which ISO 8601 parses as dates.
         moments = [datetime.fromisoformat(text) for text in values if text[4:5] == "-"]
     except (TypeError, ValueError):
         return None
@@ -99,21 +99,21 @@ def dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:
 
 
 def moment_of(text: str, form: str | None) -> int:
-    """Milliseconds since 1970 of a time spelled out."""
+    """Parse a time given as text to milliseconds since 1970."""
     if form:
         return milliseconds_of(datetime.strptime(text, form))
     try:
         return milliseconds_of(datetime.fromisoformat(text))
     except ValueError:
         if _RFC_2822.fullmatch(text):
-            from email.utils import parsedate_to_datetime  # seldom met, and long to import
+            from email.utils import parsedate_to_datetime  # rarely needed and slow to import
 
             return milliseconds_of(parsedate_to_datetime(text))
         return milliseconds_of(datetime.fromisoformat(_SPACED_OFFSET.sub("", _NAMED_UTC.sub("", text))))
 
 
 def form_of_date(number: float) -> str | None:
-    """The format of a number that may be a date without marks between its parts; None where it is none."""
+    """Return the format of a number that may be a date without separators, or None."""
     text = str(number).removesuffix(".0")
     form = _DIGITS.get(len(text)) if text[:2] in ("19", "20") and text.isdigit() else None
     if form is None:
@@ -129,10 +129,9 @@ def form_of_date(number: float) -> str | None:
 
 
 def circles_of(time: int) -> Sequence[float]:
-    """Milliseconds since 1970 as features: the hour of the day and the day of the week (UTC), as sine and cosine.
+    """Return hour and weekday (UTC) of a time as sine and cosine.
 
-    On a circle, midnight is as near to eleven in the evening as to one in the morning. The time itself is no feature:
-    it never comes again.
+    On a circle, 00:00 is as close to 23:00 as to 01:00. The time itself is not a feature, because no value recurs.
 
     Examples
     --------
@@ -145,23 +144,23 @@ def circles_of(time: int) -> Sequence[float]:
 
 
 def time_row(name: str, time: int) -> dict[str, float]:
-    """The features that `circles_of` makes of milliseconds since 1970, by name."""
+    """Return the features of `circles_of` by name."""
     return dict(zip(time_names(name), circles_of(time), strict=True))
 
 
 def time_names(name: str) -> list[str]:
-    """How the features of a time are named."""
+    """Return the names of the features of a time."""
     return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
 
 
 def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
-    """What `time_row` makes of each of many milliseconds since 1970, as columns; NaN where there is none."""
+    """Compute `time_row` for an array of times. The columns are NaN where a time is missing."""
     days, rest = np.divmod(times, _DAY_MS)
     hours = (2.0 * math.pi * rest / _DAY_MS).tolist()
     week = [2.0 * math.pi * day / 7.0 for day in range(7)]
     weekdays = (days + _THURSDAY) % 7
     n = len(times)
-    # By math, as for single times: what numpy computes differs in the last bit.
+    # `math`, as for single times: the results of numpy differ in the last bit.
     columns = [np.fromiter(map(wave, hours), np.float64, n) for wave in (math.sin, math.cos)]
     columns += [np.array([wave(day) for day in week])[weekdays] for wave in (math.sin, math.cos)]
     return dict(zip(time_names(name), (np.where(there, column, np.nan) for column in columns), strict=True))

@@ -1,4 +1,4 @@
-"""Times of events: to milliseconds since 1970, and to features."""
+"""Event times: parse them to milliseconds since 1970 and derive features."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from connectors.time_texts import (
 )
 
 EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
-"""Range of plausible times in seconds since 1970, from March 1973 to January 2038; other units scale it."""
+"""Range of plausible times in seconds since 1970, from March 1973 to January 2038. Other units scale it."""
 
-# Largest factor by which a count from another origin may grow at once.
+# Largest step, as a factor, in a column that counts from an origin other than 1970.
 _GROWTH = 100
 _WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
@@ -51,23 +51,24 @@ def unit_of(number: float) -> str | None:
 
 
 class Times:
-    """Read the times of a stream as milliseconds since 1970, in UTC where they have no time zone.
+    """Parse the times of a stream to milliseconds since 1970.
 
-    Times are numbers, ISO 8601, or RFC 2822. The first nonzero number of a column decides its unit: seconds,
-    milliseconds, microseconds or nanoseconds, where this makes it a time between 1973 and 2038; otherwise it counts
-    milliseconds from another origin. Later numbers of another unit are refused.
+    Times are numbers, ISO 8601 or RFC 2822; those without a time zone are UTC. The first nonzero number of a column
+    determines its unit: the one of seconds, milliseconds, microseconds and nanoseconds that gives a date between 1973
+    and 2038. If none does, the column counts milliseconds from another origin. Later numbers in another unit are
+    rejected.
 
     Parameters
     ----------
     unit
-        The unit of all numbers: s, ms, us or ns. None to decide it.
+        Unit of all numbers: s, ms, us or ns. None to detect it.
     form
-        The format of all times for `datetime.strptime`. None for those above.
+        Format of all times for `datetime.strptime`. None for the default formats.
 
     Attributes
     ----------
     guesses : dict
-        By column, the unit decided, or the largest number so far where there is none.
+        For each column, the detected unit, or the largest number so far if no unit was detected.
 
     Examples
     --------
@@ -85,16 +86,16 @@ class Times:
         self._ways: dict[str, str] = {}
 
     def restore(self, guesses: Mapping[str, Any]) -> None:
-        """Go back to what was decided before."""
+        """Restore the units detected before."""
         self.guesses = dict(guesses)
 
     def decide(self, source: str, name: str, values: Sequence[Any]) -> None:
-        """Decide the unit of a column by values seen at the start.
+        """Detect the unit of a column from its first values.
 
         Raises
         ------
         ConnectorError
-            Where more than one in ten is of another unit.
+            If more than one value in ten is in another unit.
         """
         if self.unit or self.form or name in self.guesses:
             return
@@ -119,9 +120,9 @@ class Times:
         )
 
     def of(self, name: str, value: Any) -> int:
-        """Read one time; raise ValueError with the reason where it is none."""
+        """Parse one time. Raise ValueError with the reason if it is not a time."""
         try:
-            number = None if self.form else number_of(value)  # before ISO 8601, which takes some for dates
+            number = None if self.form else number_of(value)  # before ISO 8601, which parses some numbers as dates
             if number is None:
                 return moment_of(str(value).strip(), self.form)
             unit = self.unit or self._unit(name, number)
@@ -135,7 +136,7 @@ class Times:
         return found
 
     def milliseconds(self, name: str, values: Sequence[Any] | NDArray[Any], bad: Bad) -> NDArray[np.int64]:
-        """Times of one column; what is none is noted in `bad`."""
+        """Parse one column of times. Rows that are not times are added to `bad`."""
         numbers = None
         if isinstance(values, np.ndarray):
             numbers = values
@@ -156,7 +157,9 @@ class Times:
     def features(
         self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING_NUMBERS
     ) -> dict[str, NDArray[np.float64]]:
-        """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
+        """Return hour and weekday features of a column of times, NaN where missing. Rows that are not times are added
+        to `bad`.
+        """
         there = np.flatnonzero([not is_missing_time(value, missing) for value in values])
         found: Bad = {}
         whole = len(there) == len(values)
@@ -169,20 +172,20 @@ class Times:
         return time_features(name, times, is_time)
 
     def row(self, name: str, value: Any, missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
-        """The features of a time by name; none where it is missing.
+        """Return the features of a time by name; none if it is missing.
 
         Raises
         ------
         ValueError
-            If it is not a time.
+            If the value is not a time.
         """
         return {} if is_missing_time(value, missing) else time_row(name, self.of(name, value))
 
     # Units of numbers --------------------------------------------------------------------------------------------
 
     def _unit(self, name: str, number: float) -> str:
-        """The unit of a number of a column, of which this may be the first."""
-        if not number:  # is the same in all
+        """Return the unit of a number of a column; the column may be new."""
+        if not number:  # zero in every unit
             return "ms"
         guess = self.guesses.get(name)
         if guess is None:
@@ -200,14 +203,14 @@ class Times:
         return "ms"
 
     def _first(self, name: str, number: float) -> Any:
-        """Decide a column by its first number."""
+        """Detect the unit of a column from its first number."""
         if fault := _date_in_digits(name, number):
             raise _RefusedError(fault)
         guess = self.guesses[name] = unit_of(number) or abs(number)
         return guess
 
     def _at_once(self, name: str, numbers: NDArray[Any]) -> NDArray[np.int64] | None:
-        """Numbers of one column as times; None where one must be looked at by itself."""
+        """Parse a column of numbers at once. None if the rows must be parsed one by one."""
         unit = self.unit or self._unit_of_all(name, numbers)
         if unit is None:
             return None
@@ -224,7 +227,7 @@ class Times:
         return numbers if size == 1 else (numbers + size // 2) // size
 
     def _unit_of_all(self, name: str, numbers: NDArray[Any]) -> str | None:
-        """What `_unit` says of all of these, one after the other; None where it refuses any."""
+        """Apply `_unit` to a column of numbers. None if it rejects any of them."""
         lowest, highest = (numbers.min().item(), numbers.max().item()) if len(numbers) else (0, 0)
         if not (lowest or highest):
             return "ms"
@@ -251,7 +254,7 @@ class Times:
         return guess if isinstance(guess, str) else "ms"
 
     def _say(self, name: str, number: float) -> None:
-        """Say once how the numbers of a column are read."""
+        """Log once how the numbers of a column are interpreted."""
         if name in self._said:
             return
         self._said.add(name)
@@ -268,14 +271,16 @@ class Times:
     def _no_time(self, name: str, value: Any) -> str:
         if self.form:
             return f"'{name}' is not a time of the format {self.form!r}: {shown(value)}"
-        if name not in self._ways:  # for all of a column by its first, since this takes a while
+        if name not in self._ways:  # computed once per column, because it is slow
             self._ways[name] = options_of(str(value))
         way = f"a number since 1970, ISO 8601 or RFC 2822; {self._ways[name]} reads others"
         return f"'{name}' is not a time ({way}): {shown(value)}"
 
 
 class SingleTimes(Times):
-    """Reads times each by itself, as workers do that see one part of a stream: a number must tell its unit."""
+    """Parse each time on its own, for workers that see only a part of the stream. The number alone must determine its
+    unit.
+    """
 
     def _unit(self, name: str, number: float) -> str:
         if fault := _date_in_digits(name, number):
@@ -290,11 +295,11 @@ class SingleTimes(Times):
 
 
 class _RefusedError(ValueError):
-    """A number that is no time for a reason of its own."""
+    """A number that is not a time, with the reason."""
 
 
 def scaled(number: float, unit: str) -> int:
-    """A number of a unit in milliseconds, halves rounded up.
+    """Convert a number in a unit to milliseconds, with halves rounded up.
 
     Examples
     --------
@@ -304,7 +309,7 @@ def scaled(number: float, unit: str) -> int:
     Raises
     ------
     ValueError, OverflowError
-        If it is not finite.
+        If the number is not finite.
     """
     if unit == "s":
         return number * 1000 if isinstance(number, int) else math.floor(number * 1000 + 0.5)
@@ -313,12 +318,12 @@ def scaled(number: float, unit: str) -> int:
 
 
 def seconds_of(time: Any) -> float:
-    """A number of seconds, or a datetime as seconds since 1970, UTC where it has no zone.
+    """Convert a number of seconds or a datetime to seconds since 1970. A datetime without a time zone is UTC.
 
     Raises
     ------
     TypeError, ValueError
-        If it is neither, or a number of another unit.
+        If the value is neither, or is a number in another unit.
 
     Examples
     --------
@@ -327,7 +332,7 @@ def seconds_of(time: Any) -> float:
     """
     if isinstance(time, np.datetime64):
         time = math.nan if np.isnat(time) else time.astype("datetime64[us]").item()
-    if isinstance(time, datetime) and time == time:  # which NaT of pandas is not
+    if isinstance(time, datetime) and time == time:  # NaT of pandas differs from itself
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     try:
         number = math.nan if isinstance(time, datetime) else float(time)
@@ -343,7 +348,7 @@ def seconds_of(time: Any) -> float:
 
 
 def is_spelled_out(text: str) -> bool:
-    """Whether a text is a time, and no number.
+    """Return whether a text is a time and not a number.
 
     Examples
     --------
@@ -363,7 +368,7 @@ def is_spelled_out(text: str) -> bool:
 
 
 def _date_in_digits(name: str, number: float) -> str | None:
-    """Why a number may be a date without marks between its parts; None where it is none."""
+    """Return why a number may be a date without separators, or None."""
     form = form_of_date(number)
     if form is None:
         return None
@@ -381,7 +386,7 @@ def _of_another(name: str, number: float, unit: str, own: str | None) -> str:
 
 
 def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
-    """How many of these do not fit a guess."""
+    """Return how many numbers do not fit a guess."""
     if isinstance(guess, str):
         return sum(unit_of(number) != guess for number in numbers)
     times, bad = Times(), Bad()
@@ -391,7 +396,7 @@ def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
 
 
 def _tell(sizes: NDArray[Any], but: str | None = None) -> NDArray[np.bool_]:
-    """Which numbers tell a unit other than `but`."""
+    """Return a mask of the numbers that are plausible times in a unit other than `but`."""
     found = np.zeros(len(sizes), bool)
     for unit, n in TIME_UNITS.items():
         if unit != but:
