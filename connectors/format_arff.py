@@ -1,8 +1,8 @@
-"""ARFF, dense and sparse, as Weka and MOA write it.
+"""ARFF, dense and sparse, as written by Weka and MOA.
 
-Their rules beside the obvious ones: what follows a ``%`` outside quotes is a comment; white space separates values as
-commas do; a row may end in a comma. A row that has the right number of values between its commas is read by these
-alone, so that ``New York`` need not be quoted there.
+Special cases: a ``%`` outside quotes starts a comment, white space also separates values, and a row may end in a comma.
+If splitting at commas alone gives the right number of values, white space does not separate. Hence ``New York`` needs
+no quotes there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_CELLS = 1 << 21
 
 
 class ArffFormat(TypedColumns):
-    """Attributes by their declared types; the last is the label unless another is named."""
+    """Attributes with their declared types. The last one is the label unless another is named."""
 
     def __init__(self, options: Options) -> None:
         self._source = options.name
@@ -37,7 +37,7 @@ class ArffFormat(TypedColumns):
         self._roles = Roles.of(options)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """Read the declarations down to ``@data``."""
+        """Parse the declarations up to ``@data``."""
         attributes: dict[str, str | list[str]] = {}
         for i, line in enumerate(lines):
             line = _without_comment(line)
@@ -67,7 +67,7 @@ class ArffFormat(TypedColumns):
             attributes[name] = self._values(values, number)
 
     def _values(self, text: str, number: int) -> list[str]:
-        """The values of a nominal attribute."""
+        """Return the values of a nominal attribute."""
         try:
             return _cells(text) if "," in text else _spaced_cells(text.strip())
         except ValueError as error:
@@ -85,11 +85,11 @@ class ArffFormat(TypedColumns):
             if isinstance(kind, str) and not known and name in roles.features(attributes):
                 way = f"ignore=, or say types={name}:time" if kind == "date" else "ignore="
                 raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in {way}")
-        # In a sparse row, what is not written is zero: the number, or the first of the declared values.
+        # Omitted values of a sparse row are zero, or the first declared value of a nominal attribute.
         self._defaults = [
             "0" if kind in _NUMBERS else kind[0] if isinstance(kind, list) else "?" for kind in attributes.values()
         ]
-        # What strings mean is decided by their first values, as in CSV.
+        # The first values determine the type of string attributes, as in CSV.
         declared = {
             name: "number" if kind in _NUMBERS else "category" for name, kind in attributes.items() if kind != "string"
         }
@@ -103,7 +103,7 @@ class ArffFormat(TypedColumns):
         self._columns = TextColumns(list(attributes), roles, allowed=nominal, are_typed=True)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        """One event a line, few at a time where they have very many columns."""
+        """Parse one event per line, in smaller batches if there are many columns."""
         limit = min(limit, max(1, _MOST_CELLS // len(self._defaults)))
         return line_records(lines, bad, limit, map(self._row, lines), skip=("%",))
 
@@ -123,7 +123,7 @@ class ArffFormat(TypedColumns):
                 faults.append(error)
                 continue
             if len(row) == width + 1 and not row[-1]:
-                row.pop()  # MOA ends each row with a comma
+                row.pop()  # MOA writes a trailing comma
             if len(row) == width:
                 return row
             faults.append(ValueError(f"{len(row)} values instead of {width}"))
@@ -146,27 +146,27 @@ class ArffFormat(TypedColumns):
         return row
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Decide what strings are, and the units of times; all other types are declared."""
+        """Decide the types of string attributes and the units of times. All other types are declared."""
         assert self._columns is not None
         self._columns.decide(self._source, rows, whole)
         self._columns.warn_of_counters(self._undeclared, rows)
 
 
 def _without_comment(line: str) -> str:
-    """A line without the space around it and the comment at its end."""
+    """Return a line without surrounding white space and trailing comment."""
     match = _BEFORE_COMMENT.match(line) if "%" in line else None
     return (match[1] if match else line).strip()
 
 
 def _cells(line: str) -> list[str]:
-    """Values between commas, with quotes and escapes undone."""
+    """Split at commas and resolve quotes and escapes."""
     if not any(mark in line for mark in "'\"\\"):
         return [cell.strip() for cell in line.split(",")] if " " in line or "\t" in line else line.split(",")
     return _matched(_CELL, line)
 
 
 def _spaced_cells(line: str) -> list[str]:
-    """Values between commas or white space."""
+    """Split at commas or white space."""
     return _matched(_SPACED_CELL, line)
 
 
@@ -183,7 +183,7 @@ def _matched(cell: re.Pattern[str], line: str) -> list[str]:
 
 
 def _text(match: re.Match[str], first: int) -> str:
-    """The quoted or plain text of a match whose groups from `first` are: in single quotes, in double quotes, plain."""
+    """Return the text of a match whose groups from `first` are single-quoted, double-quoted and plain text."""
     quoted = match[first] if match[first] is not None else match[first + 1]
     return match[first + 2] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
 

@@ -1,8 +1,8 @@
-"""JSON lines, or an array: one flat object an event.
+"""JSON lines or a JSON array: one flat object per event.
 
-Labels keep their JSON types, so that ``"1"`` and ``1`` are two classes; but ``true``, ``1`` and ``1.0`` are one, as are
-``false``, ``0`` and ``0.0``, since Python holds them equal. Whole numbers beyond 64 bits stay exact where they name
-something: as label, key or declared category. ``NaN``, which Python writes though JSON does not have it, is missing.
+Labels keep their JSON types: ``"1"`` and ``1`` are two classes. ``true``, ``1`` and ``1.0`` are one class, as are
+``false``, ``0`` and ``0.0``, because they are equal in Python. Integers beyond 64 bits stay exact as label, key or
+declared category. ``NaN``, which Python writes although JSON does not define it, is missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
 FEWEST_EVENTS = 100
-"""How many events of a stream without end are looked at."""
+"""Number of events of a live stream that are inspected."""
 logger = logging.getLogger("connectors")
 
 _NESTED = frozenset({dict, list})
@@ -47,7 +47,7 @@ _BEYOND_INTEGERS = float(1 << 63)
 
 
 class JsonFormat(TextFormat):
-    """One JSON object a line; names may differ from line to line, null is missing, nested values are refused."""
+    """One JSON object per line. Names may differ between lines; null is missing; nested values are rejected."""
 
     def __init__(self, options: Options) -> None:
         self._source = options.name
@@ -65,21 +65,21 @@ class JsonFormat(TextFormat):
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """The units of times, and which texts are numbers or missing ones."""
+        """Units of times, and which texts are numbers or missing values."""
         return {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
 
     @property
     def notices(self) -> Sequence[str]:
-        """What it has warned of."""
+        """Warnings so far."""
         return self.numbers.notices.texts
 
     def restore(self, decided: Mapping[str, Any]) -> None:
-        """Go back to what was decided when a position was taken."""
+        """Restore earlier decisions."""
         self.times.restore(decided.get("units", {}))
         self.numbers.restore(decided)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """There is none, but a look at the first lines tells an object that is spread over several."""
+        """Return 0, because there is no header. Raise an error if an object spans several lines."""
         if lines and lines[0].strip() == "{":
             if len(lines) == 1 and not last:
                 return None
@@ -91,11 +91,11 @@ class JsonFormat(TextFormat):
         return 0
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        """One object a line."""
+        """Parse one object per line."""
         return line_records(lines, bad, limit, map(self.row, lines))
 
     def row(self, line: str) -> dict[str, Any] | ValueError:
-        """A line's object, or why it is none."""
+        """Parse a line. Return a ValueError with the reason if it is not an object."""
         try:
             value = _loads(line)
             if isinstance(value, dict):
@@ -105,14 +105,17 @@ class JsonFormat(TextFormat):
         return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
 
     def _keep_exact(self, row: dict[str, Any], line: str) -> None:
-        """Read names again that came as floats though they may be whole numbers beyond 64 bits."""
+        """Parse names again that were rounded to floats because they exceed 64 bits."""
         for name in self._exact:
             value = row.get(name)
             if type(value) is float and abs(value) >= _BEYOND_INTEGERS:
                 row[name] = _slow_loads(line)[name]
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Miss the label, key or time that none of a file's first events has; a label may be announced as late."""
+        """Check that the first events of a file contain the label, key and time.
+
+        The check skips a label declared as late.
+        """
         if whole:
             names = dict.fromkeys(name for row in rows for name in row)
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
@@ -125,7 +128,7 @@ class JsonFormat(TextFormat):
             self._look_at(rows)
 
     def _look_at(self, rows: Sequence[Any], *, is_file: bool = True) -> None:
-        """Decide which texts are numbers, and warn of numbers that count up or stand for missing values."""
+        """Decide which texts are numbers. Warn of counters and sentinels."""
         self.numbers.is_sampled = True
         with self.numbers.notices.together():
             self._look_at_each(rows, is_file)
@@ -162,7 +165,7 @@ class JsonFormat(TextFormat):
             self.numbers.notices.say(str(error))
 
     def _gather(self, rows: Sequence[Any]) -> None:
-        """Keep the first events of a stream without end until there are enough to look at."""
+        """Collect the first events of a live stream until there are enough to inspect."""
         for row in rows:
             self._first.append(
                 {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
@@ -173,7 +176,7 @@ class JsonFormat(TextFormat):
             self._first = []
 
     def _check_others(self, names: Iterable[str], n: int, *, is_file: bool = True) -> None:
-        """Miss ignored and declared names that no event has; they may come later where there are more events."""
+        """Check ignored and declared names. Long streams only cause a warning, because the name may appear later."""
         try:
             Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, names)
         except ConnectorError as error:
@@ -190,7 +193,7 @@ class JsonFormat(TextFormat):
             ) from None
 
     def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        """The objects of many texts, quickly; None where one of them needs a closer look."""
+        """Parse many texts at once. None if any needs a separate check."""
         try:
             rows = list(map(orjson.loads, texts))
         except orjson.JSONDecodeError:
@@ -206,12 +209,12 @@ class JsonFormat(TextFormat):
         return rows
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """The events of lines that are one object each."""
+        """Parse lines with one object each."""
         rows = self.rows(lines)
         return None if rows is None else self.events(rows)
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """The objects, which lose their label, key, time and ignored fields."""
+        """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
         bad: Bad = {}
         roles = self._roles
         if not (self.numbers.is_sampled or roles.bare):
@@ -227,7 +230,7 @@ class JsonFormat(TextFormat):
         return Events(self._features(list(rows), bad), labels, key, times, bad)
 
     def _known(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
-        """Labels, None where missing; what can be none is noted in `bad`."""
+        """Return labels, None where missing. Rows whose label is invalid are added to `bad`."""
         kinds = set(map(type, labels))
         if kinds == {str}:
             return map(self._labels.__getitem__, labels)
@@ -243,7 +246,7 @@ class JsonFormat(TextFormat):
         for name in self._roles.unused:
             for row in rows:
                 row.pop(name, None)
-        # Most rows have nothing to mend, which all at once say faster than each.
+        # Most rows need no change. One check of all values is faster than a check per row.
         kinds = set(map(type, chain.from_iterable(map(dict.values, rows))))
         if not kinds.isdisjoint(_NESTED):
             rows = [self._flat(row, i, bad) for i, row in enumerate(rows)]
@@ -260,7 +263,7 @@ class JsonFormat(TextFormat):
         return rows
 
     def _flat(self, row: dict[str, Any], i: int, bad: Bad) -> dict[str, Any]:
-        """A row, empty where a value is nested, which is noted in `bad`."""
+        """Return a row. If a value is nested, add the row to `bad` and return an empty one."""
         name = next((name for name, value in row.items() if type(value) in _NESTED), None)
         if name is None:
             return row
@@ -295,12 +298,12 @@ def _loads(line: str) -> Any:
         if "NaN" not in line and "Infinity" not in line:
             raise
     value = _slow_loads(line)
-    json.dumps(value, ensure_ascii=False).encode()  # refuses halves of characters, as the fast reader does
+    json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates, as orjson does
     return value
 
 
 def _slow_loads(line: str) -> Any:
-    """A line as Python's own reader takes it, which knows whole numbers of any length, NaN and infinities."""
+    """Parse a line with the json module, which supports integers of any size, NaN and infinities."""
     return json.loads(line, parse_constant=_CONSTANTS.get)
 
 

@@ -1,4 +1,4 @@
-"""libsvm (svmlight): a label, then index:value pairs in ascending order of the index."""
+"""libsvm (svmlight): a label, then index:value pairs in ascending order of index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEWEST = 50
 
 
 class LibsvmFormat(TextFormat):
-    """Sparse rows. A line may end in a comment after ``#``; one that begins with a pair is unlabelled."""
+    """Sparse rows. A ``#`` starts a comment. A line that starts with a pair has no label."""
 
     def __init__(self, options: Options) -> None:
         for key in ("label", "key", "time", "ignore", "types"):
@@ -38,20 +38,20 @@ class LibsvmFormat(TextFormat):
         self._labels = Labels(options.texts("missing", MISSING), self._notices, _label)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """There is none."""
+        """Return 0, because there is no header."""
         return 0
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        """One event a line."""
+        """Parse one event per line."""
         return line_records(lines, bad, limit, lines, skip=("#",))
 
     @property
     def notices(self) -> Sequence[str]:
-        """What it has warned of."""
+        """Warnings so far."""
         return self._notices.texts
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Warn of numbers that count up or stand for missing values, in features that at least 50 lines have."""
+        """Warn of counters and sentinels in features that occur in at least 50 lines."""
         if self._is_sampled:
             return
         self._is_sampled = True
@@ -77,7 +77,7 @@ class LibsvmFormat(TextFormat):
         self._notices.say(*found)
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """All lines at once; where that fails, line by line to find those at fault."""
+        """Parse all lines at once. If that fails, parse each line to find the invalid ones."""
         try:
             return self._read(rows)
         except (ValueError, OverflowError):
@@ -102,7 +102,7 @@ class LibsvmFormat(TextFormat):
                 del words[0]
             tokens += words
             starts.append(len(tokens))
-        # Every third part must be a colon: one pass in C instead of a small list for each pair.
+        # Every third token must be a colon: a single pass in C instead of one list per pair.
         pairs = " ".join(tokens)
         parts = pairs.replace(":", " : ").split()
         if "_" in pairs or len(parts) != 3 * len(tokens) or parts[1::3].count(":") != len(tokens):
@@ -114,7 +114,7 @@ class LibsvmFormat(TextFormat):
 
 
 class _FaultError(ValueError):
-    """Says by itself what is wrong with a line."""
+    """Error whose text is the complete reason."""
 
 
 def _label(text: str) -> int | float:
@@ -125,11 +125,11 @@ def _label(text: str) -> int | float:
 
 
 def _check_order(indptr: np.ndarray[Any, Any], indices: np.ndarray[Any, Any]) -> None:
-    """Indices must ascend within each row and not be negative."""
+    """Check that indices ascend within each row and are not negative."""
     if not len(indices):
         return
     ascends = np.diff(indices) > 0
-    ascends[indptr[(indptr > 0) & (indptr < len(indices))] - 1] = True  # from one row to the next they need not
+    ascends[indptr[(indptr > 0) & (indptr < len(indices))] - 1] = True  # row boundaries need not ascend
     if indices.min() < 0:
         raise _FaultError("an index is negative")
     if not ascends.all():
@@ -138,7 +138,7 @@ def _check_order(indptr: np.ndarray[Any, Any], indices: np.ndarray[Any, Any]) ->
 
 
 def _reason(row: str) -> str:
-    """Which pair of a line is none."""
+    """Return which pair of a line is invalid."""
     for word in row.partition("#")[0].split()[1:]:
         name, colon, value = word.partition(":")
         if not colon or not name.lstrip("+-").isdigit() or abs(int(name)) >= 1 << 63 or _float(value) is None:

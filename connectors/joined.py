@@ -1,4 +1,4 @@
-"""Two streams as one: events, and the labels that come later, in the order of their times."""
+"""Merge a stream of events with a stream of their late labels by time."""
 
 from __future__ import annotations
 
@@ -29,30 +29,32 @@ from connectors.events import (
 from connectors.held import Coded, Texts
 from connectors.progress import BatchProgress, place_of
 
-_LOOK_S = 0.05  # between two looks at a stream that is at its end, while the other goes on
+_LOOK_S = 0.05  # seconds between polls of a stream at its end while the other has data
 _NOTHING = np.zeros(0, np.int64)
-_SOUND = frozenset({str, int, bool})  # kinds of which each is a value
+_SOUND = frozenset({str, int, bool})  # types whose values are never missing
 
 
 class JoinedSource(Source):
-    """Events and labels, merged by their times.
+    """Merge events and labels by time.
 
-    Of the two that come next the one with the smaller time is taken, of equal times the event: what is predicted knows
-    nothing that came at the same moment. Each stream keeps its own order, whatever its times say: it is merged by the
-    newest time that it has come to. A stream that has more to come is waited for. One that is live and at its end is
-    not, and what comes there later is taken when it comes; how far each has come is a part of the position.
+    The record with the smaller time comes first. At equal times the event comes first, so that no prediction uses a
+    label of that moment. Each stream keeps its order: out-of-order records count with the latest time seen so far in
+    their stream.
 
-    Events need keys and times, and labels too. What lacks them is rejected.
+    The source waits for a stream that has more data. It does not wait for a live stream at its end, and merges later
+    records when they arrive. The position includes the progress of both streams.
+
+    Events and labels need keys and times; labels also need a label. Records without them are rejected.
 
     Parameters
     ----------
     events, labels
-        The two streams. Of labels the features are of no account.
+        The two streams. The features of labels are ignored.
 
     Attributes
     ----------
     most
-        So many events may still come; with the last of them it ends, and with the labels that come before the next.
+        Maximum number of further events. Iteration ends after the last one and the labels before the next event.
 
     Examples
     --------
@@ -82,44 +84,44 @@ class JoinedSource(Source):
 
     @property
     def identity(self) -> str:
-        """Both streams."""
+        """Identity of both streams."""
         return f"{self.events.identity} with labels of {self.labels.identity}"
 
     @property
     def position(self) -> Position:
-        """Where each stands, also within a batch, and what time it has come to."""
+        """Position and latest time of each stream, also within a batch."""
         return {name: side.position for name, side in zip(("events", "labels"), self._sides, strict=True)}
 
     @property
     def fraction(self) -> float | None:
-        """The share of the events handed out."""
+        """Share of the events returned so far."""
         return self.events.fraction
 
     @property
     def notices(self) -> list[str]:
-        """What both have warned of."""
+        """Warnings of both streams."""
         return [notice for one in (self.events, self.labels) if isinstance(one, Noticing) for notice in one.notices]
 
     @property
     def categories(self) -> Sequence[str]:
-        """Those of the events."""
+        """Categorical features of the events."""
         return self.events.categories if isinstance(self.events, Declaring) else ()
 
     @property
     def stalls(self) -> int:
-        """How often one of them got nothing for long although there was something."""
+        """How often a stream returned nothing for a long time although it had data."""
         return sum(one.stalls for one in (self.events, self.labels) if isinstance(one, Lagging))
 
     @property
     def lag(self) -> Mapping[Any, int]:
-        """How many events, and labels, each part is behind."""
+        """Number of events and labels that each part lags behind."""
         found = dict(self.events.lag) if isinstance(self.events, Lagging) else {}
         if isinstance(self.labels, Lagging):
             found |= {f"labels {part}": n for part, n in self.labels.lag.items()}
         return found
 
     def seek(self, position: Position) -> None:
-        """Resume so that what comes next is the first after `position`."""
+        """Resume after `position`."""
         try:
             for side, at in zip(self._sides, (position["events"], position["labels"]), strict=True):
                 side.seek(at)
@@ -127,7 +129,7 @@ class JoinedSource(Source):
             raise ConnectorError(f"{self.name}: not a position of events and their labels: {position!r}") from error
 
     def acknowledge(self, position: Position) -> None:
-        """A checkpoint holds this position."""
+        """Report that a checkpoint contains this position."""
         for source, at in ((self.events, position["events"]), (self.labels, position["labels"])):
             if isinstance(source, Acknowledged):
                 source.acknowledge(at["at"])
@@ -147,7 +149,7 @@ class JoinedSource(Source):
             yield batch
 
     def _next(self) -> Batch:
-        """What can be taken of both for sure."""
+        """Return the records of both streams whose order is final."""
         (events, labels), n, m = self._sides, 0, 0
         if len(events) or not events.is_awaited:
             bound = labels.times[-1] if len(labels) else math.inf if not labels.is_awaited else -math.inf
@@ -179,20 +181,20 @@ class JoinedSource(Source):
         )
 
     def close(self) -> None:
-        """Close both."""
+        """Close both streams."""
         self.events.close()
         self.labels.close()
 
 
 class _Side:
-    """One of two streams: the batch in hand, and what was taken of it.
+    """One of the two streams: its current batch and how much of it was taken.
 
     Parameters
     ----------
     source
         The stream.
     labelled
-        Whether each of its events must have a label.
+        Whether each record needs a label.
     """
 
     def __init__(self, source: Source, *, labelled: bool = False) -> None:
@@ -200,8 +202,8 @@ class _Side:
         self._begin(BatchProgress(source.position), None)
 
     def _begin(self, progress: BatchProgress, clock: int | None) -> None:
-        """Begin where the stream has been taken to."""
-        self._progress = self._after = progress  # before the current batch, and after it
+        """Start at a position of the stream."""
+        self._progress = self._after = progress  # before and after the current batch
         self._clock = clock
         self._batches: Iterator[Batch] | None = None
         self._batch: Batch | None = None
@@ -216,17 +218,17 @@ class _Side:
 
     @property
     def times(self) -> NDArray[np.int64]:
-        """The newest time that the stream has come to with each of those in hand that are left."""
+        """Running maximum of the times of the remaining records."""
         return self._all_times[self._taken :]
 
     @property
     def is_awaited(self) -> bool:
-        """Whether more may come that goes before what the other stream has."""
+        """Whether the stream may still have records that precede those of the other."""
         return not (self.ended or self._is_idle)
 
     @property
     def position(self) -> Position:
-        """How far the stream has been taken, and the newest time."""
+        """Position in the stream and latest time."""
         progress = self._after if self._batch is not None and not len(self) else self._progress
         if self._batch is not None and len(self) and (self._taken or self._said):
             _, progress = progress.first(self._batch, self._taken)
@@ -241,8 +243,9 @@ class _Side:
         self._begin(progress, position["clock"])
 
     def fill(self, *, patient: bool) -> None:
-        """Have something in hand; a stream that was at its end is only looked at now and then, unless we are
-        patient.
+        """Fetch a batch if the current one is used up.
+
+        A stream at its end is polled at intervals unless `patient`.
         """
         now = time.monotonic()
         if len(self) or self.ended or (self._is_idle and not patient and now - self._looked < _LOOK_S):
@@ -269,7 +272,7 @@ class _Side:
         self._all_times = np.maximum.accumulate(times)
 
     def _unfit(self, batch: Batch) -> dict[int, str]:
-        """Why some cannot be joined."""
+        """Return why records cannot be joined, by row."""
         keys, bad = [None] * len(batch) if batch.keys is None else batch.keys, {}
         if len(batch) and _are_sound(keys) and (not self._labelled or _are_sound(batch.labels)):
             return {}
@@ -283,7 +286,7 @@ class _Side:
         return bad
 
     def take(self, n: int) -> Batch:
-        """The next n, and what was rejected before the one after them."""
+        """Take the next n records and the records rejected up to there."""
         batch = self._batch
         if batch is None:
             return Batch([], [], Origins({}, {}), self._progress.at)
@@ -300,7 +303,7 @@ class _Side:
 
 
 def _place(batch: Batch, places: NDArray[np.int64]) -> None:
-    """Let what was rejected stand right after the event of the same stream, or part of it, that it came after."""
+    """Sort rejected records after the preceding record of their stream and part."""
     if not batch.rejected:
         return
     numbers: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
@@ -316,10 +319,10 @@ def _place(batch: Batch, places: NDArray[np.int64]) -> None:
 
 
 def _are_sound(values: Sequence[Any]) -> bool:
-    """Whether each is one value, and is there."""
+    """Return whether all values are hashable and not missing."""
     if isinstance(values, Texts):
         return True
-    with contextlib.suppress(TypeError):  # what is not one value is not hashable
+    with contextlib.suppress(TypeError):  # unhashable values are nested
         told = {*(values.values if isinstance(values, Coded) else values)}
         return set(map(type, told)) <= _SOUND or (None not in told and all(value == value for value in told))
     return False

@@ -1,4 +1,4 @@
-"""Parquet sources: a file, or a directory of parts. Needs pyarrow."""
+"""Parquet source: a file or a directory of parts. Requires pyarrow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from connectors.times import Times
 
 _INDEX = re.compile(r"__index_level_\d+__")
 _SAMPLE = 1000
-# At most at a time: to ask for fewer takes about as long.
+# Upper limits of one read. Smaller reads take about as long.
 _READ_ROWS, _READ_VALUES, _READ_BYTES = 1 << 13, 1 << 22, 1 << 24
 
 
@@ -42,9 +42,9 @@ def import_arrow(name: str) -> Any:
 
 
 class ParquetSource(PrefetchSource):
-    """Events by row batches. Numbers and truth values are numeric columns, times by choice.
+    """Read events in batches of rows. Numbers and booleans are numeric columns; times are used if declared.
 
-    Texts are categories, or numbers where their first thousand are, as in CSV.
+    Texts are categories, or numbers if their first thousand values are, as in CSV.
     """
 
     def __init__(self, path: str, options: Options) -> None:
@@ -96,7 +96,10 @@ class ParquetSource(PrefetchSource):
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
 
     def _file(self, path: str) -> Any:
-        """Open a file whose texts stay a dictionary where they are one: a text is made once, however often it comes."""
+        """Open a file and keep dictionary-encoded texts as dictionaries.
+
+        Each distinct text is decoded once.
+        """
         kinds = self._pa.types
         file = self._pa.parquet.ParquetFile(path)
         texts = [one.name for one in file.schema_arrow if kinds.is_string(one.type) or kinds.is_large_string(one.type)]
@@ -107,13 +110,13 @@ class ParquetSource(PrefetchSource):
             return self._pa.parquet.ParquetFile(path, metadata=file.metadata, read_dictionary=texts)
 
     def _is_dictionary(self, file: Any, name: str) -> bool:
-        """Whether any row group keeps a column as a dictionary."""
+        """Return whether any row group stores a column as a dictionary."""
         column = file.metadata.schema.names.index(name)
         groups = (file.metadata.row_group(i).column(column) for i in range(file.num_row_groups))
         return any("DICTIONARY" in encoding for group in groups for encoding in group.encodings)
 
     def _is_index(self, column: Any) -> bool:
-        """Whether a column is what pandas makes of an index of whole numbers that has no name."""
+        """Return whether a column is an unnamed integer index written by pandas."""
         is_named_so = _INDEX.fullmatch(column.name) is not None and column.name not in self._roles.types
         return is_named_so and bool(self._pa.types.is_integer(column.type))
 
@@ -150,7 +153,7 @@ class ParquetSource(PrefetchSource):
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
 
     def _look_at(self, rows: Any) -> None:
-        """Decide the columns of texts, and warn of numbers that count up or stand for missing values."""
+        """Decide the text columns. Warn of counters and sentinels in numeric columns."""
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         cells = zip(*(_texts(name, columns[name], {}) for name in self._of_texts), strict=True)
         self._texts.decide(self.name, list(cells), False)
@@ -164,7 +167,7 @@ class ParquetSource(PrefetchSource):
         return self._roles.label, self._roles.key, self._roles.time
 
     def _groups_left(self) -> list[tuple[tuple[Any, int], int]]:
-        """The row groups not wholly handed out, each with the rows to skip at its start."""
+        """Return the row groups that are not completely read, with the rows to skip in each."""
         left, start = [], 0
         for file in self._files:
             for number in range(file.num_row_groups):
@@ -178,7 +181,7 @@ class ParquetSource(PrefetchSource):
         bad: Bad = {}
         start, self._row = self._row, self._row + len(rows)
         table: Table = {}
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))  # to ask for each by name looks at all names
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))  # access by name searches all names
         for name in self._features:
             table |= self._column(name, columns[name], bad)
         label, keys, times = (None if name is None else columns[name] for name in self._others())
@@ -187,7 +190,7 @@ class ParquetSource(PrefetchSource):
             table,
             [None] * len(rows) if label is None else self._known(_plain(str(self._roles.label), label, bad)),
             Origins({"file": self.name}, {"row": range(start, self._row)}),
-            self._read_position,  # with the units that these times told
+            self._read_position,  # includes the units of these times
             keys=None if keys is None else _plain(str(self._roles.key), keys, bad),
             times=moments,
         )
@@ -213,7 +216,7 @@ class ParquetSource(PrefetchSource):
             return dict(time_features(name, *found))
         if wanted == "category":
             return {name: categories(_texts(name, column, bad), self._roles.missing)}
-        # Of other columns a copy, since what pyarrow lends is read-only.
+        # Other columns are copied, because buffers of pyarrow are read-only.
         is_plain = column.type == self._pa.float64()
         values = (
             floats_of(column)
@@ -223,7 +226,7 @@ class ParquetSource(PrefetchSource):
         return {name: np.where(np.isin(values, self._absent), math.nan, values) if self._absent else values}
 
     def _read_times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
-        """The times of events."""
+        """Return the times of events."""
         found = self._milliseconds(column)
         if found is None:
             return self._times.milliseconds(name, _plain(name, column, bad), bad)
@@ -233,7 +236,7 @@ class ParquetSource(PrefetchSource):
         return times
 
     def _milliseconds(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """Times as milliseconds since 1970, and which are there; None for a column of another type."""
+        """Return times as milliseconds since 1970 and their validity mask. None for a column of another type."""
         kind, types = column.type, self._pa.types
         if types.is_date(kind):
             column = column.cast(self._pa.timestamp("ms"))
@@ -245,12 +248,12 @@ class ParquetSource(PrefetchSource):
 
     @property
     def notices(self) -> Sequence[str]:
-        """What was warned of."""
+        """Warnings so far."""
         return self._texts.numbers.notices.texts
 
     @property
     def _read_position(self) -> Position:
-        """The number of rows, a fingerprint of the first file, and what is decided of texts and times."""
+        """Number of rows read, a fingerprint of the first file, and the decisions about texts and times."""
         return {"row": self._row, "sha256": self._fingerprint} | self._texts.decided
 
     @property
@@ -269,12 +272,12 @@ class ParquetSource(PrefetchSource):
 
 
 def _texts(name: str, column: Any, bad: Bad) -> list[str]:
-    """Values as cells of text."""
+    """Return values as text cells."""
     return ["" if value is None else str(value) for value in _values(name, column, bad)]
 
 
 def _values(name: str, column: Any, bad: Bad) -> list[Any]:
-    """Values as Python's: those of a dictionary are made once. Rows whose text is not UTF-8 are `bad`."""
+    """Return Python values. Dictionary values are decoded once. Rows that are not valid UTF-8 are added to `bad`."""
     if hasattr(column, "dictionary"):
         entries, broken = _decoded(column.dictionary)
         entries.append(None)
@@ -289,7 +292,7 @@ def _values(name: str, column: Any, bad: Bad) -> list[Any]:
 
 
 def _decoded(column: Any) -> tuple[list[Any], set[int]]:
-    """Values as Python's, and the places of texts that are not UTF-8, which are None."""
+    """Return Python values and the indices of texts that are not valid UTF-8, which are None."""
     try:
         return column.to_pylist(), set()
     except UnicodeDecodeError:
@@ -305,7 +308,7 @@ def _decoded(column: Any) -> tuple[list[Any], set[int]]:
 
 
 def _plain(name: str, column: Any, bad: Bad) -> list[Any]:
-    """Values of Python's plain types: decimals as whole numbers where they have no places, else as floats."""
+    """Return values of built-in types. Decimals become integers if their scale is 0, and floats otherwise."""
     values = _values(name, column, bad)
     if not str(column.type).startswith("decimal"):
         return values

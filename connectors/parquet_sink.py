@@ -1,4 +1,4 @@
-"""The Parquet sink: a directory with one part per flush. Needs pyarrow."""
+"""Parquet sink: a directory with one part per flush. Requires pyarrow."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PART_ROWS = 1 << 17
 
 
 class ParquetSink(FileSink):
-    """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
+    """A directory of parts. Rows are buffered until a flush or the maximum size of a part.
 
-    Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same
-    bytes only if they flushed at the same rows.
+    The parts depend on the flushes. Two runs with equal rows write equal content. The bytes are equal only if both
+    flushed at the same rows.
     """
 
     def __init__(self, path: str, options: Options, setting: Setting) -> None:
@@ -49,7 +49,7 @@ class ParquetSink(FileSink):
         return self._pa.parquet.read_schema(self._part(self._parts - 1)) if self._parts else None
 
     def write(self, table: Results) -> None:
-        """Take rows."""
+        """Buffer rows."""
         self._touched = True
         if self._columns is None:
             known = list(table) if self._schema is None else self._schema.names
@@ -83,18 +83,23 @@ class ParquetSink(FileSink):
         os.replace(path + ".tmp", path)
 
     def _retype(self, schema: Any) -> None:
-        """Give parts in which a column was empty the type that it has from now on: readers go by that of the first."""
+        """Rewrite earlier parts in which a column was empty, with its current type.
+
+        Readers use the schema of the first part.
+        """
         null = self._pa.null()
         before = [] if self._schema is None else self._schema.types
         typed = [i for i, kind in enumerate(before) if kind == null != schema.types[i]]
-        for number in range(self._parts if typed else 0):  # the last one last: where this is cut short, it tells
+        for number in range(self._parts if typed else 0):  # an interrupted rewrite leaves the last part as it was
             table = self._pa.parquet.read_table(self._part(number))
             for i in typed:
                 table = table.set_column(i, schema.field(i), table.column(i).cast(schema.types[i]))
             self._write_table(table, self._part(number))
 
     def _array(self, name: str, values: list[Any]) -> Any:
-        """Values in the type of the part before where they fit, else in their own, mixed ones as text."""
+        """Convert values to the type of the last part, to their own type if they do not fit, or to text if they are
+        mixed.
+        """
         pa = self._pa
         before = pa.null() if self._schema is None else self._schema.field(name).type
         for kind in () if before == pa.string() else (None,) if before == pa.null() else (before, None):
@@ -110,13 +115,13 @@ class ParquetSink(FileSink):
             self._drop(0)
 
     def _drop(self, first: int) -> None:
-        """Remove the parts from a number on, the last one first, and what a killed run left unfinished."""
+        """Remove the parts from a number on, in reverse order, and temporary files of a killed run."""
         for path in sorted(glob.glob(os.path.join(glob.escape(self.name), "part-*.parquet*")), reverse=True):
             if not first or path.endswith(".tmp") or path >= self._part(first):
                 os.remove(path)
 
     def flush(self) -> None:
-        """Write what is held as a part."""
+        """Write the buffered rows as a part."""
         self._touched = True
         self._write_part()
         sync_directory(self._part(0))
@@ -124,11 +129,11 @@ class ParquetSink(FileSink):
 
     @property
     def position(self) -> Position:
-        """The number of durable parts."""
+        """Number of durable parts."""
         return {"parts": self._durable}
 
     def rewind(self, position: Position) -> None:
-        """Drop the parts written after `position`."""
+        """Remove the parts written after `position`."""
         parts = int(position["parts"])
         self._check_left(parts, self._count(), "parts")
         self._touched = True
@@ -138,7 +143,7 @@ class ParquetSink(FileSink):
         self._schema = self._last_schema()
 
     def close(self) -> None:
-        """Write what is held, if anything was ever written."""
+        """Write the buffered rows, if any were ever written."""
         if self._touched:
             self.flush()
         elif self._made:

@@ -1,4 +1,4 @@
-"""The table of all kinds of streams: how each is told, and opened as a source and as a sink."""
+"""Registry of connectors: how to recognize and open each kind of stream."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a sink may have to know of the run around it.
+    """Settings of the run that a sink may need.
 
     Parameters
     ----------
     resume
         Keep what an earlier process wrote, for `Sink.rewind`.
     fresh
-        Forget how far an earlier run came.
+        Ignore the progress of an earlier run.
     source
-        Where the events come from, if the run keeps checkpoints.
+        Source of the events, if the run keeps checkpoints.
     beside
-        Another sink, with which this one may share what it needs.
+        Another sink with which this one may share resources.
     distinct
-        Columns that tell rows apart which come in another order than the events of the source; none where they come in
-        that.
+        Columns that identify rows whose order differs from that of the source. Empty if the order is equal.
     overwrite
-        Whether a file that does not look like results may be replaced.
+        Whether to replace a file that does not look like results.
     """
 
     resume: bool = False
@@ -56,29 +55,29 @@ class Connector:
     Parameters
     ----------
     name
-        What it is called; of files, the value of `format`.
+        Name of the connector. For files, the value of `format`.
     source, sink
-        Functions that open one, given its URL without the query and its options; None if there is none. A string
-        `"module:function"` is imported when such a stream is opened.
+        Functions that open a stream, given its URL without the query, and its options. None if not supported. A string
+        `"module:function"` is imported on first use.
     suffixes
-        Of files: the ends of their names, the usual one first.
+        For files: name suffixes, the default first.
     aliases
-        Of files: more values of `format`.
+        For files: further values of `format`.
     scheme
-        What URLs begin with, of all but files.
+        Prefix of URLs; empty for files.
     shown
-        How help writes such a URL; empty where it has no need to.
+        URL template for help; empty to omit it.
     note
-        What help adds for a source.
+        Note for help on sources.
     meaning
-        The options that say what the events are, where the others, and the hosts in the URL, only say how to reach
-        them; None where all say it.
+        Options that determine the content of the stream. The hosts in the URL and other options only determine how to
+        connect. None if all determine the content.
     sink_options
-        Settings of a run that its sinks take as options.
+        Settings of the run that sinks accept as options.
     labelled
-        Whether events have labels that nobody needs to name.
+        Whether events have labels without a label option.
     piped
-        Whether results can be written so to standard output, a pipe or a device.
+        Whether results can be written to standard output, a pipe or a device.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Connector:
 
 
 def opener(found: Any) -> Any:
-    """Return the function that a connector opens streams with, and import it if it is given by name.
+    """Return the function that opens streams, importing it if it is given by name.
 
     Parameters
     ----------
@@ -115,7 +114,7 @@ _MEANING = (
     "isolation_level",
 )
 
-# In the order in which messages and help name them.
+# In the order of messages and help.
 _table = [
     Connector("csv", "format_csv:open_csv", "format_csv:write_csv", suffixes=(".csv",), piped=True),
     Connector("tsv", "format_csv:open_tsv", "format_csv:write_tsv", suffixes=(".tsv",), piped=True),
@@ -158,33 +157,33 @@ _table = [
 
 
 def register(connector: Connector) -> None:
-    """Make a kind of stream known.
+    """Add a connector to the registry.
 
     Parameters
     ----------
     connector
-        How it is told and opened.
+        The connector.
     """
     _table.append(connector)
 
 
 def file_formats() -> list[Connector]:
-    """Those told by their suffixes, in the order in which messages name them."""
+    """Return the file formats, in the order of messages."""
     return [each for each in _table if not each.scheme]
 
 
 def schemes() -> list[Connector]:
-    """The others, in order."""
+    """Return the connectors that have a URL scheme, in order."""
     return [each for each in _table if each.scheme]
 
 
 def by_scheme(path: str) -> Connector | None:
-    """The kind of a stream that is told by its scheme; None for files."""
+    """Return the connector of a URL scheme, or None for files."""
     return next((each for each in schemes() if path.startswith(each.scheme)), None)
 
 
 def connector_of(path: str, options: Options) -> Connector:
-    """The kind of a stream: by its scheme, the option `format`, or the suffix."""
+    """Return the connector of a stream by scheme, option `format` or suffix."""
     found = by_scheme(path)
     if found is not None:
         return found
@@ -208,10 +207,10 @@ def _format_of(path: str, options: Options) -> Connector:
 
 
 def is_pipe(path: str) -> bool:
-    """Whether a path is standard output, a pipe or a device, to be written as it comes."""
+    """Return whether a path is standard output, a pipe or a device."""
     return path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
 def is_place(path: str) -> bool:
-    """Whether a sink of this path is a file or directory, beside which others may stand."""
+    """Return whether a path is a file or directory, so that other files can be written next to it."""
     return not (is_pipe(path) or by_scheme(path) or "://" in path)

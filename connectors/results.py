@@ -1,4 +1,4 @@
-"""Recognition of files of results, which a later run may replace."""
+"""Recognize result files, which a later run may replace."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from connectors.bytestreams import is_packed
 from connectors.errors import ConnectorError
 
 _PLACES = frozenset(("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "key"))
-_MOST_BYTES = 1 << 28  # of a first line
+_MOST_BYTES = 1 << 28  # of the first line
 
 
 def check_replaced(path: str) -> None:
-    """Refuse to replace what no run has written.
+    """Raise an error if a path exists and does not look like results.
 
     Parameters
     ----------
     path
-        Where results are to go: a file, or a directory of parts.
+        Output path: a file or a directory of parts.
 
     Raises
     ------
     ConnectorError
-        Where there is something else.
+        If the path exists and does not look like results.
     """
     if not is_replaceable(path):
         raise ConnectorError(
@@ -40,12 +40,12 @@ def check_replaced(path: str) -> None:
 
 
 def check_link(path: str) -> None:
-    """Refuse a symbolic link that another user has put where something is to be written, except the administrator.
+    """Raise an error if a path is a symbolic link of another user other than root.
 
     Raises
     ------
     PermissionError
-        For such a link.
+        If the path is such a link.
     """
     if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
         owner = os.lstat(path).st_uid
@@ -53,7 +53,7 @@ def check_link(path: str) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Whether there is nothing, or only what looks like results."""
+    """Return whether a path does not exist, is empty or looks like results."""
     if os.path.isdir(path):
         parts = glob.glob(os.path.join(glob.escape(path), "part-*.parquet"))
         return all(map(_are_results, map(_names_of_part, parts)))
@@ -63,7 +63,7 @@ def is_replaceable(path: str) -> bool:
 
 
 def names_in(path: str) -> list[list[str]]:
-    """What the first line of a file of text may say of its columns, by each way to read it."""
+    """Return the possible column names of a text file, one list for each format."""
     try:
         with gzip.open(path) if is_packed(path) else open(path, "rb") as file:
             line = file.readline(_MOST_BYTES)
@@ -90,7 +90,7 @@ def _names_of_part(path: str) -> list[str]:
 
 
 def _are_results(names: list[str]) -> bool:
-    """Whether a table with these columns is one of predictions, joined results, requests or rejected events."""
+    """Return whether columns are those of predictions, joined results, requests or rejected events."""
     if names[:2] == ["reason", "raw"]:
         return True
     places = names[: names.index("prediction")] if "prediction" in names else []

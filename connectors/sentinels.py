@@ -1,4 +1,4 @@
-"""Values such as -9999 that stand for missing ones."""
+"""Detect sentinels such as -9999 that mark missing values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from connectors.notices import Notice, Notices
 
-# A sentinel has at least this many cells, and this share of them.
+# Minimum number and share of cells with a sentinel.
 _LEAST_SENTINELS, _SENTINEL_SHARE = 5, 0.01
-# Its least distance from the other values, in units of their range; less for negative ones, because prices and shares
-# are not negative.
+# Minimum distance from the other values, in units of their range. It is smaller for negative sentinels, because prices
+# and shares are not negative.
 _FAR, _FAR_BELOW = 3.0, 0.5
 _SENTINEL = re.compile(
     r"-?9{3,}(\.[09]*)?|-1(\.0*)?[eE]\+?30|-(32768|2147483648)(\.0*)?|-?(3\.4028|1\.7014)\d*[eE]\+?38"
@@ -20,17 +20,17 @@ _SENTINEL = re.compile(
 
 
 def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> dict[str, float]:
-    """Values such as -9999 that stand for missing ones, by their look and their distance from the others.
+    """Return sentinels such as -9999, by their digits and their distance from other values.
 
     Parameters
     ----------
     values, cells
-        The first numbers of a column, NaN where missing, and how they are written, where they are texts.
+        First numbers of a column, NaN where missing, and their texts, if any.
 
     Returns
     -------
     dict
-        The share of each.
+        Share of each sentinel.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
 
 
 def warn_of_sentinels(name: str, values: Sequence[float], notices: Notices, cells: Sequence[str] | None = None) -> None:
-    """Warn of `sentinels` in a column."""
+    """Warn of sentinels in a column."""
     for text, share in sentinels(values, cells).items():
         form = (
             f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "

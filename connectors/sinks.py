@@ -1,4 +1,4 @@
-"""Tables of results written to files that can take back what was written after a given position."""
+"""Sinks that write result tables to files and can be rewound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _TEXT_OR_NONE = frozenset({str, NoneType})
 
 
 class FileSink(Sink):
-    """Base of file sinks. An existing file is replaced at the first write or flush, unless the run resumes.
+    """Base class of file sinks.
+
+    An existing file is replaced at the first write or flush, unless the run resumes.
 
     Parameters
     ----------
@@ -52,12 +54,12 @@ class FileSink(Sink):
         self._made, self._touched, self._fresh = not os.path.exists(path), False, not setting.resume
 
     def check_replaced(self) -> None:
-        """Refuse to replace what does not look like results, unless `overwrite` allows it."""
+        """Raise an error if the sink would replace a file that does not look like results."""
         if self._fresh and not self._overwrite:
             check_replaced(self.name)
 
     def _check_left(self, n: int, there: int, unit: str) -> None:
-        """Refuse to rewind to n bytes or parts where fewer are there."""
+        """Raise an error if fewer than n bytes or parts exist."""
         if n and self._made:
             raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before")
         if n > there:
@@ -65,12 +67,13 @@ class FileSink(Sink):
 
 
 class TextSink(FileSink):
-    """Lines appended to a file, gzip by suffix.
+    """Append lines to a file, compressed if its suffix is ``.gz``.
 
-    The file is created when the sink is made. Without `resume` an existing one is replaced at the first write or flush.
-    A sink closed before either leaves things as they were. Each flush of a gzip file ends a member, so that every
-    position is a place where the file may be cut; two runs with the same rows thus have the same content, but the same
-    packed bytes only if they flushed at the same rows.
+    The constructor creates the file. Without `resume`, the first write or flush replaces an existing file. If the sink
+    is closed before that, the file does not change.
+
+    Each flush ends a gzip member, so that the file can be truncated at every position. Two runs with equal rows write
+    equal content. The compressed bytes are equal only if both flushed at the same rows.
     """
 
     def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
@@ -89,7 +92,7 @@ class TextSink(FileSink):
         return os.fstat(self._file.fileno()).st_size
 
     def write(self, table: Results) -> None:
-        """Append rows, after a header if the file is empty and the format has one."""
+        """Append rows. Write a header first if the file is empty and the format has one."""
         self._replace()
         names = list(table)
         if self._columns is None:
@@ -116,13 +119,13 @@ class TextSink(FileSink):
 
     def _append(self, data: bytes) -> None:
         if self._packed and data:
-            # A header without a clock time, so that the same rows give the same bytes.
+            # A header without a timestamp, so that equal rows give equal bytes.
             self._member = self._member or zlib.compressobj(wbits=31)
             data = self._member.compress(data)
         _write_all(self._file, data, self.name)
 
     def flush(self) -> None:
-        """Make all that was written durable."""
+        """Make all written rows durable."""
         self._replace()
         if self._member is not None:
             _write_all(self._file, self._member.flush(), self.name)
@@ -132,11 +135,11 @@ class TextSink(FileSink):
 
     @property
     def position(self) -> Position:
-        """The bytes that are durable, and the columns they hold."""
+        """Number of durable bytes, and the columns."""
         return {"bytes": self._durable, "columns": self._columns}
 
     def rewind(self, position: Position) -> None:
-        """Cut the file where it was at `position`."""
+        """Truncate the file to its size at `position`."""
         size = int(position["bytes"])
         self._check_left(size, self._size(), "bytes")
         if size and position["columns"] not in names_in(self.name):
@@ -147,7 +150,7 @@ class TextSink(FileSink):
         self._columns = position["columns"]
 
     def close(self) -> None:
-        """Flush what was written, if anything was, and let go of the file."""
+        """Flush the written rows and close the file."""
         if self._file.closed:
             return
         with self._file:
@@ -158,7 +161,7 @@ class TextSink(FileSink):
 
 
 class OutputPipe(Sink):
-    """Lines on standard output, a pipe or a device, each table at once; it cannot be rewound."""
+    """Write lines to standard output, a pipe or a device. It cannot be rewound."""
 
     can_rewind = False
 
@@ -172,7 +175,7 @@ class OutputPipe(Sink):
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
     def write(self, table: Results) -> None:
-        """Print rows."""
+        """Write rows."""
         data = self._lines.body(table)
         if not self._written:
             data = self._lines.head(list(table)) + data
@@ -180,48 +183,48 @@ class OutputPipe(Sink):
         self._written += len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: rows are not buffered."""
 
     @property
     def position(self) -> Position:
-        """The bytes written."""
+        """Number of bytes written."""
         return {"bytes": self._written}
 
     def rewind(self, position: Position) -> None:
-        """Refused."""
+        """Raise an error."""
         raise ConnectorError(f"{self.name}: cannot take back what was written; write to a file instead")
 
     def close(self) -> None:
-        """Let go of it; standard output stays open for others."""
+        """Close the file. Standard output stays open."""
         self._file.close()
 
 
 class NullSink(Sink):
-    """Takes rows and forgets them."""
+    """Discard all rows."""
 
     name = "null:"
     can_rewind = True
 
     def write(self, table: Results) -> None:
-        """Forget the rows."""
+        """Discard the rows."""
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     @property
     def position(self) -> Position:
-        """Always the same."""
+        """Always empty."""
         return {}
 
     def rewind(self, position: Position) -> None:
-        """Nothing to take back."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 def columns_of(table: Results) -> list[Sequence[Any]]:
-    """The columns as plain Python values, equally long."""
+    """Return columns of equal length as Python values."""
     given: Iterable[Any] = table.values()
     columns = [column.tolist() if isinstance(column, np.ndarray | Texts | Coded) else column for column in given]
     if len({len(column) for column in columns}) > 1:
@@ -230,7 +233,7 @@ def columns_of(table: Results) -> list[Sequence[Any]]:
 
 
 def flat_columns(table: Results) -> list[Sequence[Any]]:
-    """The same for what holds one value a cell: objects are written as JSON."""
+    """Return columns with one value per cell: nested values are written as JSON."""
     return [_flat(column) for column in columns_of(table)]
 
 
@@ -242,7 +245,9 @@ def _flat(column: Sequence[Any]) -> Sequence[Any]:
 
 
 def float_texts(values: NDArray[np.float64]) -> list[str]:
-    """Numbers as Python writes them; orjson writes those the same that need no exponent, many times faster.
+    """Format floats like `repr`.
+
+    orjson gives equal texts for numbers without an exponent and is many times faster.
 
     Examples
     --------
@@ -250,23 +255,23 @@ def float_texts(values: NDArray[np.float64]) -> list[str]:
     (['0.1', '2.0'], ['1e-05', '2e+16'])
     """
     sizes = np.abs(values)
-    if sizes.min() >= 1e-4 and sizes.max() < 1e15:  # both false where there is a NaN
+    if sizes.min() >= 1e-4 and sizes.max() < 1e15:  # both are false if there is a NaN
         return orjson.dumps(np.ascontiguousarray(values), option=_JSON_OPTIONS)[1:-1].decode().split(",")
     return list(map(repr, values.tolist()))
 
 
 class LineWriter(Protocol):
-    """Writes tables as lines."""
+    """Format tables as lines."""
 
     def head(self, names: list[str]) -> bytes:
-        """What stands before the first row."""
+        """Return the header."""
 
     def body(self, table: Results) -> bytes:
-        """The rows."""
+        """Return the rows."""
 
 
 class CsvLines(LineWriter):
-    """Comma-separated values after a header; None is an empty cell."""
+    """Comma-separated values with a header. None is an empty cell."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
@@ -284,7 +289,7 @@ class CsvLines(LineWriter):
         return ("\n".join(map(self._delimiter.join, rows)) + "\n").encode("utf-8", "replace")
 
     def _texts(self, column: Any) -> list[str] | None:
-        """The cells as they are written, many at once; None for kinds that seldom come, and where nothing does."""
+        """Format a column at once. None for rare types and for empty columns."""
         if isinstance(column, np.ndarray) and column.dtype == np.float64 and len(column):
             return float_texts(column)
         if isinstance(column, range):
@@ -300,13 +305,13 @@ class CsvLines(LineWriter):
         return None if None in cells else cells
 
     def _cell(self, text: str) -> str | None:
-        """A cell as it stands beside others; None where they must be quoted, too."""
+        """Format a cell. None if all cells must be quoted."""
         cell = self._format([[text, None]], csv.QUOTE_MINIMAL).removesuffix(f"{self._delimiter}\n")
         return None if "\r" in cell else cell
 
     def _encode(self, rows: list[Any]) -> bytes:
         text = self._format(rows, csv.QUOTE_MINIMAL)
-        if "\r" in text:  # which older versions of the csv module leave unquoted
+        if "\r" in text:  # older versions of the csv module do not quote it
             text = self._format(rows, csv.QUOTE_ALL)
         return text.encode("utf-8", "replace")
 
@@ -317,7 +322,7 @@ class CsvLines(LineWriter):
 
 
 class JsonLines(LineWriter):
-    """One JSON object a row."""
+    """One JSON object per row."""
 
     def head(self, names: list[str]) -> bytes:
         return b""
@@ -328,16 +333,16 @@ class JsonLines(LineWriter):
 
 
 def json_bytes(row: dict[str, Any]) -> bytes:
-    """A row as a JSON object; what JSON has no form for is written as text, and NaN as null."""
+    """Format a row as a JSON object. Values without a JSON form become text, and NaN becomes null."""
     try:
         return orjson.dumps(row, default=_plain, option=_JSON_OPTIONS)
-    except TypeError:  # whole numbers beyond 64 bits, lone surrogates: slower, but JSON knows them
+    except TypeError:  # integers beyond 64 bits and lone surrogates, which the slower json module supports
         row = {name: None if value != value else value for name, value in row.items()}
         return json.dumps(row, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: sets as lists, the others as text."""
+    """Convert a value without a JSON form: sets to lists, others to text."""
     return sorted(value, key=repr) if isinstance(value, set | frozenset) else str(value)
 
 
@@ -350,24 +355,24 @@ def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
 
 @contextlib.contextmanager
 def writing(name: str) -> Iterator[None]:
-    """Errors of the system name what could not be written."""
+    """Convert an OSError to a `ConnectorError` that names the file."""
     try:
         yield
     except BrokenPipeError:
-        raise  # the reader of standard output, such as `head`, has had enough
+        raise  # the reader of the pipe, such as `head`, has exited
     except OSError as error:
         raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}") from error
 
 
 def _open_standard_output() -> io.FileIO:
-    if sys.stdout is None:  # closed before Python began: the number may belong to another file by now
+    if sys.stdout is None:  # closed before Python started: its file descriptor may now be another file
         raise OSError(errno.EBADF, "it is closed")
     sys.stdout.flush()
     return open(1, "wb", buffering=0, closefd=False)
 
 
 def sync_directory(path: str) -> None:
-    """Make a new name in a directory durable, where the system can."""
+    """Make new names in a directory durable, if the system supports it."""
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     except OSError:
@@ -384,12 +389,12 @@ _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
-    """A sink of lines of text."""
+    """Open a sink that writes lines."""
     return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
 
 
 def open_null(path: str, options: Options, _: Setting) -> Sink:
-    """A sink of nothing."""
+    """Open a sink that discards all rows."""
     if path != NullSink.name:
         raise ConnectorError(f"{path}: say {NullSink.name} alone")
     options.finish()
