@@ -1,10 +1,9 @@
 """The command line: ``streamsvm run [SOURCE] …``.
 
-Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
-failed on the way, 3 where it came to its end but more than half of all events were set aside, 75 where brokers could
-not be reached for as long as they were to be waited for, or when SIGINT or SIGTERM came (the same run may be started
-again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the current batch, with
-checkpoint and report; within 10 seconds in any case, after which what is not done stays undone.
+Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events were
+rejected; 75 brokers stayed unreachable until the timeout, or a signal came while waiting for them (a new run resumes
+from the checkpoint); 130 and 143 ended by SIGINT or SIGTERM after the current batch, with checkpoint and report. A run
+ends within 10 seconds of the first signal, even if work remains.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from streamsvm.cli.terminal import complain, prepare_streams
 
 __all__ = ["build_parser", "main"]
 
-# Whatever takes long to import is imported where it is used: `--help` and refusals come at once.
+# Slow imports are local to their functions, so that `--help` and refusals are fast.
 
-_TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
-# As the shell reports a program that SIGPIPE ended: the reader, such as `head`, has had enough.
+_TEMPORARY = 75  # equals `os.EX_TEMPFAIL`, which some systems lack
+# Exit code of a program that SIGPIPE ended, because a reader such as `head` closed the pipe.
 _READER_GONE = 128 + 13
 
 
@@ -52,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: list[str], started: float) -> int:
-    """Run a command; an error is one line on standard error."""
+    """Run a command; report an error in one line on standard error."""
     from connectors import ConnectorError, UnreachableError
     from streamsvm.run.errors import RunError, SetupError
 
@@ -65,7 +64,7 @@ def _run_command(arguments: list[str], started: float) -> int:
     except SetupError as error:
         return complain(error, 2)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails again when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at exit fails again
         return _READER_GONE
     except UnreachableError as error:
         return complain(error, _TEMPORARY)
@@ -76,9 +75,9 @@ def _run_command(arguments: list[str], started: float) -> int:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    """The command and what was given to it."""
+    """Parse the arguments into a command and its options."""
     parser = build_parser()
-    # Standard input with options, as in '-?delimiter=;', looks like an option itself.
+    # Standard input with options, such as '-?delimiter=;', looks like an option.
     args = parser.parse_args([f"file://{text}" if text.startswith("-?") else text for text in arguments])
     if "version" in args:
         from streamsvm import __version__
@@ -92,7 +91,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _age() -> float:
-    """Seconds since this process began, where the system tells; imports count for the time to the first prediction."""
+    """Return seconds since the process started, if known. The time to the first prediction includes imports."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
@@ -101,10 +100,10 @@ def _age() -> float:
 
 
 def _check_connectors() -> None:
-    """Say so where a foreign package stands in the place of ours: the name is a common one."""
+    """Report another package named `connectors`, a common name, that shadows ours."""
     spec = importlib.util.find_spec("connectors")
     if spec is not None and PathFinder.find_spec("connectors.events", spec.submodule_search_locations or []):
-        return  # ours, whatever it lacks itself; what was installed over it is seen when it is imported
+        return  # ours; importing it reports missing or overwritten files
     if spec is None:
         sys.exit(complain("the package `connectors`, a part of streamsvm, is missing: install streamsvm again", 2))
     place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")

@@ -1,4 +1,4 @@
-"""The parser of the command line: its options are the fields of `RunConfig`, and their help its docstrings."""
+"""Parser of the command line, built from the fields and docstrings of `RunConfig`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SHORT = {"out": "-o", "quiet": "-q", "config": "-c"}
 _REPEATED = ("Names", "Kinds", "Params")
 _COMMON = "common options"
 COMMON = ("source", "label", "model", "params", "out", "save", "checkpoint", "page", "plot", "config", "quiet")
-"""The options that the short help shows."""
+"""Options in the short help."""
 PREDICT = RunConfig.takes - {"params", "save", "refit", "relearn_corrections", "timeout_label"}
-"""The fields that `streamsvm predict` takes: those of a run that does not learn."""
+"""Fields of `streamsvm predict`: those of a run that does not learn."""
 EXAMPLES = {
     "run": (
         "streamsvm run events.csv --label outcome -o predictions.csv --save model.svm",
@@ -44,23 +44,23 @@ _EXIT_CODES = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest option for an unknown one, and shows common options unless asked for all.
+    """Parser that suggests the nearest option for an unknown one, and by default shows common options only.
 
     Parameters
     ----------
     examples
-        Command lines that the help shows first.
+        Command lines to show first in the help.
     more
-        What else `argparse.ArgumentParser` takes.
+        Other arguments of `argparse.ArgumentParser`.
     """
 
     def __init__(self, *, examples: Iterable[str] = (), **more: Any) -> None:
         super().__init__(**more)
         self.examples = list(examples)
-        self.settings = argparse.ArgumentParser(add_help=False)  # its arguments are what `--set` sets
+        self.settings = argparse.ArgumentParser(add_help=False)  # arguments of `--set`
 
     def error(self, message: str) -> NoReturn:
-        """Print the error in one line, and exit."""
+        """Print the error in one line and exit."""
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
         if unknown != message and unknown.startswith("--"):
             from streamsvm.run.settings import new_name, setting_of
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"streamsvm: error: {without_secrets(message)} (see {self.prog} --help)\n")
 
     def _all_options(self) -> list[str]:
-        """The options of this command and its subcommands."""
+        """Return the options of this command and its subcommands."""
         found = list(self._option_string_actions)
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -81,16 +81,16 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def format_help(self) -> str:
-        """The help of common options, or of all where none is."""
+        """Format the help of common options, or of all options if none is common."""
         return self.format_groups(common=any(group.title == _COMMON for group in self._action_groups))
 
     def format_groups(self, *, common: bool) -> str:
-        """The help of common options alone, or of all options and settings.
+        """Format the help of common options only, or of all options and settings.
 
         Parameters
         ----------
         common
-            Whether only common options are shown.
+            Whether to show only common options.
         """
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _HelpAll(argparse.Action):
-    """Print all options, and exit."""
+    """Print all options and exit."""
 
     def __call__(self, parser: Any, *_: Any) -> None:
         print(parser.format_groups(common=False), end="")
@@ -119,9 +119,9 @@ class _HelpAll(argparse.Action):
 
 
 def build_parser() -> Parser:
-    """The parser of all commands, from which help and the page of the command line are made.
+    """Build the parser of all commands, which also generates the documentation of the command line.
 
-    Options that were not given are not in the namespace.
+    The namespace contains only options that were given.
     """
     parser = Parser(prog="streamsvm", description="Online classification of drifting streams.", **_SHARED)
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
@@ -152,7 +152,7 @@ _SHARED: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.S
 
 
 def _add_run(commands: Any, name: str, title: str, description: str, names: frozenset[str]) -> None:
-    """Add a command that takes the options of a run, or some of them."""
+    """Add a command with some or all options of a run."""
     parser = commands.add_parser(
         name,
         help=title,
@@ -228,10 +228,10 @@ def _add_warmup(commands: Any) -> None:
 
 
 def _add_group(parser: Any, options: Any, names: Container[str], common: Any) -> None:
-    """Add the fields of a class of options to a parser, or to its settings; `RunConfig` checks their types."""
+    """Add the fields of a class of options to a parser or its settings. `RunConfig` checks their types."""
     asked = [each for each in fields(options) if each.name in names]
     text = inspect.getdoc(options) or ""
-    head, found, parameters = text.partition("\nParameters\n----------\n")  # without docstrings, as of -OO, not found
+    head, found, parameters = text.partition("\nParameters\n----------\n")  # not found without docstrings, as with -OO
     title, _, description = (head if found else options.__name__.removesuffix("Options")).partition(".\n")
     title = title[:1].lower() + title[1:]
     helps = {name: (kind, _joined(text)) for name, kind, text in _PARAMETER.findall(parameters)}
@@ -262,14 +262,14 @@ def _kind(field: Field[Any]) -> str:
 
 
 def _action(field: Field[Any]) -> dict[str, Any]:
-    """What the parser does with an option."""
+    """Return the keyword arguments of an option's action."""
     if _kind(field) == "bool":
         return {"action": "store_true"}
     return {"action": "append"} if _kind(field) in _REPEATED else {}
 
 
 def _described(field: Field[Any], metavar: str, text: str) -> dict[str, Any]:
-    """Help and metavar of a field."""
+    """Return help and metavar of a field."""
     text = text[:1].lower() + text[1:].removesuffix(".") + _listed(field.name)
     return {"help": text.replace("%", "%%"), "metavar": metavar.strip("{}").replace(", ", "|") or None}
 
@@ -279,7 +279,7 @@ def _joined(text: str) -> str:
 
 
 def _listed(name: str) -> str:
-    """The kinds of streams that are known, for the options that name one."""
+    """List the supported streams, for options that name one."""
     if name not in ("source", "out", "format"):
         return ""
     from connectors.registry import file_formats, schemes

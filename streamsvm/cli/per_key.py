@@ -1,4 +1,4 @@
-"""``streamsvm per-key``: a worker of a group that has a model for each key, on Quix Streams."""
+"""``streamsvm per-key``: a worker with one model per key, on Quix Streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import Worker
 
-_EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers end transactions that take longer than 20 s
+_EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers abort transactions after 20 s
 _STATE = "state"
 _SECURITY = {
     "security_protocol": "security_protocol",
@@ -39,18 +39,18 @@ _SECURITY = {
     "ssl_password": "ssl_key_password",
     "ssl_crlfile": "ssl_crl_location",
 }
-"""What the engine calls options of a Kafka URL."""
+"""Names of Kafka URL options in Quix Streams."""
 
 
 @dataclass(kw_only=True, eq=False)
 class KeyConfig(RunConfig, KeyOptions):
-    """The settings of a worker."""
+    """Settings of a worker."""
 
     takes: ClassVar[frozenset[str]] = TAKEN
 
 
 def main(given: dict[str, Any], _started: float) -> int:
-    """Work until stopped, and return the exit code."""
+    """Run the worker until stopped, and return the exit code."""
     config = config_of(given, KeyConfig)
     with logged(config.quiet):
         check(config)
@@ -58,7 +58,7 @@ def main(given: dict[str, Any], _started: float) -> int:
 
 
 def check(config: KeyConfig) -> None:
-    """Refuse what does not fit a model for each key, before anything is opened."""
+    """Check the settings before anything is opened."""
     source = config.urls["source"]
     if not source.startswith("kafka://"):
         raise SetupError(f"SOURCE {source}: is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC")
@@ -85,7 +85,7 @@ def check(config: KeyConfig) -> None:
 
 
 def _others(config: KeyConfig) -> list[tuple[str, Url]]:
-    """The topics beside that of the events, by their options."""
+    """Return the other topics, with their options."""
     found = [
         (option_of(name), config.urls[name]) for name in ("label_source", "out", "dead_letter") if name in config.urls
     ]
@@ -119,12 +119,12 @@ def _check_late(config: KeyConfig) -> None:
 
 
 def run(config: KeyConfig) -> int:
-    """Work until stopped; the exit code."""
+    """Run the worker until stopped, and return the exit code."""
     from streamsvm.run.prometheus import Collector, Exporter
 
     started: list[Worker] = []
     with contextlib.ExitStack() as stack:
-        if config.metrics_port is not None:  # a taken port is refused before brokers are asked
+        if config.metrics_port is not None:  # refuse a port in use before connecting to brokers
             figures = Collector(functools.partial(_figures, started))
             stack.enter_context(contextlib.closing(Exporter(config.metrics_port, figures)))
         worker = _worker(config, _keyed(config))
@@ -138,8 +138,8 @@ def _keyed(config: KeyConfig) -> KeyedClassifier:
     from streamsvm.keyed.worker import RECORD_TIME
 
     model = model_of(config)
-    with contextlib.suppress(TypeError, ValueError):  # what is wrong with it is said below
-        # Compiled before there is a transaction, which brokers would end meanwhile.
+    with contextlib.suppress(TypeError, ValueError):  # errors are reported below
+        # Compile before the first transaction, which brokers would otherwise abort.
         KeyedClassifier(model.clone()).step(None, [{"": 0.0, "label": False}])
     time = config.time or (RECORD_TIME if config.key_ttl or config.label_timeout else None)
     try:
@@ -180,7 +180,7 @@ def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
         commit_interval=seconds or _EVERY_S,
         commit_every=every or _EVERY,
         loglevel=None,
-        # Errors are raised, and logged once: the engine would log a traceback before.
+        # Errors are raised and logged once; the engine would also log a traceback.
         on_consumer_error=lambda *_: False,
         on_processing_error=lambda *_: False,
         on_producer_error=lambda *_: False,
@@ -198,12 +198,12 @@ def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
 
 
 def _without_formats(record: logging.LogRecord) -> bool:
-    """Leave out what the engine says about its own formats of states that expire; nothing is to be done about it."""
+    """Filter out messages of the engine about its state formats, which need no action."""
     return record.levelno > logging.WARNING or not any(name in record.getMessage() for name in ("TTL", "v3.24.0"))
 
 
 def _address(option: str, url: Url) -> tuple[str, str]:
-    """The brokers and the topic."""
+    """Return the brokers and the topic."""
     from connectors.kafka.clients import split_address
 
     with refusing(f"{option} "):
@@ -211,7 +211,7 @@ def _address(option: str, url: Url) -> tuple[str, str]:
 
 
 def _connection(url: Url, servers: str) -> Any:
-    """How to reach the brokers, with the options behind the URL."""
+    """Return the connection settings, with the options of the URL."""
     from quixstreams.kafka import ConnectionConfig
 
     from connectors.kafka.clients import client_file
@@ -227,13 +227,13 @@ def _connection(url: Url, servers: str) -> Any:
     _check_security(path, servers, given)
     try:
         return ConnectionConfig(bootstrap_servers=servers, **{_SECURITY[name]: value for name, value in given.items()})
-    except ValueError:  # whose text may hold a secret
+    except ValueError:  # the message may contain a secret
         raise SetupError(f"{path}: the Kafka client refuses `{'`, `'.join(given)}`: is each of them right?") from None
 
 
 def _check_security(name: str, servers: str, options: Mapping[str, Any]) -> None:
-    """Stop where TLS or SASL are not as brokers want them: the engine's client says of that only that none answers."""
-    if importlib.util.find_spec("kafka") is None:  # it comes with another extra, and these checks go by it
+    """Check TLS and SASL settings first, because the engine's client reports errors in them as unreachable brokers."""
+    if importlib.util.find_spec("kafka") is None:  # these checks need kafka-python, from another extra
         return
     from connectors.kafka.clients import server_list
     from connectors.kafka.security import check_settings, check_welcome
@@ -244,7 +244,7 @@ def _check_security(name: str, servers: str, options: Mapping[str, Any]) -> None
 
 
 def _figures(started: list[Worker], counter: Any, gauge: Any) -> Iterator[Any]:
-    """What a worker has to say to Prometheus once it has started; of all workers it is added up there."""
+    """Yield Prometheus metrics of a started worker; Prometheus sums them over workers."""
     yield counter("streamsvm_compile_seconds", "Seconds in which kernels were compiled.", compile_seconds())
     if not started:
         return

@@ -12,12 +12,12 @@ from streamsvm.run.config import RunConfig
 
 @dataclass(kw_only=True, eq=False)
 class PredictConfig(RunConfig):
-    """The settings of a run that does not learn."""
+    """Settings of a run that does not learn."""
 
     takes: ClassVar[frozenset[str]] = PREDICT
     learn: bool = False
 
 
 def main(given: dict[str, Any], started: float) -> int:
-    """Predict, and return the exit code."""
+    """Predict and return the exit code."""
     return run_config(given, PredictConfig, started)

@@ -23,12 +23,12 @@ Config = TypeVar("Config", bound=RunConfig)
 
 
 def main(given: dict[str, Any], started: float) -> int:
-    """Run, and return the exit code."""
+    """Run and return the exit code."""
     return run_config(given, RunConfig, started)
 
 
 def run_config(given: dict[str, Any], kind: type[RunConfig], started: float) -> int:
-    """Run with settings of a kind, and return the exit code."""
+    """Run with settings of the given class, and return the exit code."""
     config = config_of(given, kind)
     with logged(config.quiet):
         return _run(config, started)
@@ -47,15 +47,15 @@ def _run(config: RunConfig, started: float) -> int:
             run.start(lambda runner: _graceful(runner, caught))
         except Exception:
             if not run.failures:
-                raise  # it never began
-    assert run.runner is not None  # else it raised
+                raise  # the run did not start
+    assert run.runner is not None  # otherwise it raised
     return _finish(config, run.runner.report, run.failures, caught)
 
 
 def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
-    """The settings, those of a configuration file first, so that the command line wins."""
+    """Combine settings; the command line overrides the configuration file."""
     given = read_settings(given.pop("set", ()), kind) | given
-    for name in {"types", "missing", "ignore"} & given.keys():  # which may be repeated
+    for name in {"types", "missing", "ignore"} & given.keys():  # these may be repeated
         with refusing(f"argument {option_of(name)}: "):
             given[name] = [each for text in given[name] for each in split_names(text)]
     path = given.pop("config", None)
@@ -84,12 +84,12 @@ def _print_text(config: RunConfig, report: Report) -> None:
 
     is_taken = any(config.urls[name].path == "-" for name in ("out", "dead_letter") if name in config.urls)
     stream = sys.stderr if is_taken else sys.stdout
-    if not config.quiet and stream is not None:  # as where standard output is closed
+    if not config.quiet and stream is not None:  # standard output may be closed
         print(_encodable(text(report), stream), file=stream, flush=True)
 
 
 def _encodable(shown: str, stream: TextIO) -> str:
-    """A text in letters that a terminal knows."""
+    """Replace characters that the stream cannot encode."""
     try:
         shown.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -98,7 +98,7 @@ def _encodable(shown: str, stream: TextIO) -> str:
 
 
 def _rejects(report: Report) -> str:
-    """The message where most events were rejected, with the first reason that is known."""
+    """Return the message for mostly rejected events, with the first known reason."""
     rejected, events = report.metrics.rejected, report.metrics.events
     text = f"more than half of all events were rejected, {rejected:,} of {rejected + events:,}"
     if not report.examples:
@@ -110,7 +110,7 @@ def _rejects(report: Report) -> str:
 
 @contextlib.contextmanager
 def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the run after the current batch, or at a deadline; a second one at once."""
+    """End the run after the current batch, or at a deadline, on SIGINT or SIGTERM; a second signal kills it."""
     from streamsvm.run.stopping import STOP_S, end_within
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

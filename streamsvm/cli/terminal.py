@@ -1,4 +1,4 @@
-"""Standard streams: what goes wrong and what is logged is said on standard error, without passwords."""
+"""Standard streams: errors and logs go to standard error, without passwords."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def prepare_streams() -> None:
-    """Make standard streams fit to be written.
+    """Prepare the standard streams for writing.
 
-    Where one is closed the null device takes its place, or a file opened later would be taken for that stream.
+    A closed stream is replaced by the null device. Otherwise the next opened file would take its descriptor.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -22,26 +22,26 @@ def prepare_streams() -> None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal need not know all letters of a label
+            stream.reconfigure(errors="backslashreplace")  # terminals may not encode all labels
 
 
 def without_secrets(text: object) -> str:
-    """A text without the passwords of the URLs in it."""
+    """Remove passwords of URLs from a string."""
     from connectors.errors import without_secrets
 
     return without_secrets(text)
 
 
 def complain(error: object, code: int) -> int:
-    """Say what went wrong on standard error; the exit code."""
-    with contextlib.suppress(OSError):  # such as a full disk that standard error goes to
+    """Print an error on standard error and return the exit code."""
+    with contextlib.suppress(OSError):  # for example if the disk of standard error is full
         print(f"streamsvm: error: {without_secrets(error)}", file=sys.stderr)
     return code
 
 
 @contextlib.contextmanager
 def logged(quiet: bool | None) -> Iterator[None]:
-    """Show what the package has to say on standard error; warnings come in any case."""
+    """Show log messages of the package on standard error; always show warnings."""
     import logging
 
     level = logging.WARNING if quiet else logging.INFO
@@ -61,6 +61,6 @@ def logged(quiet: bool | None) -> Iterator[None]:
 
 
 def _mask_secrets(record: Any) -> bool:
-    """Keep passwords of URLs out of the log."""
+    """Remove passwords of URLs from a log record."""
     record.msg, record.args = without_secrets(record.getMessage()), ()
     return True

@@ -1,4 +1,4 @@
-"""``streamsvm warmup``: compile now what a first use would compile."""
+"""``streamsvm warmup``: compile kernels before their first use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from streamsvm.cli.terminal import logged
 from streamsvm.run.values import converted
 
-_GONE_S = 86_400.0  # compiled code of other versions is removed that nobody has used for so long
+_GONE_S = 86_400.0  # age after which unused compiled code of other versions is removed
 
 
 def main(given: dict[str, Any], _started: float) -> int:
-    """Compile, and say where compiled code is kept; the exit code."""
+    """Compile kernels, print the cache folder, and return the exit code."""
     with logged(given.get("quiet", False)):
         return _compile(given)
 

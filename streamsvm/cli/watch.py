@@ -1,4 +1,4 @@
-"""``streamsvm watch``: serve a page that shows a run that is elsewhere."""
+"""``streamsvm watch``: serve a page of a run on another machine or from its checkpoints."""
 
 from __future__ import annotations
 

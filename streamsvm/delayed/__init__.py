@@ -1,1 +1,1 @@
-"""Labels that come later: events that wait for theirs, and what is learned when these come."""
+"""Delayed labels: a store of pending events, and a classifier that learns them when their labels arrive."""

@@ -1,4 +1,4 @@
-"""Which events to ask the labels of, where labels cost."""
+"""Active learning: choose which events to request labels for, within a budget."""
 
 from __future__ import annotations
 
@@ -11,49 +11,48 @@ from numpy.typing import NDArray
 
 from streamsvm.parameters import check_number
 
-# This share of what may be asked for is drawn at random, and all of it at first: so many labels.
+# Share of the budget that is spent at random. The first `_FIRST` labels are all random.
 _AT_RANDOM, _FIRST = 0.2, 100
-# The threshold moves by so much in its logarithm, and begins in the middle.
+# Step of the log threshold, and its initial, least and greatest value.
 _STEP, _MIDDLE, _LEAST, _MOST = 0.05, 0.5, 1e-9, 10.0
-# What is ahead of, or behind, the budget by so many labels doubles or ends the asking, as far as half of it.
+# The target rate falls or rises by 1 / `_PACE` for each label ahead of or behind the budget, by at most half.
 _PACE = 100.0
 _AHEAD = 20
 
 
 class LabelBudget:
-    """Asks for the labels of those events that teach most, about a share of all.
+    """Requests labels for the most informative events, within a share of all events.
 
-    An event is worth asking about where its prediction is uncertain: where one minus the probability of the predicted
-    label, times a random factor, is above a threshold that follows the budget. The factor spreads what is asked for
-    about the threshold, and a fifth of it is drawn at random wherever predictions are sure, so that drift is noticed
-    there too. At most `share` of the events are asked about, and 20 more.
+    An event is requested where its uncertainty (one minus the probability of the predicted label), times a random
+    factor, exceeds a threshold. The threshold adapts to the budget. A fifth of the requests are random, so that drift
+    is also noticed where predictions are certain. At most `share` of the events, and 20 more, are requested.
 
-    What it asks for follows from the scores and the seed alone. Accuracy over the events asked about is that of hard
-    ones, and lower than over all.
+    Requests depend on the scores and the seed alone. Requested events are harder than average, so accuracy over them
+    underestimates accuracy over all events.
 
     Parameters
     ----------
     share
-        The budget: the share of events, more than 0 and at most 1.
+        The budget: share of events to request, more than 0 and at most 1.
     seed
-        Settles the chance.
+        Seed of the random numbers.
 
     Attributes
     ----------
     n_seen, n_asked
-        How many events there were, and how many were asked about.
+        Number of events, and number of requested labels.
 
     Raises
     ------
     TypeError, ValueError
-        For a share or seed that is none.
+        If the share or the seed is invalid.
 
     Notes
     -----
     I. Žliobaitė, A. Bifet, B. Pfahringer, G. Holmes, "Active learning with drifting streaming data", IEEE Transactions
-    on Neural Networks and Learning Systems 25(1), 2014: the variable threshold with randomisation and the split of the
-    stream (their algorithms 3 to 5). Here the threshold follows the share that is asked for, not only whether the last
-    event was, and the factor is log-normal.
+    on Neural Networks and Learning Systems 25(1), 2014, algorithms 3 to 5: the variable threshold with randomisation
+    and the split of the stream. Here the threshold follows the share of requested labels, not only the last decision,
+    and the factor is log-normal.
 
     Examples
     --------
@@ -78,30 +77,30 @@ class LabelBudget:
         self._threshold = _MIDDLE
 
     def wants(self, score: float) -> bool:
-        """Whether to ask for the label of an event.
+        """Return whether to request the label of an event.
 
         Parameters
         ----------
         score
-            The probability of the predicted label; 0 or NaN where nothing is known.
+            Probability of the predicted label; 0 or NaN if unknown.
         """
         return bool(self.wants_many(np.array([score]))[0])
 
     def wants_many(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether to ask for the label of each of several events, one after another.
+        """Return whether to request the label of each of several consecutive events.
 
         Parameters
         ----------
         scores
-            Shape (n,): what `wants` takes of each.
+            Score of each event, as for `wants`.
 
         Returns
         -------
         ndarray of shape (n,)
-            The same as `wants` of each in turn.
+            Equal to calling `wants` for each event in turn.
         """
         n = len(scores)
-        # A step of the counter for each event, so that it does not matter how many come at once.
+        # One step of the counter per event makes the result independent of batch size.
         drawn = np.random.Generator(np.random.Philox(key=self.seed, counter=self.n_seen)).random((n, 4))
         events = zip(np.asarray(scores, np.float64).tolist(), drawn.tolist(), strict=True)
         return np.fromiter((self._take(score, chances) for score, chances in events), np.bool_, n)
@@ -121,23 +120,23 @@ class LabelBudget:
         return asks
 
     def state(self) -> dict[str, Any]:
-        """All there is to know, for JSON: `from_state` goes on from it."""
+        """Return the state as JSON values, for `from_state`."""
         own = {"n_seen": self.n_seen, "n_asked": self.n_asked, "threshold": self._threshold}
         return {"share": self.share, "seed": self.seed} | own
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The budget whose `state` this is.
+        """Restore a budget from its `state`.
 
         Parameters
         ----------
         state
-            What `state` gave.
+            Result of `state`.
 
         Raises
         ------
         ValueError, LookupError, TypeError
-            Where it is none.
+            If the state is invalid.
         """
         self = cls(state["share"], state["seed"])
         self.n_seen, self.n_asked = int(state["n_seen"]), int(state["n_asked"])

@@ -1,4 +1,4 @@
-"""A River classifier whose labels come later, by key."""
+"""River classifier with delayed labels, joined to events by key."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ logger = logging.getLogger(__name__)
 
 
 class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
-    """Any classifier, around which events wait for their labels: predicted now by key, learned when the label comes.
+    """Any classifier with delayed labels: events are predicted now and learned when their labels arrive, by key.
 
-    What is learned is what was predicted on: the features are kept with the key, and need not be there again. A label
-    may come in any order, and before its event. Calls without a key go to the classifier as they are.
+    Training uses the features stored at prediction time, so `learn_one` needs only the key. Labels may arrive in any
+    order, even before their events. Calls without a key are passed to the classifier.
 
-    Events wait in arrays for classifiers of this package, some 300 bytes for 20 numbers, and as their own dicts for
-    others.
+    Pending events are stored in arrays for classifiers of this package (about 300 bytes for 20 numbers), and as dicts
+    for others.
 
-    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
-    learn; each call gives what it would give by itself.
+    Thread-safe around a classifier of this package: several threads may predict and learn with one model, and calls
+    are serialised.
 
     Parameters
     ----------
     model
-        The classifier.
+        The wrapped classifier.
     wait
-        How long an event waits for its label: a timedelta, or seconds, of the times that events come with. None: for as
-        long as there is room. A label that comes later is counted, and not learned.
+        How long an event waits for its label, as a timedelta or in seconds of event time. None: as long as there is
+        room. Later labels are counted and not learned.
     on_timeout
-        The class as which an event is learned whose label did not come in time; None learns nothing.
+        Class to learn if the label does not arrive in time; None learns nothing.
     most
-        So many events may wait; then the oldest is dropped.
+        Greatest number of pending events; beyond it the oldest is dropped.
     most_bytes
-        So much memory they may take.
+        Greatest memory of pending events, in bytes.
     relearn_corrections
-        Whether a second label of an event, where it is another one, is learned too; the first is not unlearned.
+        Whether a second, different label of an event is also learned; the first is not unlearned.
     folder
-        A directory where events wait on disk, for learners of this package, also those with costs; some 100 bytes of
-        each stay in memory. None: they wait in memory.
+        Directory that stores pending events on disk, for learners of this package, also those with costs. About
+        100 bytes of each stay in memory. None: events stay in memory.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     >>> model.predict_one({"size": 9}), model.n_pending
     ('large', 20)
 
-    Sets of labels (`predict_set_one`) of one coverage follow what had been predicted of events whose labels come:
+    Prediction sets (`predict_set_one`) of one coverage are calibrated on the predictions of labelled events:
 
     >>> for i in range(100, 500):
     ...     _ = model.predict_set_one({"size": i % 10}, coverage=0.9, key=f"order-{i}")
@@ -80,7 +80,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     >>> model.predict_set_one({"size": 0}, coverage=0.9, key="another")
     {'small'}
 
-    It gives what River's evaluation with a delay gives:
+    Results equal those of River's evaluation with a delay:
 
     >>> from river import datasets, evaluate, metrics
     >>> events = ((x, y, {"key": i}) for i, (x, y) in enumerate(datasets.Phishing()))
@@ -103,10 +103,10 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
-        self._timed: set[Hashable] = set()  # names of datetimes, of which was said how they are learned
+        self._timed: set[Hashable] = set()  # names of datetimes that were reported
         self._sets, self._lock = AllSets(), Lock()
         self._keys, self._key_notice = KeyExamples(), ""
-        # What decides by costs around a classifier of this package is none of its business: it learns as without.
+        # Around a classifier of this package, decisions by costs do not affect learning: join its learner directly.
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
         own = model if self._deciding is None else self._deciding.model
@@ -138,24 +138,24 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
 
     @property
     def classes_(self) -> list[Any]:
-        """The classes known, in order of first arrival."""
+        """Known classes, in order of first arrival."""
         return list(self._asked.classes)
 
     # Events and labels ------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any) -> Any:
-        """The most probable label; with a key the event waits for its label from now on.
+        """Predict the most probable label; with a key, store the event until its label arrives.
 
         Parameters
         ----------
         x
             Features by name.
         key
-            What its label will come with: a text, a whole number, or any value of these; 17 and "17" are the same.
+            Key of the event, which its label repeats: a string, an integer, or a tuple of these. 17 and "17" are equal.
         time
-            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+            Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
         kwargs
-            Passed on to the classifier, where there is no key.
+            Passed to the classifier if there is no key.
         """
         if key is None:
             return self.model.predict_one(x, **kwargs)
@@ -164,18 +164,18 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     def predict_proba_one(
         self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
     ) -> dict[Any, float]:
-        """The probability of each label; with a key the event waits for its label from now on.
+        """Predict the probability of each label; with a key, store the event until its label arrives.
 
         Parameters
         ----------
         x
             Features by name.
         key
-            What its label will come with, as for `predict_one`.
+            Key of the event, as for `predict_one`.
         time
-            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+            Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
         kwargs
-            Passed on to the classifier, where there is no key.
+            Passed to the classifier if there is no key.
         """
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
@@ -183,19 +183,19 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
 
     @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
-        """The sets of a coverage, of which there is one here: it says what is kept with the events that wait.
+        """Return the conformal sets of this classifier, which all calls of `predict_set_one` share.
 
         Parameters
         ----------
         coverage
-            The share of labels that are to be in their sets, between 0 and 1.
+            Share of events whose set contains the true label, between 0 and 1.
         by_class
-            Whether it is to hold for each class by itself.
+            Whether the coverage applies to each class separately.
 
         Raises
         ------
         ValueError
-            Where another was asked for before.
+            If sets of another coverage were requested before.
         """
         join = self._joined()
         sets = join.decisions.sets or self._sets.of(coverage, by_class, self.classes_)
@@ -216,34 +216,34 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         time: Any = None,
         **kwargs: Any,
     ) -> set[Any]:
-        """Labels of which the true one is one, in a wanted share of events; key and time as for `predict_one`.
+        """Predict a set that contains the true label in a given share of events; key and time as for `predict_one`.
 
         Parameters
         ----------
         x
             Features by name.
         coverage
-            That share, between 0 and 1: the same one at each call, as `label_sets` has it.
+            That share, between 0 and 1; equal in all calls.
         by_class
-            Whether it is to hold for the events of each class by themselves; the same at each call, too.
+            Whether the coverage applies to each class separately; equal in all calls.
         key
-            What its label will come with, as for `predict_one`.
+            Key of the event, as for `predict_one`.
         time
-            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+            Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
         kwargs
-            Passed on to the classifier, where there is no key.
+            Passed to the classifier if there is no key.
 
         Returns
         -------
         set
-            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
+            The most probable label and all others that are probable enough; empty before anything is learned.
 
         Raises
         ------
         ValueError
-            Where sets of another coverage were asked for before.
+            If sets of another coverage were requested before.
         NotImplementedError
-            Where the classifier knows no probabilities.
+            If the classifier predicts no probabilities.
         """
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
@@ -253,26 +253,26 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
             return set() if members is None else set(labels_in(members[0], self._asked.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
-        """Learn the label of an event that waits, or that will come.
+        """Learn the label of an event that is pending or will arrive.
 
         Parameters
         ----------
         x
-            The key; or the features of an event, where `key` is given (then they are not looked at: what was predicted
-            on is learned) or where nothing waits.
+            The key. Alternatively the features: with `key` they are ignored in favour of the stored features, without
+            `key` they are learned at once.
         y
             The label.
         key
-            The key, where it is not given first.
+            The key, unless it is the first argument.
         time
-            The label's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+            Label time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
         kwargs
-            Passed on to the classifier, where there is no key.
+            Passed to the classifier if there is no key.
 
         Raises
         ------
         ValueError
-            For a label that is None or NaN.
+            If the label is None or NaN.
         """
         y = as_label(y)
         if key is None and x is None:
@@ -311,7 +311,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         return label, dict(zip(asked.classes, shares, strict=False))
 
     def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
-        """What is predicted of an event, which waits from now on."""
+        """Predict an event and store it until its label arrives."""
         join = self._joined()
         if isinstance(self._asked, RowModel):
             self._asked.with_proba |= bool(self._sets)
@@ -327,11 +327,11 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         return answer
 
     def _refused(self) -> list[str]:
-        """Why labels were not learned that came with the last call, or were waiting for it."""
+        """Return why the last call refused labels."""
         return self._asked.take_refused() if isinstance(self._asked, OwnModel) else []
 
     def _say_times(self, x: dict[Hashable, Any]) -> None:
-        """Say once of each name how its datetimes are learned: the classifier gets features of them."""
+        """Report once per name how datetimes become features."""
         for name in names_of_times(x):
             if name not in self._timed:
                 self._timed.add(name)
@@ -354,27 +354,28 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         return self._join
 
     def _moment(self, time: Any, join: Join) -> int:
-        """A time in milliseconds."""
+        """Convert a time to milliseconds."""
         if time is None:
             return join.store.clock
         return scaled(seconds_of(time), "s")
 
     @property
     def notices(self) -> list[str]:
-        """What is strange about the features and labels of the classifier, and keys that never match."""
+        """Notices about features and labels of the classifier, and about keys that never match."""
         return [*getattr(self.model, "notices", []), *filter(None, [self._key_notice])]
 
-    # How it stands ----------------------------------------------------------------------------------------------------
+    # Statistics -------------------------------------------------------------------------------------------------------
 
     @property
     def n_pending(self) -> int:
-        """How many events wait for their label."""
+        """Number of events that wait for their label."""
         return 0 if self._join is None else self._join.store.n_waiting
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of events and labels so far: labels, answered, late, repeated, corrected, doubles, expired,
-        waiting, early, orphans, dropped."""
+        """Numbers of events and labels by status.
+
+        Keys: labels, answered, late, repeated, corrected, doubles, expired, waiting, early, orphans, dropped."""
         return {} if self._join is None else self._join.totals()
 
 

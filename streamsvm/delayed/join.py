@@ -1,4 +1,4 @@
-"""Events and labels in one order: events are predicted when they come, and learned when their labels do."""
+"""Stream join of events and labels: predict events on arrival, learn them when their labels arrive."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from streamsvm.delayed.rows import Packed, in_order, stacked, taken
 from streamsvm.delayed.store import Settled, Store
 from streamsvm.features.rows import Floats, Ints
 
-_NOTES = 2  # numbers that are kept beside probabilities, at most: the decision and the alarm
+_NOTES = 2  # most numbers stored beside probabilities: the decision and the alarm
 HOW = ("in time", "late", "timeout")
-"""How an event came by its label."""
+"""How an event got its label."""
 IN_TIME, LATE, TIMEOUT = range(len(HOW))
 
 
 @dataclass(slots=True)
 class Asked:
-    """What a model is asked for many rows, one after the other.
+    """Rows to predict or learn, in order.
 
     Parameters
     ----------
     features
         The rows.
     labels
-        Which class each is learned as, None where it is only predicted.
+        Class to learn each row as, None for rows that are only predicted.
     predicted
-        Whether each is predicted.
+        Whether each row is predicted.
     times
-        The times of their events, in milliseconds.
+        Event times, in milliseconds.
     memories, apart
-        As `run_batch` of the learners takes them.
+        Arguments of `run_batch` of the learners.
     """
 
     features: Any
@@ -52,18 +52,18 @@ class Asked:
 
 @dataclass(slots=True)
 class Answer:
-    """What a model says of rows.
+    """Predictions of a model.
 
     Parameters
     ----------
     codes, scores
-        Class numbers, -1 for none, and their probabilities.
+        Class numbers (-1 for none) and their probabilities.
     probas
-        Those of all classes, where they are wanted; NaN where there are none.
+        Probabilities of all classes if requested; NaN where unknown.
     slots
-        Where the events wait, -1 for those that do not; empty where nobody has said.
+        Slots of pending events, -1 for events that are not stored; empty if unknown.
     decided
-        What is decided about the events.
+        Decisions about the events.
     """
 
     codes: Ints
@@ -74,49 +74,48 @@ class Answer:
 
 
 class Model(Protocol):
-    """What the join needs of a model."""
+    """Interface of a model that the join uses."""
 
     @property
     def memory_size(self) -> int:
-        """How many numbers it remembers of the moment of a prediction."""
+        """Number of values stored with an event for learning it later."""
 
     @property
     def tells_all(self) -> bool:
-        """Whether probabilities of all classes are kept with events."""
+        """Whether probabilities of all classes are stored with events."""
 
     @property
     def classes(self) -> Sequence[Any]:
-        """All classes so far; answers are indices into it."""
+        """All classes so far; predicted codes index them."""
 
     def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows in turn."""
+        """Predict and learn rows in order."""
 
 
 @dataclass(slots=True)
 class Joined:
-    """Events and their labels, in the order in which they found each other.
+    """Matched events and labels, in order of matching.
 
     Parameters
     ----------
     labels
-        What came.
+        The labels.
     slots
-        The number of each event, in order of arrival.
+        Slot of each event, numbered by arrival.
     codes, scores
-        What had been predicted.
+        Predictions of the events.
     keys, origins
-        Of the events; keys where they are wanted.
+        Keys and origins of the events; keys are empty unless requested.
     lags
-        How many milliseconds after its event each label came.
+        Label time minus event time, in milliseconds.
     how
-        In time, late, or not at all.
+        Index into `HOW`: in time, late, or timeout.
     after
-        How many events of the same step had come before each.
+        Number of events of the step that arrived before each match.
     held
-        Where probabilities were wanted, these and what had been decided, as `Decisions.packed` has it; empty where
-        nothing is known of an event any more.
+        Stored probabilities and decisions if requested, as in `Decisions.packed`; empty if no longer stored.
     weights
-        What the costs of each label are multiplied by.
+        Cost weight of each label.
     """
 
     labels: Coded
@@ -136,13 +135,13 @@ class Joined:
 
     @property
     def came(self) -> NDArray[np.bool_]:
-        """Which labels came at all."""
+        """Which labels arrived at all."""
         came: NDArray[np.bool_] = self.how.codes != TIMEOUT
         return came
 
     @classmethod
     def of(cls, parts: Sequence[Joined], n_origins: int) -> Joined:
-        """One after the other."""
+        """Concatenate several."""
         if len(parts) == 1:
             return parts[0]
         none, places = np.zeros(0, np.int64), np.zeros((0, n_origins), np.int64)
@@ -152,7 +151,7 @@ class Joined:
 
 
 def _together(columns: Sequence[Any]) -> Any:
-    """Columns of one kind, one after the other."""
+    """Concatenate columns of one kind."""
     if isinstance(columns[0], Coded):
         return Coded.one_after_the_other(columns)
     return list(chain(*columns)) if isinstance(columns[0], list) else np.concatenate(columns)
@@ -160,16 +159,16 @@ def _together(columns: Sequence[Any]) -> Any:
 
 @dataclass(slots=True)
 class Events:
-    """Events that come.
+    """Arriving events.
 
     Parameters
     ----------
     features
-        Their rows.
+        Rows of features.
     keys, times
-        One each; times in milliseconds since 1970.
+        Key and time of each event; times in milliseconds since 1970.
     origins
-        Numbers that tell where each came from, shape (n, k).
+        Numbers that identify the origin of each event, shape (n, k).
     """
 
     features: Features
@@ -183,22 +182,22 @@ class Events:
 
 @dataclass(slots=True)
 class Counts:
-    """What came, since the beginning.
+    """Counts of events and labels since the start.
 
     Parameters
     ----------
     labels
-        Labels that came.
+        Labels that arrived.
     answered
-        Events that had their label in time.
+        Events that got their label in time.
     late
-        Labels of events that had waited too long: counted, and not learned.
+        Labels of expired events, which are not learned.
     repeated, corrected
-        Labels of events that had theirs: the same, and others.
+        Further labels of events, equal to the first and different from it.
     doubles
-        Events with the key of one that was there: predicted, and not waited for.
+        Events with the key of an earlier one: predicted, not stored.
     expired
-        Events that waited too long.
+        Events whose label did not arrive in time.
     """
 
     labels: int = 0
@@ -211,32 +210,32 @@ class Counts:
 
 
 FATES = ("", "answered", "doubles", "answered", "", "late", "repeated", "corrected", "corrected")
-"""How what becomes of events and labels is counted."""
+"""Counter of each status of an event or label; empty for none."""
 
 _FOUND = np.isin(np.arange(len(FATES)), (kernels.MEETS, kernels.JOINS, kernels.COMES_LATE))
 
 
 class Join:
-    """Predicts events when they come, and has each learned, as it was seen, when its label comes.
+    """Predicts events on arrival, and learns each from its stored features when its label arrives.
 
     Parameters
     ----------
     store
-        Where events wait.
+        Store of pending events.
     model
-        What predicts and learns.
+        Model that predicts and learns.
     learn
-        False only predicts.
+        Whether to learn; False only predicts.
     on_timeout
-        The class of events whose label did not come, which are learned as such when their time is up; None for none.
+        Class to learn for events whose label does not arrive in time; None for none.
     decisions
-        What is decided about events: it follows labels in the order in which these find their events, by what was
-        probable when the event was predicted.
+        Decisions about events. They are updated with labels in order of matching, from the probabilities at
+        prediction time.
 
     Attributes
     ----------
     tells_keys
-        Whether the keys of what found each other are wanted.
+        Whether the keys of matched events are reported.
     """
 
     def __init__(
@@ -253,11 +252,11 @@ class Join:
         self.counts, self.tells_keys = Counts(), True
 
     def totals(self) -> dict[str, int]:
-        """All counts, and how many wait."""
+        """Return all counts and the numbers of pending events and labels."""
         return asdict(self.counts) | self.store.counts
 
     def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[list[Answer], Joined]:
-        """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
+        """Process events and labels in order; return predictions, in parts, and matches."""
         n, m, store, keys = len(events), len(late), self.store, Texts.of(events.keys)
         place = late.places_of_events(n)
         is_label = np.ones(n + m, bool)
@@ -269,7 +268,7 @@ class Join:
         times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
         numbers[label_place] = store.numbers(late.labels)
         self.counts.labels += m
-        may_meet = n and (m or store.slots.ledger.n_early)  # an event the label that came before it
+        may_meet = n and (m or store.slots.ledger.n_early)  # whether an event may match an early label
         known = store.labels if may_meet else ()
         answers, joined = [], []
         rows = store.segments.pack(events.features, n)
@@ -287,20 +286,20 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Events and labels of a step.
+    """Events and labels of one step.
 
     Parameters
     ----------
     events, rows, keys, late_keys
-        The events, in the form in which they wait, and the keys of events and labels.
+        Events, their packed rows, and keys of events and labels.
     of_event, of_label
-        Which event, or label, is at each place in turn, -1 for the other.
+        Index of the event, or of the label, at each position; -1 for the other kind.
     codes
-        Of the labels that come, among `values`.
+        Codes of arriving labels, among `values`.
     values
-        All labels that events of the step may have: those that come, none, that of a timeout, and those known before.
+        Possible labels of events: arriving labels, None, the label of a timeout, and earlier labels.
     n_came
-        How many of them come in this step.
+        Number of `values` that arrive in this step.
     """
 
     events: Events
@@ -333,7 +332,7 @@ class _Batch:
 
 
 class _Part:
-    """Some events and labels in turn, of which the store has found what becomes of them."""
+    """Consecutive events and labels with the statuses that the store found."""
 
     def __init__(self, join: Join, settled: Settled, batch: _Batch) -> None:
         self._join, self._store, self._settled, self._batch = join, join.store, settled, batch
@@ -350,7 +349,7 @@ class _Part:
         self._fused = self._at_once if self._store.relearns else self._at_once | (fates == kernels.MEETS)
 
     def _find_at_once(self) -> NDArray[np.bool_]:
-        """Which events have their label next, so that they are predicted and learned in one."""
+        """Find events directly followed by their label, which are predicted and learned in one step."""
         fates, slots, left = self._settled.fates, self._settled.slots, self._left_before
         found = np.zeros(len(fates), bool)
         if not self._store.relearns:
@@ -359,7 +358,7 @@ class _Part:
         return found
 
     def run(self) -> Answer:
-        """Ask the model, and see to what waits; the answers for the events."""
+        """Run the model, store pending events, and return the answers for the events."""
         self._add()
         asked, is_event = self._asked()
         answer = self._join.model.run(asked)
@@ -375,7 +374,7 @@ class _Part:
         return Answer(codes, scores, probas, slots, decided)
 
     def _decide(self, probas: Floats) -> tuple[Floats, Decided]:
-        """What is decided about the batch's events, and what is kept of it with each until its label comes."""
+        """Decide about the events, and return what to store with each until its label arrives."""
         decisions, own = self._join.decisions, self._find_own()
         self._held = self._earlier(own)
         decided = self._in_turn(probas, own) if decisions else Decided()
@@ -385,7 +384,7 @@ class _Part:
         return kept, decided
 
     def _find_own(self) -> Ints:
-        """Which of the batch's events those are that find their labels in time, -1 for earlier ones."""
+        """Return the row of each match among the events of this part, -1 for earlier or late ones."""
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
         place = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
         own = np.array([place.get(slot, -1) for slot in self._found.slots.tolist()], np.int64)
@@ -393,7 +392,7 @@ class _Part:
         return own
 
     def _earlier(self, own: Ints) -> list[Floats]:
-        """What was kept with earlier events; of those that have waited too long nothing is known any more."""
+        """Return the stored probabilities of earlier events, empty for expired ones."""
         slots, held = self._found.slots, [np.zeros(0)] * len(own)
         which = np.flatnonzero((own < 0) & ~self._found.is_late)
         for i, row in zip(which.tolist(), self._store.segments.part("probas", slots[which]), strict=True):
@@ -401,7 +400,7 @@ class _Part:
         return held
 
     def _in_turn(self, probas: Floats, own: Ints) -> Decided:
-        """What is decided about the batch's events, while labels are taken as they find theirs."""
+        """Decide about the events, updating with labels in order of matching."""
         found, join, classes = self._found, self._join, self._join.model.classes
         n, m, k = len(probas), len(own), probas.shape[1]
         rows = np.zeros((n + m, len(classes)))
@@ -416,7 +415,7 @@ class _Part:
         return decided.part(slice(n)).of_first(k)
 
     def _add(self) -> None:
-        """Let those events wait whose labels do not come at once."""
+        """Store new events whose labels do not follow directly."""
         settled, batch = self._settled, self._batch
         self._kept = self._new & ~self._fused
         if self._n_new:
@@ -426,17 +425,17 @@ class _Part:
             self._store.slots.put("origins", settled.slots[self._new], batch.events.origins[self._of_event[self._new]])
 
     def _new_numbers(self) -> Ints:
-        """Which of the new slots have something kept with them."""
+        """Return the indices of stored events among the new slots."""
         numbers: Ints = self._settled.slots[self._kept] - self._first_new
         return numbers
 
     def _asked(self) -> tuple[Asked, NDArray[np.bool_]]:
-        """The rows for the model: events to predict, and those to learn, in turn."""
+        """Return rows for the model in order: events to predict, and stored events to learn."""
         settled, store, join, events = self._settled, self._store, self._join, self._batch.events
         asks, learns = np.flatnonzero(self._asks), np.flatnonzero(self._find_learned())
         left = np.flatnonzero(settled.expired) if join.learn and join.on_timeout is not None else learns[:0]
         late_slots = np.concatenate([settled.slots[learns], settled.left[left]])
-        # Of one place in turn, what leaves comes first.
+        # At one position, expired events come first.
         order = np.argsort(np.concatenate([2 * asks + 1, 2 * learns + 1, 2 * self._left_before[left]]), kind="stable")
         labels = np.full(len(asks), self._batch.n_came)
         if join.learn:
@@ -455,7 +454,7 @@ class _Part:
         return Asked(features, in_turn, is_event, times[order], memories, apart[order]), is_event
 
     def _find_learned(self) -> NDArray[np.bool_]:
-        """At which places an event is learned that was predicted before."""
+        """Find the positions that learn an event predicted earlier."""
         fates = self._settled.fates
         if not self._join.learn:
             return np.zeros(len(fates), bool)
@@ -466,7 +465,7 @@ class _Part:
         return learned
 
     def _codes(self, ops: Ints) -> Ints:
-        """The labels that came with, or for, what stands at some places, as codes."""
+        """Return codes of the labels at the given positions."""
         at = np.where(self._at_once[ops], ops + 1, ops)
         came, found = self._of_label[at], self._batch.n_came + 2 + self._settled.labels[at]
         given = came >= 0
@@ -474,9 +473,7 @@ class _Part:
         return found
 
     def _memories(self, event_ops: Ints, late_slots: Ints) -> tuple[Ints, Ints]:
-        """Memories of the new slots, of those that are learned now, and of events that will not be; and who has
-        which.
-        """
+        """Return the memories of new slots, learned slots and events without a slot, with the index of each row."""
         size, n_new = self._join.model.memory_size, self._n_new
         old = np.flatnonzero(late_slots < self._first_new) if n_new else np.arange(len(late_slots))
         memories = np.zeros((n_new + len(old) + 1, size), np.int64)
@@ -490,7 +487,7 @@ class _Part:
         return memories, np.concatenate([of_events, of_late])
 
     def _keep(self, asked: Asked, codes: Ints, scores: Floats, kept: Floats) -> None:
-        """Note what was predicted and decided, with those that wait."""
+        """Store predictions and decisions of pending events."""
         store, settled = self._store, self._settled
         new = self._new[self._asks]
         for name, values in (("codes", codes), ("scores", scores)):
@@ -500,7 +497,7 @@ class _Part:
             store.segments.remember(self._n_new, at, asked.memories[at], kept[self._kept[self._asks]])
 
     def _find(self) -> _Found:
-        """What finds each other, in turn."""
+        """Return the matches, in order."""
         store, settled, join = self._store, self._settled, self._join
         fates, slots, expired = settled.fates, settled.slots, settled.expired
         ops = np.flatnonzero(_FOUND[fates])
@@ -522,14 +519,14 @@ class _Part:
         return _Found(turns, joining, lags, Coded(labels, self._batch.values), Coded(how, HOW), keys)
 
     def _keys(self, ops: Ints) -> list[str]:
-        """The keys of the events, or labels, at some places."""
+        """Return the keys of the events or labels at the given positions."""
         return [
             self._batch.events.keys[event] if event >= 0 else self._batch.late_keys[label]
             for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
         ]
 
     def report(self) -> Joined:
-        """Say what found each other, and do without what was kept of it."""
+        """Report the matches, count statuses, and free stored rows."""
         store, settled, counts, found = self._store, self._settled, self._join.counts, self._found
         fates, joining = settled.fates, found.slots
         n = np.bincount(fates, minlength=len(FATES)).tolist()
@@ -549,16 +546,16 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Events and labels that find each other in a part, in turn.
+    """Matches within a part, in order.
 
     Parameters
     ----------
     turns
-        When, in half steps: what leaves before a place, and what comes there.
+        Position in half steps: even before, odd at an event or label.
     slots, lags
-        Of the events, and of their labels.
+        Slots of the events and lags of their labels.
     labels, how, keys
-        As `Joined` has them.
+        As in `Joined`.
     """
 
     turns: Ints
@@ -570,6 +567,6 @@ class _Found:
 
     @property
     def is_late(self) -> NDArray[np.bool_]:
-        """Which events had waited too long."""
+        """Which events had expired."""
         late: NDArray[np.bool_] = self.how.codes == LATE
         return late

@@ -1,4 +1,4 @@
-"""Keys of events and labels as texts, and a notice where labels do not find their events."""
+"""Keys of events and labels as strings, and a notice if labels do not match events."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from connectors.held import Texts
 from streamsvm.models.archive import encode_label
 
-MANY_LABELS = 1_000  # a warning comes where so many labels find no event
-_KEPT = 1_000  # keys of each side
-_FEW = 4  # few are fewer than one in so many
-_EARLY_MS = 60_000  # times that are rounded may be so much early
-# Most time zones differ by halves of an hour, and by no more than 26 hours; labels may come so much later than that.
+MANY_LABELS = 1_000  # number of unmatched labels that triggers a warning
+_KEPT = 1_000  # keys of each kind
+_FEW = 4  # few: fewer than one in this many
+_EARLY_MS = 60_000  # tolerance for rounded times
+# Time zones differ by multiples of half an hour, up to 26 hours. Labels may be later by a small slack.
 _HALF_HOUR_MS, _FURTHEST_MS, _SLACK_MS = 1_800_000, 26 * 3_600_000, 360_000
 _DAY_MS = 86_400_000
 _NEARLY = 0.05
@@ -27,15 +27,15 @@ _Times: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 
 class KeyExamples:
-    """Keys of events and of labels that came first, with their times, to tell why no label finds its event.
+    """First keys and times of events and labels, to explain why labels do not match.
 
     Parameters
     ----------
     wait_ms
-        How long events wait, None for ever.
+        How long events wait, in milliseconds; None without limit.
     by_time
-        Whether events and labels are taken in the order of their times, so that a label that seems to come before its
-        event is learned as soon as this has been predicted.
+        Whether events and labels are processed in order of their times. Labels with earlier times than their events
+        are then learned directly after the prediction.
 
     Examples
     --------
@@ -54,14 +54,14 @@ class KeyExamples:
         self._labels: dict[str, int] = {}
 
     def add(self, of_events: Sequence[Any], event_times: _Times, of_labels: Sequence[Any], label_times: _Times) -> None:
-        """Keep some of these keys, and the first time of each."""
+        """Add keys, with the first time of each, up to a limit."""
         for found, keys, times in ((self._events, of_events, event_times), (self._labels, of_labels, label_times)):
             n = max(_KEPT - len(found), 0)
             for key, time in zip(key_texts(keys[:n]), times[:n], strict=True):
                 found.setdefault(key, int(time))
 
     def notice(self, counts: Mapping[str, int]) -> str:
-        """What to say where few labels find their event in time, or most seem to come before it; empty for nothing."""
+        """Return a notice if few labels match in time or most precede their events; otherwise an empty string."""
         if not self._events or not self._labels:
             return ""
         if common := self._events.keys() & self._labels.keys():
@@ -78,7 +78,7 @@ class KeyExamples:
         )
 
     def _notice_of_times(self, times: NDArray[np.int64], counts: Mapping[str, int]) -> str:
-        """What to say where the times of events and labels, by row, keep them apart or in the wrong order."""
+        """Return a notice if the times of events and labels are too far apart or in the wrong order."""
         lags = times[:, 1] - times[:, 0]
         median, n = int(np.median(lags)), f"{counts['answered']:,} of {counts['labels']:,} labels have come in time"
         where = f"{_duration(abs(median))} {'after' if median > 0 else 'before'} their events in the median"
@@ -94,7 +94,7 @@ class KeyExamples:
 
 
 def _hint(times: NDArray[np.int64]) -> str:
-    """What the distance between times of events and of labels looks like."""
+    """Suggest a likely cause of the distance between event and label times."""
     ratio = float(np.median(times[:, 1] / np.maximum(times[:, 0], 1)))
     least, median = map(int, np.quantile(times[:, 1] - times[:, 0], (0.1, 0.5)))
     zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
@@ -117,7 +117,7 @@ def _duration(ms: int) -> str:
 
 
 def _plain(key: str) -> str:
-    """A key without what often differs between two sources: blanks, leading zeros, decimals, cases, quotes."""
+    """Normalise a key: remove spaces, leading zeros, decimals, case and quotes."""
     text = key.strip().strip("\"'").casefold()
     with contextlib.suppress(ValueError, OverflowError):
         number = float(text)
@@ -127,17 +127,17 @@ def _plain(key: str) -> str:
 
 
 def key_texts(keys: Sequence[Any]) -> Sequence[str]:
-    """Keys as texts."""
+    """Convert keys to strings."""
     return keys if isinstance(keys, Texts) or set(map(type, keys)) <= {str} else list(map(key_text, keys))
 
 
 def key_text(key: Any) -> str:
-    """A key as a text, in which 17 and "17" are the same.
+    """Convert a key to a string; 17 and "17" are equal.
 
     Raises
     ------
     TypeError
-        For what has no text of its own.
+        If the key has no unique string.
 
     Examples
     --------

@@ -1,19 +1,18 @@
-"""Which label belongs to which event: keys, and what has become of each.
+"""Join of events and labels by key, with the status of each.
 
-Each event, and each label whose event has not come, takes a *slot*: slots are numbered in order of arrival, for ever.
-Of a slot the *ledger* holds the digest of its key, what has become of it, the predicted class, the label, and when it
-came.
-The *table* finds the slot of a key: open addressing with linear probing, where removing closes the gap.
+Each event takes a *slot*, and so does each label whose event has not arrived. Slots are numbered in order of arrival
+and never reused. The *ledger* stores for each slot the digest of its key, its status, the predicted class, the label,
+and its arrival time.
+The *table* maps a key to its slot: open addressing with linear probing and backward-shift deletion.
 
-Time is a clock that never goes back: the newest time that has come. A slot has come at the time that the clock showed
-then, so slots expire in their own order, whatever the order of times. An event waits for its label until the clock is
-more than `wait` ahead; then it is expired, and remembered for as long again, with those that have had their label.
-Where more are to wait than may, the oldest is dropped. Where what is known takes more bytes than it may, the oldest
-slot goes: one that waits is dropped, any other is forgotten. Bytes are counted event by event, as they come, so that
-what goes does not depend on how many are taken at a time.
+The clock is the newest time so far, so it never goes back. A slot arrives at the time of the clock, so slots expire in
+order, whatever the order of event times. An event expires when the clock is more than `wait` ahead. Expired and
+labelled events are remembered for another `wait`. Beyond `most` pending slots, the oldest is dropped. Beyond
+`most_bytes`, the oldest slot goes: pending slots are dropped, others forgotten. Bytes are counted event by event, so
+the result does not depend on the batch size.
 
-Keys are told apart by 128 bits of SipHash under a secret key: for another key to have the same is as unlikely as to
-guess it (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
+Keys are compared by 128 bits of SipHash with a secret key, so a collision is as unlikely as guessing a digest
+(Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ from streamsvm.core.schema import Array, Number, Schema, i64, u64
 from streamsvm.core.signatures import BYTES, INTEGER, INTEGERS, WORD_TABLE, WORDS
 from streamsvm.core.simd import uint
 
-# What has become of a slot: forgotten; an event, or a label without its event, that waits; an event that has had its
-# label; one that has waited too long.
+# Status of a slot: forgotten; pending event; early label without event; labelled event; expired event.
 GONE, WAITING, EARLY, ANSWERED, EXPIRED = range(5)
 
-# What becomes of an event that comes: it waits; its label was there already; its key is another's.
-# Of a label: its event waits; its event has not come; its event has expired; it is the label its event has had; it is
-# another one than its event had in time; it is another one, of an event that did not come or had expired.
+# Result for an event: it is pending; its label was early; its key is a duplicate.
+# Result for a label: its event is pending; its event has not arrived; its event has expired; it repeats a label;
+# it differs from a label in time; it differs from an early or late label.
 WAITS, MEETS, DOUBLE, JOINS, COMES_EARLY, COMES_LATE, REPEATS, CORRECTS, DIFFERS = range(9)
 
 NEVER = (1 << 63) - 1
@@ -41,42 +39,40 @@ NEVER = (1 << 63) - 1
 LEDGER = Schema(
     "ledger",
     {
-        "wait": Number("for so long events wait", i64, start=NEVER),
-        "most": Number("so many slots may wait", i64, start=NEVER),
-        "most_bytes": Number("so many bytes all slots may take", i64, start=NEVER),
-        "slot_bytes": Number("what any slot takes that is not forgotten, or stands between such", i64),
-        "class_bytes": Number("what an event that waits takes for each class there is", i64),
-        "n_classes": Number("classes that there are", i64),
-        "relearns": Number("whether an event takes as much after its label came", i64),
-        "held": Number("bytes of rows, keys and the like of events", i64),
-        "clock": Number("the newest time that has come", i64, start=-NEVER),
-        "base": Number("the slot that stands first in the ledger", i64),
-        "next": Number("the next slot", i64),
-        "first": Number("no slot before it waits", i64),
-        "known": Number("all slots before it are forgotten", i64),
-        "n_waiting": Number("events that wait", i64),
-        "n_early": Number("labels that wait", i64),
-        "n_known": Number("slots that are not forgotten", i64),
-        "n_orphans": Number("labels that have waited too long", i64),
-        "n_dropped": Number("slots that had to give way to others", i64),
-        "n_left": Number("slots among `left`", i64),
-        "digests": Array(("slots", "halves"), "of the keys", u64, external=True),
-        "fates": Array(("slots",), "what has become of each", np.uint8, external=True),
-        "codes": Array(("slots",), "the predicted classes, -1 for none", np.int32, external=True),
-        "labels": Array(("slots",), "the labels by number, -1 where there is none", np.int32, external=True),
-        "came": Array(("slots",), "what the clock showed", i64, external=True),
-        "times": Array(("slots",), "their own times", i64, external=True),
-        "sizes": Array(("slots",), "the bytes of what waits with each", np.int32, external=True),
-        "table": Array(
-            ("places",), "1 + the slot at each place, 0 where there is none; a power of two", i64, external=True
-        ),
+        "wait": Number("how long events wait", i64, start=NEVER),
+        "most": Number("greatest number of pending slots", i64, start=NEVER),
+        "most_bytes": Number("greatest number of bytes of all slots", i64, start=NEVER),
+        "slot_bytes": Number("bytes per slot since the first remembered one", i64),
+        "class_bytes": Number("bytes per pending event and class", i64),
+        "n_classes": Number("number of classes", i64),
+        "relearns": Number("whether labelled events keep their rows", i64),
+        "held": Number("bytes of rows and keys of events", i64),
+        "clock": Number("newest time so far", i64, start=-NEVER),
+        "base": Number("first slot in the ledger", i64),
+        "next": Number("next slot", i64),
+        "first": Number("no earlier slot is pending", i64),
+        "known": Number("all earlier slots are forgotten", i64),
+        "n_waiting": Number("pending events", i64),
+        "n_early": Number("early labels", i64),
+        "n_known": Number("remembered slots", i64),
+        "n_orphans": Number("early labels that expired", i64),
+        "n_dropped": Number("dropped slots", i64),
+        "n_left": Number("number of slots in `left`", i64),
+        "digests": Array(("slots", "halves"), "digests of the keys", u64, external=True),
+        "fates": Array(("slots",), "status of each slot", np.uint8, external=True),
+        "codes": Array(("slots",), "predicted classes, -1 for none", np.int32, external=True),
+        "labels": Array(("slots",), "labels by number, -1 for none", np.int32, external=True),
+        "came": Array(("slots",), "clock at arrival", i64, external=True),
+        "times": Array(("slots",), "times of events and labels", i64, external=True),
+        "sizes": Array(("slots",), "bytes stored with each slot", np.int32, external=True),
+        "table": Array(("places",), "1 + the slot at each place, 0 if free; size a power of two", i64, external=True),
         "left": Array(
             ("leaving",),
-            "the slots of events that expired, and -1 - those of events that were dropped",
+            "slots of expired events, and -1 - slots of dropped events",
             i64,
             external=True,
         ),
-        "left_before": Array(("leaving",), "before which of the events and labels of the batch", i64, external=True),
+        "left_before": Array(("leaving",), "position in the batch before which each left", i64, external=True),
     },
 )
 
@@ -85,13 +81,13 @@ LEDGER = Schema(
 
 @inlined
 def rotated(x, n):
-    """A word, rotated to the left."""
+    """Rotate a word to the left."""
     return (x << uint(n)) | (x >> uint(64 - n))
 
 
 @inlined
 def rounds(v0, v1, v2, v3, n):
-    """So many rounds of SipHash."""
+    """Run `n` rounds of SipHash."""
     for _ in range(n):
         v0 += v1
         v1 = rotated(v1, 13) ^ v0
@@ -108,7 +104,7 @@ def rounds(v0, v1, v2, v3, n):
 
 @kernel
 def digest(data, ends, secret, digests):
-    """SipHash-2-4 with 128 bits of each text: the i-th has the bytes from ends[i - 1] to before ends[i]."""
+    """Compute 128-bit SipHash-2-4 of each string; the i-th has the bytes `ends[i - 1]:ends[i]`."""
     start = 0
     for i in range(ends.size):
         v0, v1 = secret[0] ^ uint(0x736F6D6570736575), secret[1] ^ uint(0x646F72616E646F6D) ^ uint(0xEE)
@@ -132,18 +128,18 @@ def digest(data, ends, secret, digests):
         start = ends[i]
 
 
-# The table ----------------------------------------------------------------------------------------------------------
+# Table --------------------------------------------------------------------------------------------------------------
 
 
 @inlined
 def home(state, low):
-    """Where a digest is looked for first."""
+    """Return the preferred place of a digest."""
     return i64(low & uint(state.table.size - 1))
 
 
 @inlined
 def find(state, low, high):
-    """The place of a key in the table, or the free place where it belongs."""
+    """Return the place of a key in the table, or the free place for it."""
     table, digests, base, mask = state.table, state.digests, state.base, state.table.size - 1
     place = home(state, low)
     while table[place] > 0:
@@ -156,7 +152,7 @@ def find(state, low, high):
 
 @kernel
 def forget(state, slot):
-    """Forget a slot, and close the gap that it leaves in the table."""
+    """Forget a slot, and close its gap in the table."""
     at, table, digests, base, mask = slot - state.base, state.table, state.digests, state.base, state.table.size - 1
     if state.fates[at] == ANSWERED and state.relearns:
         state.held -= state.sizes[at]
@@ -176,26 +172,26 @@ def forget(state, slot):
 
 @kernel
 def fill_table(state):
-    """Enter all slots that are not forgotten into an empty table."""
+    """Enter all remembered slots into an empty table."""
     for slot in range(state.known, state.next):
         at = slot - state.base
         if state.fates[at] != GONE:
             state.table[find(state, state.digests[at, 0], state.digests[at, 1])] = slot + 1
 
 
-# What becomes of slots ----------------------------------------------------------------------------------------------
+# Slots --------------------------------------------------------------------------------------------------------------
 
 
 @inlined
 def waits(state, slot):
-    """Whether a slot waits."""
+    """Return whether a slot is pending."""
     fate = state.fates[slot - state.base]
     return fate in (WAITING, EARLY)
 
 
 @inlined
 def leave(state, slot, op):
-    """Note that an event waits no longer; where it was dropped, instead of its slot -1 - that."""
+    """Record that an event is no longer pending; a dropped event is recorded as -1 - slot."""
     state.left[state.n_left] = slot
     state.left_before[state.n_left] = op
     state.n_left += 1
@@ -205,7 +201,7 @@ def leave(state, slot, op):
 
 @kernel
 def expire(state, op):
-    """Let slots go whose time is up; whether there was room to say which."""
+    """Expire slots whose time is up; return whether `left` had room for them."""
     if state.wait == NEVER:
         return True
     while state.first < state.next and state.clock - state.came[state.first - state.base] > state.wait:
@@ -220,7 +216,7 @@ def expire(state, op):
             state.n_early -= 1
             state.n_orphans += 1
         state.first += 1
-    # Twice, as two waits may be more than there is.
+    # Subtracted twice, because the sum of two waits may overflow.
     while state.known < state.first and state.clock - state.came[state.known - state.base] - state.wait > state.wait:
         if state.fates[state.known - state.base] != GONE:
             forget(state, state.known)
@@ -230,7 +226,7 @@ def expire(state, op):
 
 @kernel
 def drop_oldest(state, op):
-    """Drop the oldest slot that waits; whether there was room to say which."""
+    """Drop the oldest pending slot; return whether `left` had room for it."""
     while not waits(state, state.first):
         state.first += 1
     slot = state.first
@@ -247,13 +243,13 @@ def drop_oldest(state, op):
 
 @inlined
 def is_over(state):
-    """Whether what is known takes more bytes than it may."""
+    """Return whether slots exceed `most_bytes`."""
     return state.held + state.slot_bytes * (state.next - state.known) > state.most_bytes
 
 
 @kernel
 def shrink(state, op):
-    """Let the oldest slots go until the others fit; whether there was room to say which."""
+    """Drop or forget the oldest slots until the others fit; return whether `left` had room for them."""
     while is_over(state) and state.known < state.next:
         state.first = max(state.first, state.known)
         if waits(state, state.known):
@@ -268,7 +264,7 @@ def shrink(state, op):
 
 @inlined
 def take_slot(state, low, high, fate, label, time, size):
-    """A new slot."""
+    """Take a new slot."""
     at = state.next - state.base
     state.sizes[at] = size
     if fate == WAITING or (fate == ANSWERED and state.relearns):
@@ -283,7 +279,7 @@ def take_slot(state, low, high, fate, label, time, size):
 
 @inlined
 def take_event(state, low, high, time, size):
-    """An event comes: what becomes of it, its slot, its label, where that was there before, and how late that is."""
+    """Process an event; return its result, slot, early label (-1 for none) and lag."""
     place = find(state, low, high)
     slot = state.table[place] - 1
     if slot < 0:
@@ -304,7 +300,7 @@ def take_event(state, low, high, time, size):
 
 @inlined
 def take_label(state, low, high, label, time):
-    """A label comes: what becomes of it, the slot of its event, or its own, and how late it is."""
+    """Process a label; return its result, the slot of its event or its own, and the lag."""
     place = find(state, low, high)
     slot = state.table[place] - 1
     if slot < 0:
@@ -332,11 +328,10 @@ def take_label(state, low, high, label, time):
 
 @kernel
 def settle(state, first, digests, times, labels, sizes, fates, slots, lags):
-    """Let events (of label -1) and labels come in turn, from `first` on, and find what becomes of each.
+    """Process events (label -1) and labels in order from `first`, and find the result of each.
 
-    Of events whose label was there before that takes the place of the -1. Returns how many are done: fewer than all
-    where there is no more room for those that leave, and all where others have to leave yet. There must be room for as
-    many slots.
+    An early label replaces the -1 of its event. Returns the number of processed entries. It is less than their number,
+    or slots still have to leave, if `left` is full. The caller provides room for one slot per entry.
     """
     if not shrink(state, first):
         return first

@@ -1,4 +1,4 @@
-"""Adapters: how runs and delayed labels call classifiers of this package, and any other River classifier."""
+"""Adapters that let runs and delayed labels call classifiers of this package and other River classifiers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label
 
 Shares: TypeAlias = "dict[Any, float] | None"
-"""Probabilities by label, where they are known."""
+"""Probabilities by label, or None if unknown."""
 
 
 class OwnModel:
-    """A classifier of this package: one call for many rows."""
+    """Adapter of a classifier of this package, which takes many rows in one call."""
 
     keeps_objects = False
 
@@ -29,12 +29,12 @@ class OwnModel:
 
     @property
     def tells_all(self) -> bool:
-        """Whether probabilities of all classes are kept with events."""
+        """Whether probabilities of all classes are stored with events."""
         return self.proba
 
     @property
     def memory_size(self) -> int:
-        """How many numbers it remembers of the moment of a prediction."""
+        """Number of values stored with an event for learning it later."""
         return int(self.model.memory_size)
 
     @property
@@ -44,19 +44,19 @@ class OwnModel:
         return found
 
     def take_refused(self) -> list[str]:
-        """Why labels were not learned, of those since the last call."""
+        """Return why labels were refused since the last call."""
         refused, self._refused = self._refused, []
         return refused
 
     def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows in turn."""
+        """Predict and learn rows in order."""
         if not asked.labels:
             return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.proba else None)
         features, labels = asked.features or [{}] * len(asked.labels), asked.labels
         late = {"times": asked.times / 1000.0, "memories": asked.memories, "apart": asked.apart}
         try:
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
-        except BadRows as bad:  # features were looked at when they came
+        except BadRows as bad:  # features were checked on arrival
             self._refused += bad.rows.values()
             labels = [None if i in bad.rows else label for i, label in enumerate(labels)]
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
@@ -64,16 +64,16 @@ class OwnModel:
 
 
 class RowModel:
-    """Any other River classifier, one event at a time.
+    """Adapter of any other River classifier, one event at a time.
 
-    The prediction is that of `predict_one`, and the score is its probability, NaN where it is not known.
+    The prediction is that of `predict_one`. The score is its probability, NaN if unknown.
 
     Parameters
     ----------
     model
         A River classifier.
     with_proba
-        Whether predictions come with the probabilities of all classes.
+        Whether to predict probabilities of all classes.
     """
 
     memory_size, tells_all, keeps_objects = 0, False, True
@@ -82,12 +82,12 @@ class RowModel:
         self.model, self.with_proba = model, with_proba
         self.classes: list[Any] = []
         self.last: dict[Any, float] = {}
-        """The probabilities of the last prediction that had any."""
+        """Probabilities of the last prediction that had any."""
         self.codes: dict[Hashable, int] = {}
         self._takes_likeliest = takes_likeliest(model)
 
     def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows one after another."""
+        """Predict and learn rows in order."""
         n = len(asked.labels)
         codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
         for i, (x, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
@@ -105,7 +105,7 @@ class RowModel:
         return Answer(codes, scores, self.table(shares) if self.with_proba else None)
 
     def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
-        """The predicted label, and the probabilities by label where they are wanted."""
+        """Return the predicted label, and probabilities by label if requested."""
         if not (self.with_proba or self._takes_likeliest):
             return self.model.predict_one(x), None
         prediction = None if self._takes_likeliest else self.model.predict_one(x)
@@ -124,7 +124,7 @@ class RowModel:
         raise error
 
     def encode(self, label: Any) -> int:
-        """The number of a class, which may be new."""
+        """Return the number of a class, adding a new one."""
         code = self.codes.get(label)
         if code is None:
             code = self.codes[label] = len(self.classes)
@@ -132,11 +132,11 @@ class RowModel:
         return code
 
     def decode(self, prediction: Any) -> int:
-        """The number of a predicted class; -1 for none."""
+        """Return the number of a predicted class; -1 for none."""
         return -1 if prediction is None else self.encode(prediction)
 
     def table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
-        """Probabilities by label as rows over all classes, NaN where there are none."""
+        """Return probabilities by label as an array over all classes, NaN where unknown."""
         coded = [None if row is None else {self.decode(label): p for label, p in row.items()} for row in shares]
         found = np.full((len(coded), len(self.classes)), np.nan)
         for row, by_code in zip(found, coded, strict=True):
@@ -146,7 +146,7 @@ class RowModel:
 
 
 def takes_likeliest(model: Any) -> bool:
-    """Whether a classifier predicts the most probable class, as River's do that do not say otherwise."""
+    """Return whether a classifier predicts the most probable class, the default of River."""
     from river import compose
 
     while isinstance(model, compose.Pipeline):
@@ -155,5 +155,5 @@ def takes_likeliest(model: Any) -> bool:
 
 
 def is_own(model: Any) -> bool:
-    """Whether a classifier takes many rows at once, with what it remembers of each."""
+    """Return whether a classifier takes many rows at once, with stored values of each."""
     return hasattr(model, "memory_size") and hasattr(model, "run_batch")

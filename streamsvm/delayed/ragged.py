@@ -15,7 +15,7 @@ _FIRST = 64
 
 
 class Growing:
-    """An array that grows at its end, and doubles its memory where that is full.
+    """Array that grows at its end, doubling its capacity when full.
 
     Examples
     --------
@@ -34,18 +34,18 @@ class Growing:
 
     @property
     def values(self) -> NDArray[Any]:
-        """All of it, as a view."""
+        """View of all values."""
         return self._held[: self._size]
 
     @property
     def n_bytes(self) -> int:
-        """The memory that is in use; on disk there is none."""
+        """Memory in use; 0 on disk."""
         return 0 if self._is_on_disk else int(self._size * self._held.itemsize)
 
     def spill(self, folder: Path) -> None:
-        """Let the values stand in a file, mapped into memory as they are read; nothing is added any more.
+        """Move the values to a memory-mapped file; `add` is not allowed afterwards.
 
-        The file has no name, and is gone with the array.
+        The file has no name, and is removed with the array.
         """
         if self._is_on_disk or not self._size:
             return
@@ -56,7 +56,7 @@ class Growing:
         self._is_on_disk = True
 
     def add(self, values: NDArray[Any]) -> None:
-        """Take more values."""
+        """Append values."""
         end = self._size + len(values)
         if end > len(self._held):
             grown = np.empty(max(end, 2 * len(self._held), _FIRST), self._held.dtype)
@@ -67,7 +67,7 @@ class Growing:
 
 
 class Ragged:
-    """Rows of values; while all have one length, only that is kept beside the values.
+    """Rows of different lengths. While all lengths are equal, only that length is stored.
 
     Examples
     --------
@@ -89,21 +89,21 @@ class Ragged:
 
     @property
     def n_bytes(self) -> int:
-        """The memory that is in use."""
+        """Memory in use."""
         return self._data.n_bytes + (0 if self._ends is None else self._ends.n_bytes)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How long each row is."""
+        """Length of each row."""
         return np.full(self._n, self._width) if self._ends is None else np.diff(self._ends.values, prepend=0)
 
     @property
     def n_values(self) -> int:
-        """How many values all rows have together."""
+        """Total number of values."""
         return len(self._data)
 
     def add(self, data: NDArray[Any], lengths: Ints) -> None:
-        """Take more rows, one after the other in `data`."""
+        """Append rows, concatenated in `data`."""
         n = len(lengths)
         if not n:
             return
@@ -117,7 +117,7 @@ class Ragged:
         self._n += n
 
     def spill(self, folder: Path) -> None:
-        """Let the rows stand in a file; none is added any more."""
+        """Move the rows to a file; `add` is not allowed afterwards."""
         self._data.spill(folder)
         if self._ends is not None:
             self._ends.spill(folder)
@@ -128,7 +128,7 @@ class Ragged:
         return self._data.values.dtype
 
     def spans(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Where rows begin, and how long they are."""
+        """Return the start and length of rows."""
         if self._ends is None:
             return rows * self._width, np.full(len(rows), self._width)
         ends = self._ends.values
@@ -136,7 +136,7 @@ class Ragged:
         return starts, ends[rows] - starts
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Ints]:
-        """Copies of rows, one after the other, and how long each is."""
+        """Return copies of rows, concatenated, and their lengths."""
         starts, lengths = self.spans(rows)
         if self._ends is None:
             return self._data.values.reshape(self._n, self._width)[rows].reshape(-1), lengths
@@ -144,7 +144,7 @@ class Ragged:
         return self._data.values[np.repeat(starts - offsets, lengths) + np.arange(int(lengths.sum()))], lengths
 
     def empty(self, rows: NDArray[np.bool_]) -> Ragged:
-        """The same, where rows that are marked have no length any more."""
+        """Return a copy in which the marked rows are empty."""
         data, lengths = self.take(np.flatnonzero(~rows))
         all_lengths = np.zeros(self._n, np.int64)
         all_lengths[~rows] = lengths
@@ -153,18 +153,18 @@ class Ragged:
         return other
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All of it, as arrays."""
+        """Return the state as arrays."""
         n = np.array([self._n, self._width])
         return {"data": self._data.values, "n": n} | ({} if self._ends is None else {"ends": self._ends.values})
 
     @classmethod
     def from_state(cls, dtype: Any, arrays: dict[str, NDArray[Any]]) -> Ragged:
-        """What `state` gave.
+        """Restore rows from their `state`.
 
         Raises
         ------
         ValueError
-            Where these are no such rows.
+            If the arrays are invalid.
         """
         self, data, ends = cls(dtype), arrays["data"], arrays.get("ends")
         self._n, self._width = (int(number) for number in arrays["n"])

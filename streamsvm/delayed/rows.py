@@ -1,4 +1,4 @@
-"""Features as they were when they were predicted on, in arrays: what is learned late is what was seen."""
+"""Features in arrays, stored at prediction time for learning when the label arrives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 
-# What stands in place of a layout where a row is sparse, or is an object of its own with names and values, or is not
-# there any more.
+# Instead of a layout: a sparse row; a row with its own names and values; a row that is no longer stored.
 SPARSE, OWN, NONE = -1, -2, -3
 _MOST_LAYOUTS = 1024
 
@@ -34,11 +33,11 @@ class Packed:
     layouts
         The layout of each row.
     words, word_lengths
-        The numbers of all rows, and how many each has.
+        Numbers of all rows, concatenated, and the count of each row.
     texts
-        The bytes of each row.
+        String values of each row, as bytes.
     objects
-        Rows that wait as the objects they are, for models that may read more than numbers and texts of them.
+        Rows stored as objects, for models that read more than numbers and strings.
     """
 
     layouts: Ints
@@ -49,21 +48,21 @@ class Packed:
 
     @classmethod
     def of_objects(cls, features: Any, n: int) -> Packed:
-        """Rows of which no bytes are counted."""
+        """Return rows as objects, whose bytes are not counted."""
         return cls(np.full(n, NONE), np.zeros(0), np.zeros(n, np.int64), [], rows_of(features, n))
 
     @property
     def text_bytes(self) -> tuple[NDArray[np.uint8], Any]:
-        """The bytes of all rows, and the length of each."""
+        """Bytes of all rows, and the length of each."""
         return np.frombuffer(b"".join(self.texts), np.uint8), [len(text) for text in self.texts] or 0
 
     @property
     def sizes(self) -> Ints:
-        """The bytes of each row."""
+        """Number of bytes of each row."""
         return 8 * self.word_lengths + np.array([len(text) for text in self.texts] or [0], np.int64)
 
     def take(self, rows: Ints) -> Packed:
-        """Some of the rows, by number."""
+        """Return the rows with the given numbers."""
         lengths, n = self.word_lengths, len(self.layouts)
         if n and (lengths == lengths[0]).all():
             words = self.words.reshape(n, -1)[rows].reshape(-1)
@@ -76,19 +75,19 @@ class Packed:
 
 
 class Layouts:
-    """The sets of names that rows have: what stands where in a row that is only numbers.
+    """Sets of feature names of rows, which give each number its name.
 
-    A row of numbers alone is one number a name, NaN where missing. One with texts is JSON of its values, a sparse one
-    its names and its values. Where rows come with more sets of names than 1,024 the others are kept with their names.
+    A row of numbers is stored as one number per name, NaN if missing. A row with strings is stored as JSON of its
+    values, a sparse row as indices and values. Beyond 1,024 sets of names, rows are stored with their names.
     """
 
     def __init__(self) -> None:
         self.names: list[tuple[Names, bool]] = []
-        """Names, and whether their values are numbers alone."""
+        """Names, and whether all values are numbers."""
         self._numbers: dict[tuple[Names, bool], int] = {}
 
     def number(self, names: Names, plain: bool) -> int:
-        """The number of a layout, `OWN` where there can be no more."""
+        """Return the number of a layout, or `OWN` if there are too many."""
         found = self._numbers.get((names, plain))
         if found is None:
             if len(self.names) >= _MOST_LAYOUTS:
@@ -98,7 +97,7 @@ class Layouts:
         return found
 
     def pack(self, features: Features, n: int) -> Packed:
-        """All n rows of features."""
+        """Pack n rows of features."""
         if isinstance(features, SparseRows):
             return _pack_sparse(features)
         if isinstance(features, list):
@@ -133,7 +132,7 @@ class Layouts:
         return Packed(np.array(layouts, np.int64), np.array(words, np.float64), np.array(lengths, np.int64), texts)
 
     def unpack(self, layouts: Ints, words: Floats, word_lengths: Ints, texts: Sequence[bytes]) -> Features:
-        """Rows as they were: as a table where all have the same names and only numbers."""
+        """Restore rows, as a table if all have equal names and only numbers."""
         kinds = set(layouts.tolist())
         if kinds == {SPARSE}:
             return _unpack_sparse(words, word_lengths)
@@ -157,7 +156,7 @@ class Layouts:
             raise ArchiveError(f"an event that waits is damaged: {error}") from error
 
     def _spelled(self, layout: int, words: Floats, text: bytes) -> dict[Any, Any]:
-        """A row that has names of its own, or values in a text."""
+        """Decode a row that has its own names, or values in JSON."""
         if layout == OWN:
             return {_name(name): value for name, value in json.loads(text)}
         names, plain = self.names[layout]
@@ -165,17 +164,17 @@ class Layouts:
         return {name: value for name, value in zip(names, values, strict=True) if value is not None and value == value}
 
     def state(self) -> list[Any]:
-        """All of it, for JSON."""
+        """Return the state as JSON values."""
         return [[[encode_label(name) for name in names], plain] for names, plain in self.names]
 
     def restore(self, state: Sequence[Any]) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         for names, plain in state:
             self.number(tuple(map(_name, names)), bool(plain))
 
 
 def _name(value: Any) -> Any:
-    """The name of a feature; NaN, which no event can have had, is refused."""
+    """Decode the name of a feature; NaN is refused."""
     name = decode_label(value)
     if name != name:
         raise ArchiveError("a feature of an event that waits is named NaN")
@@ -185,13 +184,13 @@ def _name(value: Any) -> Any:
 def _values(text: bytes) -> list[Any]:
     try:
         values = orjson.loads(text)
-    except orjson.JSONDecodeError:  # NaN, or half a surrogate pair
+    except orjson.JSONDecodeError:  # NaN, or an unpaired surrogate
         values = json.loads(text)
     return list(values)
 
 
 def taken(features: Features, rows: Ints) -> Features:
-    """Some rows."""
+    """Return the given rows."""
     if isinstance(features, list):
         return [features[i] for i in rows.tolist()]
     if isinstance(features, SparseRows):
@@ -203,7 +202,7 @@ def taken(features: Features, rows: Ints) -> Features:
 
 
 def stacked(parts: Sequence[tuple[Features, int]]) -> Features:
-    """Rows of several kinds, so many of each, one after the other."""
+    """Concatenate rows of several kinds, given with their numbers."""
     given = [(features, n) for features, n in parts if n]
     if len(given) < 2:
         return given[0][0] if given else []
@@ -227,12 +226,12 @@ def _stacked_sparse(parts: Sequence[SparseRows]) -> SparseRows:
 
 
 def in_order(features: Features, order: Ints) -> Features:
-    """All rows, in an order."""
+    """Return the rows in the given order."""
     return features if (order == np.arange(len(order))).all() else taken(features, order)
 
 
 def split(data: NDArray[Any], lengths: Ints) -> list[bytes]:
-    """Texts that stand one after the other."""
+    """Split concatenated bytes into strings."""
     whole, ends = data.tobytes(), np.cumsum(lengths).tolist()
     return [whole[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)]
 
@@ -257,7 +256,7 @@ def _unpack_sparse(words: Floats, lengths: Ints) -> SparseRows:
 
 
 def _numbers(values: Any) -> list[float] | None:
-    """Values as numbers, NaN where missing; None where there are texts."""
+    """Return values as floats, NaN if missing; None if any is a string."""
     numbers = []
     for value in values:
         if value is None:
@@ -272,7 +271,7 @@ def _numbers(values: Any) -> list[float] | None:
 def _json(values: list[Any]) -> bytes:
     try:
         return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:  # texts that are no UTF-8, or numbers beyond 64 bits
+    except TypeError:  # strings that are not valid UTF-8, or numbers beyond 64 bits
         return json.dumps(
             [value if isinstance(value, str) or value is None else float(value) for value in values]
         ).encode()

@@ -1,4 +1,4 @@
-"""What waits with each slot: rows, keys, and what the model knew, in segments of consecutive slots."""
+"""Rows, keys and memories of pending events, in segments of consecutive slots."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.models.codec import under
 
 SEGMENT = 1 << 15
-"""Slots of a segment, which is then closed and never changes again."""
+"""Number of slots of a segment. A full segment is closed and does not change."""
 _CLASS = "Segment"
-_CLEARED, SQUEEZED = 0.5, 0.125  # the share that must be gone for memory to be given back: usually; for want of bytes
+_CLEARED, SQUEEZED = 0.5, 0.125  # share of freed slots that triggers compaction: normally; when memory is short
 _PARTS: dict[str, Any] = {
     "keys": np.uint8,
     "words": np.float64,
@@ -30,7 +30,7 @@ _PARTS: dict[str, Any] = {
 
 
 class Segment:
-    """Consecutive slots: what waits with each.
+    """Rows, keys and memories of consecutive slots.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Segment:
         self.layouts = Growing(np.int32)
         self.parts = {name: Ragged(kind) for name, kind in _PARTS.items()}
         self.gone = np.zeros(0, bool)
-        """Slots that nothing has to be kept of any more."""
+        """Freed slots."""
         self.is_saved = False
         self._n_cleared = 0
 
@@ -52,22 +52,22 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The first slot after it."""
+        """First slot after the segment."""
         return self.first + len(self)
 
     @property
     def n_bytes(self) -> int:
-        """The memory in use."""
+        """Memory in use."""
         return self.layouts.n_bytes + sum(part.n_bytes for part in self.parts.values()) + len(self.gone)
 
     def put(self, name: str, n: int, at: Ints, values: NDArray[Any], lengths: Any) -> None:
-        """Add a part of n more slots: values of these lengths for the slots at the places `at`, none for others."""
+        """Add a part of n new slots: values of the given lengths at the indices `at`, empty elsewhere."""
         every = np.zeros(n, np.int64)
         every[at] = lengths
         self.parts[name].add(values, every)
 
     def add(self, n: int, at: Ints, rows: Packed, keys: Texts) -> None:
-        """Add n slots: rows and keys for those at the places `at`."""
+        """Add n slots, with rows and keys at the indices `at`."""
         layouts, gone = np.full(n, NONE, np.int32), np.ones(n, bool)
         layouts[at], gone[at] = rows.layouts, False
         self.layouts.add(layouts)
@@ -77,12 +77,12 @@ class Segment:
         self.gone = np.concatenate([self.gone, gone])
 
     def rows(self, layouts: Layouts, at: Ints) -> Any:
-        """Rows as they were."""
+        """Return rows as they were stored."""
         texts = split(*self.parts["texts"].take(at)) if self.parts["texts"].n_values else [b""] * len(at)
         return layouts.unpack(self.layouts.values[at].astype(np.int64), *self.parts["words"].take(at), texts)
 
     def clear(self, share: float = _CLEARED) -> bool:
-        """Give back the memory of slots that are gone, once that is more than a share of it; whether it was."""
+        """Free the memory of freed slots if their share exceeds `share`; return whether it did."""
         n_gone = int(self.gone.sum())
         if n_gone - self._n_cleared <= share * (len(self) - self._n_cleared):
             return False
@@ -92,24 +92,24 @@ class Segment:
         return True
 
     def spill(self, folder: Path) -> None:
-        """Move what waits to files; no slot is added any more."""
+        """Move the segment to files; no slot is added afterwards."""
         self.layouts.spill(folder)
         for part in self.parts.values():
             part.spill(folder)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything but which slots are gone, as arrays."""
+        """Return everything except freed slots as arrays."""
         parts = {f"{part}.{name}": a for part, rows in self.parts.items() for name, a in rows.state().items()}
         return {"layouts": self.layouts.values, **parts}
 
     @classmethod
     def from_state(cls, first: int, gone: NDArray[np.bool_], layouts: Layouts, arrays: Mapping[str, Any]) -> Segment:
-        """The segment whose `state` this is.
+        """Restore a segment from its `state`.
 
         Raises
         ------
         ValueError, LookupError
-            Where it is none.
+            If the state is invalid.
         """
         self, kinds = cls(first), arrays["layouts"]
         if kinds.dtype != np.int32 or kinds.ndim != 1 or kinds.min(initial=NONE) < NONE:
@@ -129,14 +129,14 @@ class Segment:
 
 
 class Segments:
-    """What waits with all slots, on disk where there is a folder.
+    """Rows, keys and memories of all slots, on disk if a folder is given.
 
     Parameters
     ----------
     folder
-        Where closed segments are, in files without a name; None for memory.
+        Folder of closed segments, in files without a name; None for memory.
     keeps_objects
-        Whether rows are kept as objects, which are not counted among the bytes.
+        Whether rows are stored as objects, whose bytes are not counted.
     """
 
     def __init__(self, folder: Path | None, *, keeps_objects: bool) -> None:
@@ -147,27 +147,27 @@ class Segments:
 
     @property
     def first(self) -> int | None:
-        """The first slot; None where there is none."""
+        """First slot; None without slots."""
         return self._held[0].first if self._held else None
 
     @property
     def n_bytes(self) -> int:
-        """The memory in use."""
+        """Memory in use."""
         return self._n_closed_bytes + sum(segment.n_bytes for segment in self._held[-1:])
 
     @property
     def places(self) -> list[list[int]]:
-        """Where each segment begins, and its length."""
+        """First slot and length of each segment."""
         return [[segment.first, len(segment)] for segment in self._held]
 
     def pack(self, features: Any, n: int) -> Packed:
-        """Rows in the form in which they wait."""
+        """Pack rows for storage."""
         return Packed.of_objects(features, n) if self.keeps_objects else self.layouts.pack(features, n)
 
-    # What waits -------------------------------------------------------------------------------------------------------
+    # Contents ---------------------------------------------------------------------------------------------------------
 
     def add(self, n: int, at: Ints, rows: Packed, keys: Sequence[str]) -> None:
-        """Add n slots: rows and keys for those at the places `at`."""
+        """Add n slots, with rows and keys at the indices `at`."""
         first = self._held[-1].end if self._held else 0
         if not self._held or len(self._held[-1]) >= SEGMENT:
             for closed in self._held[-1:]:
@@ -180,12 +180,12 @@ class Segments:
             self._objects.update(zip((first + at).tolist(), map(dict, rows.objects), strict=True))
 
     def remember(self, n: int, at: Ints, memories: Ints, probas: Floats) -> None:
-        """Add what the model knew when it predicted those of the last n slots at `at`, and all probabilities."""
+        """Add memories and probabilities of those of the last n slots at the indices `at`."""
         for name, values in (("memories", memories), ("probas", probas)):
             self._held[-1].put(name, n, at, values.reshape(-1), values.shape[1])
 
     def _take(self, slots: Ints, what: Callable[[Segment, Ints], Any]) -> Iterator[tuple[Ints, Any]]:
-        """Something of slots, segment by segment: which of them, and what it gave."""
+        """Call `what` on the slots of each segment; yield which slots, and the result."""
         firsts = [segment.first for segment in self._held]
         found = np.searchsorted(firsts, slots, "right") - 1
         for i in range(int(found.min(initial=len(firsts))), int(found.max(initial=-1)) + 1):
@@ -193,7 +193,7 @@ class Segments:
                 yield which, what(self._held[i], slots[which] - firsts[i])
 
     def part(self, name: str, slots: Ints) -> list[NDArray[Any]]:
-        """A part of slots, an array for each; of those that are gone it is empty."""
+        """Return a part of slots, an array for each, empty for freed slots."""
         found: list[NDArray[Any]] = [np.zeros(0, _PARTS[name])] * len(slots)
         for which, (values, lengths) in self._take(slots, lambda segment, at: segment.parts[name].take(at)):
             for i, row in zip(which.tolist(), np.split(values, np.cumsum(lengths)[:-1]), strict=True):
@@ -201,7 +201,7 @@ class Segments:
         return found
 
     def rows(self, slots: Ints) -> Any:
-        """The rows of events, as they were predicted on."""
+        """Return the rows of events as they were at prediction time."""
         if self.keeps_objects:
             return [self._objects[slot] for slot in slots.tolist()]
         parts, places = [], [np.zeros(0, np.int64)]
@@ -211,7 +211,7 @@ class Segments:
         return in_order(stacked(parts), np.argsort(np.concatenate(places)))
 
     def memories(self, slots: Ints, width: int) -> Ints:
-        """What the model remembers of the moment when it predicted."""
+        """Return the values that the model stored at prediction time."""
         found = np.zeros((len(slots), width), np.int64)
         for which, (values, _) in self._take(slots, lambda segment, at: segment.parts["memories"].take(at)):
             found[which] = values.reshape(len(which), width)
@@ -220,16 +220,16 @@ class Segments:
     # Memory -----------------------------------------------------------------------------------------------------------
 
     def let_go(self, slots: Ints) -> None:
-        """Slots that nothing has to be kept of any more."""
+        """Free slots."""
         for slot in slots.tolist():
             self._objects.pop(slot, None)
         for _, (segment, at) in self._take(slots, lambda segment, at: (segment, at)):
             segment.gone[at] = True
-            if segment is not self._held[-1]:  # which is cleared when it is closed
+            if segment is not self._held[-1]:  # the open segment is compacted when it closes
                 self._clear(segment, _CLEARED)
 
     def drop_before(self, slot: int) -> None:
-        """Do without segments before a slot."""
+        """Drop segments before a slot."""
         while len(self._held) > 1 and self._held[0].end <= slot:
             segment = self._held.pop(0)
             self._n_closed_bytes -= segment.n_bytes
@@ -237,7 +237,7 @@ class Segments:
                 self._objects.pop(gone, None)
 
     def squeeze(self) -> None:
-        """Give back as much memory as possible."""
+        """Free as much memory as possible."""
         for segment in self._held:
             self._clear(segment, SQUEEZED)
 
@@ -260,16 +260,16 @@ class Segments:
     def state(
         self, folder: Path, name_of: Callable[[int], str], columns: Callable[[slice], dict[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
-        """The open segment as arrays; closed ones are written to files of the folder, once and durably.
+        """Return the open segment as arrays, after writing each closed segment once, durably, to the folder.
 
         Parameters
         ----------
         folder
-            Where files are.
+            Folder of the files.
         name_of
-            The name of the file of a segment, by its first slot.
+            File name of a segment by its first slot.
         columns
-            What is known of slots beside what waits.
+            Other columns of a range of slots.
         """
         if self.keeps_objects and self._held:
             raise TypeError("rows that are objects cannot be saved")
@@ -286,11 +286,11 @@ class Segments:
 
     @property
     def saved(self) -> list[int]:
-        """The first slots of the segments that are in files."""
+        """First slots of the segments in files."""
         return [segment.first for segment in self._held if segment.is_saved]
 
     def restore(self, first: int, gone: NDArray[np.bool_], arrays: Mapping[str, NDArray[Any]], *, saved: bool) -> None:
-        """Take over the next segment, as `state` gave it."""
+        """Restore the next segment from its `state`."""
         segment = Segment.from_state(first, gone, self.layouts, arrays)
         segment.is_saved = saved
         if saved:
@@ -300,7 +300,7 @@ class Segments:
 
 
 def read_segment(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a segment in a file."""
+    """Read the arrays of a segment from a file."""
     header, arrays = read_archive(path)
     if header.get("class") != _CLASS:
         raise ValueError(f"{path} holds no segment")

@@ -1,4 +1,4 @@
-"""What is known of each slot: columns of numbers, which compiled code shares."""
+"""Columns of slots, shared with compiled code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streamsvm.delayed import label_join as kernels
 from streamsvm.features.rows import Ints
 
 FIRST_SLOTS, LEAVING = 1 << 10, 1 << 12
-"""Slots that there is room for at first, and events that may leave at a time."""
-_FULL = 0.6  # of the table
+"""Initial number of slots, and most events that leave at a time."""
+_FULL = 0.6  # greatest load of the table
 _SHARED: dict[str, Any] = {
     "digests": np.uint64,
     "fates": np.uint8,
@@ -25,28 +25,28 @@ _SHARED: dict[str, Any] = {
     "times": np.int64,
     "sizes": np.int32,
 }
-"""The columns of the ledger."""
+"""Columns of the ledger."""
 _SAVED = ("digests", "codes", "came", "times", "sizes")
 _COLUMN_BYTES = sum(np.dtype(kind).itemsize for kind in _SHARED.values()) + 16
 SLOT_BYTES = _COLUMN_BYTES + 27
-"""The bytes of a slot beside its origins, at most: of the table three tenths may be all that is used."""
+"""Most bytes of a slot without its origins. After growth, the load of the table may be as low as 0.3."""
 
 At = TypeVar("At", Ints, slice)
 
 
 class SlotTable:
-    """The ledger of slots from `ledger.base` on, with scores and origins, and the table that finds them by key.
+    """Ledger of slots from `ledger.base` on, with scores and origins, and the hash table of keys.
 
     Parameters
     ----------
     n_origins
-        How many numbers tell where an event came from.
+        Number of integers that identify the origin of an event.
     """
 
     def __init__(self, n_origins: int) -> None:
         self.ledger = State(kernels.LEDGER)
         self.left = np.zeros((2, LEAVING), np.int64)
-        """The slots of events that left, and before which event or label of the batch."""
+        """Slots of events that left, and the position in the batch before which each left."""
         self._own = {"scores": np.zeros(0), "origins": np.zeros((0, n_origins), np.int64)}
         table, digests = np.zeros(1, np.int64), np.zeros((0, 2), np.uint64)
         self.ledger.bind(table=table, digests=digests, left=self.left[0], left_before=self.left[1])
@@ -55,17 +55,17 @@ class SlotTable:
 
     @property
     def n_bytes(self) -> int:
-        """The memory in use."""
+        """Memory in use."""
         slot = _COLUMN_BYTES + 8 * self._own["origins"].shape[1]
         return int((self.ledger.next - self.ledger.base) * slot + self.ledger.table.nbytes)
 
     def at(self, slots: At) -> At:
-        """Where slots are in the columns."""
+        """Return the indices of slots in the columns."""
         base = int(self.ledger.base)
         return slice(slots.start - base, slots.stop - base) if isinstance(slots, slice) else slots - base
 
     def column(self, name: str, slots: Any) -> Any:
-        """A column of slots: scores, origins, or one of the ledger."""
+        """Return a column of slots: scores, origins, or one of the ledger."""
         return (self._own[name] if name in self._own else getattr(self.ledger, name))[self.at(slots)]
 
     def put(self, name: str, slots: Ints, values: Any) -> None:
@@ -73,7 +73,7 @@ class SlotTable:
         (self._own[name] if name in self._own else getattr(self.ledger, name))[self.at(slots)] = values
 
     def fit(self, n: int, begin: int) -> None:
-        """See that there is room for n more slots; slots before `begin` may go."""
+        """Make room for n more slots; slots before `begin` may be removed."""
         ledger = self.ledger
         held, room = int(ledger.next - ledger.base), len(self._own["scores"])
         if held + n > room:
@@ -85,18 +85,18 @@ class SlotTable:
             self.fill_table()
 
     def fill_table(self) -> None:
-        """Enter all slots that are known into the table."""
+        """Enter all remembered slots into the table."""
         self.ledger.table[:] = 0
         kernels.ENTRY_POINTS["fill_table"].compile()(self.ledger)
 
     def drop_before(self, begin: int, share: float) -> None:
-        """Do without the slots before one, if they are more than a share."""
+        """Remove the slots before `begin`, if their share exceeds `share`."""
         ledger = self.ledger
         if begin - ledger.base > share * (ledger.next - ledger.base):
             self._move(begin, len(self._own["scores"]))
 
     def _move(self, begin: int, room: int) -> None:
-        """Let the columns begin with a slot, and have room for so many."""
+        """Move the columns to start at `begin`, with room for `room` slots."""
         ledger = self.ledger
         here = slice(begin - int(ledger.base), int(ledger.next - ledger.base))
 
@@ -113,17 +113,17 @@ class SlotTable:
     # Copies and saving ------------------------------------------------------------------------------------------------
 
     def saved(self, slots: slice) -> dict[str, NDArray[Any]]:
-        """The columns of slots that never change once they have left, by name."""
+        """Return the saved columns of slots, which do not change after the slot has left."""
         return {name: self.column(name, slots) for name in (*_SAVED, *self._own)}
 
     def begin(self, first: int, n: int) -> None:
-        """Begin empty with a slot, and room for n."""
+        """Start empty at slot `first`, with room for n slots."""
         ledger = self.ledger
         ledger.base = ledger.known = ledger.next = first
         self.fit(max(n, FIRST_SLOTS), first)
 
     def restore(self, here: slice, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `saved` gave, for places in the columns."""
+        """Restore the result of `saved` at the given indices of the columns."""
         for name in _SAVED:
             getattr(self.ledger, name)[here] = arrays[name]
         for name, column in self._own.items():

@@ -1,4 +1,4 @@
-"""Events that wait for their labels, by key: bounded in number and bytes, in arrays, kept on disk piece by piece."""
+"""Bounded store of pending events by key, in arrays that are saved incrementally."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from streamsvm.features.rows import Ints
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.models.codec import under
 
-# What waits with a slot takes more in its segment, where five rows of different lengths end.
+# A pending slot takes more in its segment, because it stores the ends of five rows of different lengths.
 WAITING_BYTES = 5 * 8 + 5
-_LEAST = 8  # so many events at least must find room
+_LEAST = 8  # least number of events that must fit
 _NUMBERS = ("clock", "next", "first", "known", "n_waiting", "n_early", "n_known", "n_orphans", "n_dropped")
 
 
 @dataclass(slots=True)
 class Settled:
-    """What became of some events and labels, in turn.
+    """Results of consecutive events and labels.
 
     Parameters
     ----------
     first, end
-        Which of those in hand they are.
+        Range in the batch.
     fates, slots, labels, lags
-        What became of each, as `streamsvm.delayed.label_join` names it, the slot, the number of the label, and how much
-        later than its event that came.
+        Result of each, as defined in `streamsvm.delayed.label_join`; its slot; the number of its label; and label time
+        minus event time.
     left, expired, left_before
-        The slots of events that wait no longer, whether they expired (or were dropped), and before which of those in
-        hand.
+        Slots of events that left, whether they expired (or were dropped), and the position in the batch before which
+        each left.
     """
 
     first: int
@@ -55,31 +55,31 @@ class Settled:
 
 
 class TooSmall(ValueError):
-    """A bound on bytes within which next to nothing can wait."""
+    """The bound on bytes is too small to store any events."""
 
 
 class Store:
-    """Events that wait for their labels, and labels that wait for their events.
+    """Pending events, and labels whose events have not arrived.
 
     Parameters
     ----------
     wait_ms
-        How long an event waits, in milliseconds of event time; None for as long as there is room. For as long again it
-        is remembered that it was there.
+        How long an event waits, in milliseconds of event time; None for as long as there is room. It is remembered for
+        another `wait_ms`.
     most
-        So many may wait; where there are more, the oldest is dropped.
+        Greatest number of pending events and labels; beyond it the oldest is dropped.
     most_bytes
-        So much memory may be taken, but for some MiB of the segment that is open; where it is not enough the oldest
-        goes: one that waits is dropped, one that had its label is forgotten.
+        Greatest memory, without some MiB of the open segment. Beyond it the oldest event goes: a pending one is
+        dropped, a labelled one is forgotten.
     keeps_objects
-        Whether rows are kept as objects, which are not counted among the bytes.
+        Whether rows are stored as objects, whose bytes are not counted.
     relearns
-        Whether rows are kept after their label came, for as long as they are remembered.
+        Whether rows of labelled events are kept as long as the events are remembered.
     n_origins
-        How many numbers tell where an event came from.
+        Number of integers that identify the origin of an event.
     folder
-        Where rows, keys and what is remembered wait on disk, in files without a name: these are not counted among the
-        bytes. What is known of each slot, some 100 bytes, stays in memory. None for memory alone.
+        Folder that stores rows, keys and memories on disk, in files without a name; these bytes are not counted. The
+        columns of each slot, about 100 bytes, stay in memory. None for memory only.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Store:
         self._fixed_bytes = SLOT_BYTES + 8 * n_origins + (WAITING_BYTES if folder is None else 0)
         self._check_room(0)
         self.labels: list[Any] = []
-        """All labels that came, in order."""
+        """All labels, in order of first arrival."""
         self._numbers: dict[Any, int] = {}
         self._secret = np.array([secrets.randbits(64), secrets.randbits(64)], np.uint64)
         self.segments = Segments(folder, keeps_objects=keeps_objects)
@@ -112,7 +112,7 @@ class Store:
             ledger.wait = wait_ms
 
     def _check_room(self, size: int) -> None:
-        """Refuse bounds within which next to nothing can wait."""
+        """Refuse a bound that is too small for a few events."""
         least = _LEAST * (self._fixed_bytes + size)
         if self.most_bytes < least:
             one = f"{self._fixed_bytes + size}{'' if size else ' at least'}"
@@ -126,27 +126,27 @@ class Store:
 
     @property
     def n_waiting(self) -> int:
-        """Events that wait for their label."""
+        """Number of events that wait for their label."""
         return int(self.slots.ledger.n_waiting)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Events that wait, labels that wait, labels that have waited in vain, and what had to give way to others."""
+        """Numbers of pending events, early labels, expired early labels, and dropped slots."""
         names = {"waiting": "n_waiting", "early": "n_early", "orphans": "n_orphans", "dropped": "n_dropped"}
         return {name: int(getattr(self.slots.ledger, number)) for name, number in names.items()}
 
     @property
     def clock(self) -> int:
-        """The newest time that has come, in milliseconds; 0 before the first."""
+        """Newest time so far, in milliseconds; 0 before the first."""
         return max(0, int(self.slots.ledger.clock))
 
     @property
     def n_bytes(self) -> int:
-        """The memory in use."""
+        """Memory in use."""
         return self.slots.n_bytes + self.segments.n_bytes
 
     def numbers(self, labels: Sequence[Any]) -> Ints:
-        """The numbers of labels, which may be new."""
+        """Return the numbers of labels, adding new ones."""
         found = numbers_of(labels, self._numbers)
         for i in np.flatnonzero(found < 0).tolist():
             found[i] = self._number(labels[i])
@@ -161,18 +161,18 @@ class Store:
     # Events and labels ------------------------------------------------------------------------------------------------
 
     def digests(self, keys: Sequence[str]) -> NDArray[np.uint64]:
-        """What keys are told apart by, shape (n, 2)."""
+        """Return digests of keys, shape (n, 2)."""
         texts, found = Texts.of(keys), np.empty((len(keys), 2), np.uint64)
         _call("digest")(texts.data, np.cumsum(texts.lengths), self._secret, found)
         return found
 
     def sizes(self, rows: Packed, keys: Texts, n_numbers: int) -> Ints:
-        """How many bytes events would take that wait with so many numbers beside rows and keys.
+        """Return the bytes of pending events with `n_numbers` numbers beside rows and keys.
 
         Raises
         ------
         TooSmall
-            Where there is not even room for a few such as the first.
+            If there is no room for a few events like the first.
         """
         if self.folder is not None:
             return np.zeros(len(keys), np.int64)
@@ -184,9 +184,9 @@ class Store:
     def settle(
         self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints, class_bytes: int = 0
     ) -> Iterator[Settled]:
-        """Let events (of label -1) and labels come in turn: what became of them, some at a time.
+        """Process events (label -1) and labels in order; yield results in parts.
 
-        Events of these sizes take some bytes more for each class that came as a label.
+        Each pending event takes `class_bytes` more for each class seen as a label.
         """
         n, first, ledger = len(times), 0, self.slots.ledger
         ledger.class_bytes = class_bytes if self.folder is None else 0
@@ -205,12 +205,12 @@ class Store:
 
     @property
     def _begin(self) -> int:
-        """The first slot that something is known of, or has a segment."""
+        """First slot that is remembered or has a segment."""
         known, first = int(self.slots.ledger.known), self.segments.first
         return known if first is None else min(known, first)
 
     def trim(self) -> None:
-        """Give back the memory of what is not known any more: of whole segments at once, of others where necessary."""
+        """Free memory of forgotten slots: whole segments always, others if necessary."""
         ledger = self.slots.ledger
         self.segments.drop_before(int(ledger.known))
         self.slots.drop_before(self._begin, 0.5)
@@ -220,14 +220,15 @@ class Store:
                 self.slots.drop_before(self._begin, SQUEEZED)
 
     def keys(self, slots: Ints) -> list[str]:
-        """The keys of events that wait, or waited until now."""
+        """Return the keys of events that are pending or have just left."""
         return [key.tobytes().decode("utf-8", "surrogatepass") for key in self.segments.part("keys", slots)]
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
     def state(self, folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything, as a JSON header and arrays, but for closed segments: these never change, and are written to
-        files of the folder once, durably. `files` has those that are needed.
+        """Return a JSON header and arrays of everything except closed segments.
+
+        Closed segments do not change. Each is written once, durably, to a file in the folder; `files` names them.
         """
         opened = self.segments.state(folder, self._file, self.slots.saved)
         ledger = self.slots.ledger
@@ -245,20 +246,20 @@ class Store:
 
     @property
     def files(self) -> set[str]:
-        """The names of the files that the last `state` needs."""
+        """Names of the files that the last `state` needs."""
         return set(map(self._file, self.segments.saved))
 
     def _file(self, first: int) -> str:
-        """The name of the file of a segment."""
+        """Return the file name of a segment."""
         return f"{int(self._secret[0]):016x}-{first}.npz"
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
-        """Take over, into an empty store, what `state` gave.
+        """Restore the result of `state` into an empty store.
 
         Raises
         ------
         ValueError, LookupError, TypeError, OSError
-            Where that cannot be what a store left, or a file is missing.
+            If the state is invalid or a file is missing.
         """
         self._secret = np.array([int(half, 16) for half in header["secret"]], np.uint64)
         if len(self._secret) != 2:
@@ -290,12 +291,12 @@ class Store:
         self.slots.fill_table()
 
     def _holds(self, fates: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which slots something waits with."""
+        """Return which slots have a stored row."""
         holds: NDArray[np.bool_] = (fates == kernels.WAITING) | (self.relearns & (fates == kernels.ANSWERED))
         return holds
 
     def _check(self, n: int, numbers: Mapping[str, int]) -> None:
-        """Refuse what no store can have left."""
+        """Refuse invalid states."""
         ledger = self.slots.ledger
         fates, labels = ledger.fates[:n], ledger.labels[:n]
         counts = {"n_waiting": (fates == kernels.WAITING).sum(), "n_early": (fates == kernels.EARLY).sum()}
