@@ -84,7 +84,8 @@ class ArrayLines(Converted):
             self.is_array = _OPENED.match(self._held) is not None
         if self.is_array and (self._follow or len(self._held) > LARGEST):
             what = "in a growing file" if self._follow else f"of more than {LARGEST >> 20} MiB"
-            raise ConnectorError(f"{self._name}: is an array {what}: make each element a line: jq -c '.[]'")
+            remedy = "make each element a line: jq -c '.[]'"
+            raise ConnectorError(f"{self._name}: is an array {what}: {remedy}", "array")
         if self.is_array and data is None:
             self._size = len(self._held)
             self._held = self._as_lines(bytes(self._held))

@@ -85,13 +85,13 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
-        raise ConnectorError(f"{path}: no such file") from None
+        raise ConnectorError(f"{path}: no such file", "missing") from None
     except OSError as error:
         raise ConnectorError(f"{path}: cannot be read: {error.strerror}") from error
     mode = os.fstat(fd).st_mode
     if stat.S_ISDIR(mode):
         os.close(fd)
-        raise ConnectorError(f"{path}: is a directory, not a file")
+        raise ConnectorError(f"{path}: is a directory, not a file", "directory")
     if not stat.S_ISREG(mode):
         return PipedText(Pipe(fd, path, owned=True))
     try:
@@ -109,9 +109,10 @@ def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
             raise ConnectorError(f"{path}: is {what}")
     is_gzip = head.startswith(_GZIP)
     if follow and is_gzip:
-        raise ConnectorError(f"{path}: is packed by gzip, but at_end=wait is for growing files of plain text")
+        what = "is packed by gzip, but at_end=wait is for growing files of plain text"
+        raise ConnectorError(f"{path}: {what}", "packed", option="at_end")
     if packed and head and not is_gzip and not _GZIP.startswith(head):
-        raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
+        raise ConnectorError(f"{path}: ends in .gz but is not a gzip file", "not gzip")
     if follow:
         return GrowingFile(fd, path)
     return Unpacked(PlainFile(fd, path)) if packed or is_gzip else PlainFile(fd, path)
@@ -183,7 +184,8 @@ class GrowingFile(PlainFile):
             raise self._truncated()
 
     def _truncated(self) -> ConnectorError:
-        return ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
+        what = "the followed file was truncated; start anew to read it from its start"
+        return ConnectorError(f"{self._path}: {what}", "truncated")
 
     def _check_name(self) -> None:
         """Raise ConnectorError if the file was truncated, removed, renamed or replaced."""
@@ -193,9 +195,10 @@ class GrowingFile(PlainFile):
         try:
             there = os.stat(self._path)
         except OSError:
-            raise ConnectorError(f"{self._path}: the followed file was removed or renamed") from None
+            raise ConnectorError(f"{self._path}: the followed file was removed or renamed", "removed") from None
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-            raise ConnectorError(f"{self._path}: the followed file was replaced by another (rotated); start anew")
+            what = "the followed file was replaced by another (rotated); start anew"
+            raise ConnectorError(f"{self._path}: {what}", "replaced")
 
     def fraction(self, offset: int) -> float | None:
         return None
@@ -219,7 +222,8 @@ class Pipe(ByteStream):
         return _read(self._fd, _CHUNK, self._name) or None
 
     def seek(self, offset: int) -> bool:
-        raise ConnectorError(f"{self._name}: cannot be read again from an earlier position; use a file instead")
+        what = "cannot be read again from an earlier position; use a file instead"
+        raise ConnectorError(f"{self._name}: {what}", "not seekable")
 
     def fraction(self, offset: int) -> float | None:
         return None

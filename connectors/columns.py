@@ -214,7 +214,7 @@ class TextColumns:
         try:
             kind = self.numbers.decide(name, [row[self._index[name]] for row in rows], **how)
         except ValueError as error:
-            raise ConnectorError(f"{source}: {error}") from None
+            raise ConnectorError(f"{source}: {error}", "ambiguous", column=name) from None
         if kind is not None:
             self.types.setdefault(name, kind)
 
@@ -251,7 +251,8 @@ class TextColumns:
         if len(others) > 1:
             raise ConnectorError(
                 f"{source}: columns {', '.join(map(str, others))} have values, but no name: name them in the header, "
-                "or say --ignore '' to leave them out"
+                "or say --ignore '' to leave them out",
+                option="ignore",
             )
         self._leave_out()
 

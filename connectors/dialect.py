@@ -54,9 +54,12 @@ class Dialect:
                 continue
             if len(mark) != 1 or mark in "\r\n":
                 none = " or none" if name == "quote" else ""
-                raise ConnectorError(f"{options.name}: option `{name}` must be one character{none}, got {mark!r}")
+                raise ConnectorError(
+                    f"{options.name}: option `{name}` must be one character{none}, got {mark!r}", option=name
+                )
             if mark in seen:
-                raise ConnectorError(f"{options.name}: options `{seen[mark]}` and `{name}` are the same {mark!r}")
+                what = f"options `{seen[mark]}` and `{name}` are the same {mark!r}"
+                raise ConnectorError(f"{options.name}: {what}", option=name)
             seen[mark] = name
         return dialect
 

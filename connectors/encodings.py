@@ -27,7 +27,9 @@ def codec_of(source: str, name: str) -> tuple[str, bool]:
         known = fits = False
     if not known:
         raise ConnectorError(
-            f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16"
+            f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16",
+            "value",
+            option="encoding",
         ) from None
     return ("utf-8" if codec == "utf-8-sig" else codec), fits
 
@@ -99,7 +101,8 @@ class Transcoded(Converted):
         try:
             return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
         except UnicodeError as error:  # UTF-16 without a byte order mark
-            raise ConnectorError(f"{self._name}: {error}: say encoding={self.codec}-le or {self.codec}-be") from None
+            what = f"{error}: say encoding={self.codec}-le or {self.codec}-be"
+            raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
 
     def seek(self, offset: int) -> bool:
         """Move to an offset. A converted stream is read again from the start."""

@@ -22,7 +22,19 @@ def without_secrets(text: object) -> str:
 
 
 class ConnectorError(Exception):
-    """Raised if a stream cannot be opened, read or written."""
+    """Raised if a stream cannot be opened, read or written.
+
+    Attributes
+    ----------
+    reason
+        A short code of what is wrong. Messages may change, codes do not.
+    option, column
+        Names of the option and the column in question.
+    """
+
+    def __init__(self, message: object, reason: str = "", *, option: str = "", column: str | None = "") -> None:
+        super().__init__(message)
+        self.reason, self.option, self.column = reason, option, column
 
     def __str__(self) -> str:
         return without_secrets(super().__str__())

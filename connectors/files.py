@@ -54,7 +54,7 @@ class TextSource(PrefetchSource):
         options.finish()
         packed = is_packed(path)
         if follow and (packed or path == "-"):
-            raise ConnectorError(f"{self.name}: at_end=wait is for growing files of plain text")
+            raise ConnectorError(f"{self.name}: at_end=wait is for growing files of plain text", option="at_end")
         self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
         self._transcoded = None
         if asked is None or not fits:
@@ -80,22 +80,22 @@ class TextSource(PrefetchSource):
         while True:
             lines = reader.peek(most, least)
             if fault := _no_lines(reader.head):
-                raise ConnectorError(f"{self.name}: {fault}")
+                raise ConnectorError(f"{self.name}: {fault}", "no lines")
             texts, bad = self._decode(lines)
             last = reader.is_last(len(lines))
             if last and not lines and reader.damage:
-                raise ConnectorError(f"{self.name}: {reader.damage}: nothing can be read")
+                raise ConnectorError(f"{self.name}: {reader.damage}: nothing can be read", "damaged")
             try:
                 size = self._format.header(texts, last) if lines or last else None
             except ConnectorError as error:
-                raise (ConnectorError(f"{error}; the header is {bad[0]}") if 0 in bad else error) from None
+                raise (ConnectorError(f"{error}; the header is {bad[0]}", "header") if 0 in bad else error) from None
             if size is not None:
                 break
             if len(lines) < most:
                 return False
             most *= 2
         if any(i < size for i in bad):
-            raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}")
+            raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}", "header")
         self._begun = True
         reader.consume(size)
         self._start = reader.position
@@ -276,7 +276,7 @@ class TextSource(PrefetchSource):
             self._format.restore(position)
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error
+            raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}", "position") from error
 
     def _let_go(self) -> None:
         if not self._closed:

@@ -49,7 +49,7 @@ class CsvFormat(TypedColumns):
         self._names = options.names("names")
         self._follow(self._dialect)
         if self._has_header and self._names:
-            raise ConnectorError(f"{self._source}: option `names` goes with `header=no`")
+            raise ConnectorError(f"{self._source}: option `names` goes with `header=no`", "value", option="names")
 
     def _follow(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -78,19 +78,20 @@ class CsvFormat(TypedColumns):
         if (first is None or feed.starved) and not last:
             return None
         if first is None and not self._names:
-            raise ConnectorError(f"{self._source}: the file is empty: no header")
+            raise ConnectorError(f"{self._source}: the file is empty: no header", "empty")
         first = first or self._names
         if not self._has_header:
             self._name_columns(self._names or [f"f{i}" for i in range(1, len(first) + 1)])
             if len(first) != self._width:
-                raise ConnectorError(f"{self._source}: `names` has {self._width} names for {len(first)} fields")
+                what = f"`names` has {self._width} names for {len(first)} fields"
+                raise ConnectorError(f"{self._source}: {what}", "count", option="names")
             return 0
         self._check_delimiter(first)
         names = self._with_index([name.strip() for name in first], lines[feed.at :])
         try:
             self._name_columns(names)
         except ConnectorError as error:
-            raise ConnectorError(f"{error}{self._hint(lines)}") from None
+            raise ConnectorError(f"{error}{self._hint(lines)}", **vars(error)) from None
         return feed.at
 
     def _with_index(self, names: list[str], lines: Sequence[str]) -> list[str]:
@@ -128,12 +129,14 @@ class CsvFormat(TypedColumns):
         if len(header) == 1 and other == self._dialect.delimiter and not self._chosen:
             raise ConnectorError(
                 f"{self._source}: the header is a single name in quotes, {header[0]!r}: take the quotes off whole "
-                f"lines (or say delimiter={_named(other)} if it is one name)"
+                f"lines (or say delimiter={_named(other)} if it is one name)",
+                option="delimiter",
             )
         if len(header) == 1 and other is not None and not self._chosen:
             raise ConnectorError(
                 f"{self._source}: the header is a single name, {header[0]!r}: say delimiter={_named(other)} if it is "
-                f"several (or delimiter={_named(self._dialect.delimiter)} if not)"
+                f"several (or delimiter={_named(self._dialect.delimiter)} if not)",
+                option="delimiter",
             )
 
     def _name_columns(self, names: list[str]) -> None:
@@ -141,9 +144,8 @@ class CsvFormat(TypedColumns):
         if "" in self._roles.ignore:
             self._roles.ignore += unnamed[1:]
         if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
-            raise ConnectorError(
-                f"{self._source}: column {twice[0]!r} appears twice in the header; name it in ignore= to leave both out"
-            )
+            what = f"column {twice[0]!r} appears twice in the header; name it in ignore= to leave both out"
+            raise ConnectorError(f"{self._source}: {what}", "twice", column=twice[0])
         self._roles.check(self._source, names)
         self._width, self._all_names = len(names), names
         self._columns = TextColumns(names, self._roles, unnamed=unnamed)

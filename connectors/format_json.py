@@ -86,7 +86,8 @@ class JsonFormat(TextFormat):
             if _FIELD.match("".join(lines[1:2])):
                 raise ConnectorError(
                     f"{self._source}: an object goes on in line 2, but each must be in one line (or in an array of "
-                    f"objects): make it so by jq -c . {self._source}"
+                    f"objects): make it so by jq -c . {self._source}",
+                    "spread",
                 )
         return 0
 
@@ -161,7 +162,7 @@ class JsonFormat(TextFormat):
                 self.numbers.find_markers(name, texts + numbers)
         except ValueError as error:
             if is_file:
-                raise ConnectorError(f"{self._source}: {error}") from None
+                raise ConnectorError(f"{self._source}: {error}", "ambiguous", column=name) from None
             self.numbers.notices.say(str(error))
 
     def _gather(self, rows: Sequence[Any]) -> None:
@@ -189,7 +190,7 @@ class JsonFormat(TextFormat):
             Roles(self._roles.label).check(self._source, names)
         except ConnectorError as error:
             raise ConnectorError(
-                f"{error} (in the first {n:,} events; if it comes later, say late_label=yes)"
+                f"{error} (in the first {n:,} events; if it comes later, say late_label=yes)", **vars(error)
             ) from None
 
     def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:

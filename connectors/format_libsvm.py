@@ -32,7 +32,9 @@ class LibsvmFormat(TextFormat):
             if options.has(key):
                 raise ConnectorError(
                     f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label stands first "
-                    "in each line; leave it out"
+                    "in each line; leave it out",
+                    "unknown",
+                    option=key,
                 )
         self._notices, self._is_sampled = Notices(), False
         self._labels = Labels(options.texts("missing", MISSING), self._notices, _label)

@@ -126,7 +126,8 @@ class JoinedSource(Source):
             for side, at in zip(self._sides, (position["events"], position["labels"]), strict=True):
                 side.seek(at)
         except (KeyError, TypeError) as error:
-            raise ConnectorError(f"{self.name}: not a position of events and their labels: {position!r}") from error
+            what = f"not a position of events and their labels: {position!r}"
+            raise ConnectorError(f"{self.name}: {what}", "position") from error
 
     def acknowledge(self, position: Position) -> None:
         """Report that a checkpoint contains this position."""

@@ -116,19 +116,20 @@ class LineReader:
         self._stream.seek(0)
         head = self._read(first)[:first]
         if _fingerprint(head) != position["head"]:
-            raise ConnectorError(f"{self._name}: is not the file that was read before: its first {first} bytes differ")
+            raise self._differs(f"its first {first} bytes differ")
         reached = self._stream.seek(offset - last)
         data = self._read(last)
         if not reached or len(data) < last:
             raise ConnectorError(
-                f"{self._name}: is shorter than what was read before ({offset} bytes): was it replaced?"
+                f"{self._name}: is shorter than what was read before ({offset} bytes): was it replaced?", "shorter"
             )
         if _fingerprint(data[:last]) != position["before"]:
-            raise ConnectorError(
-                f"{self._name}: is not the file that was read before: the {last} bytes before byte {offset} differ"
-            )
+            raise self._differs(f"the {last} bytes before byte {offset} differ")
         self._clear(offset, int(position["line"]), head, data[:last])
         self._add(data[last:])
+
+    def _differs(self, how: str) -> ConnectorError:
+        return ConnectorError(f"{self._name}: is not the file that was read before: {how}", "another")
 
     def _read(self, least: int) -> bytes:
         """Read at least `least` bytes, or up to the end of the stream."""

@@ -61,7 +61,7 @@ def open_source(url: str, **options: Any) -> Source:
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
     connector = connector_of(path, asked)
     if connector.source is None:
-        raise ConnectorError(f"{path}: no events can be read from there")
+        raise ConnectorError(f"{path}: no events can be read from there", "no source")
     source: Source = opener(connector.source)(path, asked)
     return source
 
@@ -114,7 +114,8 @@ def open_sink(
     connector = connector_of(path, asked)
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped)
-        raise ConnectorError(f"{path}: results cannot be written as {connector.name}; use one of {lines}")
+        what = f"results cannot be written as {connector.name}; use one of {lines}"
+        raise ConnectorError(f"{path}: {what}", "no sink", option="format")
     setting = Setting(resume, fresh, source, beside, distinct, overwrite)
     sink: Sink = opener(connector.sink)(path, asked, setting)
     return sink

@@ -127,7 +127,7 @@ class Options:
         return self._given.pop(key, None)
 
     def _refuse(self, key: str, value: Any, wanted: str) -> ConnectorError:
-        return ConnectorError(f"{self.name}: option `{key}` must be {wanted}, got {value!r}")
+        return ConnectorError(f"{self.name}: option `{key}` must be {wanted}, got {value!r}", "value", option=key)
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """Return a text option; an empty text counts as absent."""
@@ -186,7 +186,7 @@ class Options:
         text = self.text("delimiter") or default
         character = {"tab": "\t", "\\t": "\t"}.get(text, text)
         if len(character) != 1:
-            raise ConnectorError(f"{self.name}: option `delimiter` must be one character or tab, got {text!r}")
+            raise self._refuse("delimiter", text, "one character or tab")
         return character
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
@@ -223,9 +223,10 @@ class Options:
     def finish(self) -> None:
         """Raise ConnectorError for options that were not read."""
         if self._given:
-            unknown = ", ".join(f"`{key}`" for key in self._given)
+            unknown, first = ", ".join(f"`{key}`" for key in self._given), next(iter(self._given))
             allowed = ", ".join(f"`{key}`" for key in sorted(set(self._asked)))
-            raise ConnectorError(f"{self.name}: unknown option {unknown}; allowed are {allowed}")
+            what = f"unknown option {unknown}; allowed are {allowed}"
+            raise ConnectorError(f"{self.name}: {what}", "unknown", option=first)
 
 
 @dataclass(slots=True)
@@ -278,16 +279,16 @@ class Roles:
         if len(known) > MOST_COLUMNS:
             raise ConnectorError(
                 f"{source}: has {len(known):,} columns, and a table may have {MOST_COLUMNS:,}: write rows that are "
-                "mostly zeros as libsvm or JSON lines"
+                "mostly zeros as libsvm or JSON lines",
+                "too wide",
             )
         asked = [("label", self.label), ("key", self.key), ("time", self.time)]
         asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
         for role, name in asked:
             if name is not None and name not in known:
                 hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
-                raise ConnectorError(
-                    f"{source}: no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"
-                )
+                what = f"no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"
+                raise ConnectorError(f"{source}: {what}", "no column", option=role, column=name)
 
     def features(self, columns: Iterable[str]) -> list[str]:
         """Return the feature columns in order."""

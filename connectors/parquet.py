@@ -37,7 +37,9 @@ def import_arrow(name: str) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ConnectorError(f"{name}: Parquet needs pyarrow: pip install 'streamsvm[parquet]'") from error
+        raise ConnectorError(
+            f"{name}: Parquet needs pyarrow: pip install 'streamsvm[parquet]'", "no pyarrow"
+        ) from error
     return pyarrow
 
 
@@ -58,7 +60,7 @@ class ParquetSource(PrefetchSource):
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
         if any(file.schema_arrow.names != schema.names for file in self._files):
-            raise ConnectorError(f"{path}: the files of the directory differ in their columns")
+            raise ConnectorError(f"{path}: the files of the directory differ in their columns", "columns differ")
         self._roles.check(path, schema.names)
         features = self._roles.features(schema.names)
         index = [column.name for column in schema if column.name in features and self._is_index(column)]
@@ -67,7 +69,7 @@ class ParquetSource(PrefetchSource):
         counts = Counter(schema.names)
         for name in (*self._features, *self._others()):
             if counts[name] > 1:
-                raise ConnectorError(f"{path}: column {name!r} appears twice; name it in ignore=")
+                raise ConnectorError(f"{path}: column {name!r} appears twice; name it in ignore=", "twice", column=name)
         for name in (*self._features, self._roles.label):
             if name is not None:
                 self._check_type(name, schema.field(name).type)
@@ -83,7 +85,7 @@ class ParquetSource(PrefetchSource):
 
     def _open(self, paths: list[str]) -> None:
         if not paths:
-            raise ConnectorError(f"{self.name}: the directory holds no Parquet files (*.parquet)")
+            raise ConnectorError(f"{self.name}: the directory holds no Parquet files (*.parquet)", "empty")
         self._files = []
         try:
             with open(paths[0], "rb") as first:
@@ -91,9 +93,9 @@ class ParquetSource(PrefetchSource):
             for path in paths:
                 self._files.append(self._file(path))
         except FileNotFoundError:
-            raise ConnectorError(f"{self.name}: no such file") from None
+            raise ConnectorError(f"{self.name}: no such file", "missing") from None
         except (OSError, self._pa.ArrowException) as error:
-            raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
+            raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}", "not Parquet") from error
 
     def _file(self, path: str) -> Any:
         """Open a file and keep dictionary-encoded texts as dictionaries.
@@ -125,7 +127,8 @@ class ParquetSource(PrefetchSource):
         is_time = types.is_timestamp(kind) or types.is_date(kind)
         if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
             way = f"ignore= or time=, or say types={name}:time" if is_time else "ignore= or time="
-            raise ConnectorError(f"{self.name}: column {name!r} is of type {kind}; name it in {way}")
+            what = f"column {name!r} is of type {kind}; name it in {way}"
+            raise ConnectorError(f"{self.name}: {what}", "type", column=name)
 
     def _kind(self, kind: Any) -> str | None:
         types = self._pa.types
@@ -262,7 +265,7 @@ class ParquetSource(PrefetchSource):
 
     def _go_to(self, position: Position) -> None:
         if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
-            raise ConnectorError(f"{self.name}: is not the file that was read before")
+            raise ConnectorError(f"{self.name}: is not the file that was read before", "another")
         self._row = int(position["row"])
         self._texts.restore({"types": {}, "strays": {}} | position)
 

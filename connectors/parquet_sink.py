@@ -55,7 +55,8 @@ class ParquetSink(FileSink):
             known = list(table) if self._schema is None else self._schema.names
             self._columns = {name: [] for name in known}
         if list(table) != list(self._columns):
-            raise ConnectorError(f"{self.name}: has columns {list(self._columns)}, but the rows given {list(table)}")
+            what = f"has columns {list(self._columns)}, but the rows given {list(table)}"
+            raise ConnectorError(f"{self.name}: {what}", "columns differ")
         for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
             held += column
         if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:

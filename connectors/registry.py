@@ -189,7 +189,7 @@ def connector_of(path: str, options: Options) -> Connector:
         return found
     scheme, colons, _ = path.partition("://")
     if colons:
-        raise ConnectorError(f"unknown kind of stream {scheme}://")
+        raise ConnectorError(f"unknown kind of stream {scheme}://", "scheme")
     return _format_of(path, options)
 
 
@@ -201,7 +201,9 @@ def _format_of(path: str, options: Options) -> Connector:
     if not default and not options.has("format"):
         refuse_unknown_packing(path)
         raise ConnectorError(
-            f"{path}: the suffix names no known format; say format= one of {', '.join(sorted(formats))}"
+            f"{path}: the suffix names no known format; say format= one of {', '.join(sorted(formats))}",
+            "suffix",
+            option="format",
         )
     return formats[options.choice("format", formats, default)]
 

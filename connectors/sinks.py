@@ -61,9 +61,10 @@ class FileSink(Sink):
     def _check_left(self, n: int, there: int, unit: str) -> None:
         """Raise an error if fewer than n bytes or parts exist."""
         if n and self._made:
-            raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before")
+            raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before", "missing")
         if n > there:
-            raise ConnectorError(f"{self.name}: has {there} {unit}, but {n} were written before: it was changed")
+            what = f"has {there} {unit}, but {n} were written before: it was changed"
+            raise ConnectorError(f"{self.name}: {what}", "changed")
 
 
 class TextSink(FileSink):
@@ -100,7 +101,8 @@ class TextSink(FileSink):
             if not self._size() and self._member is None:
                 self._append(self._lines.head(names))
         elif self._columns != names:
-            raise ConnectorError(f"{self.name}: has the columns {self._columns}, but the rows to be written {names}")
+            what = f"has the columns {self._columns}, but the rows to be written {names}"
+            raise ConnectorError(f"{self.name}: {what}", "columns differ")
         self._append(self._lines.body(table))
 
     def _replace(self) -> None:
@@ -143,7 +145,9 @@ class TextSink(FileSink):
         size = int(position["bytes"])
         self._check_left(size, self._size(), "bytes")
         if size and position["columns"] not in names_in(self.name):
-            raise ConnectorError(f"{self.name}: does not begin with what was written before: the file was changed")
+            raise ConnectorError(
+                f"{self.name}: does not begin with what was written before: the file was changed", "changed"
+            )
         self._cut(size)
         self._sync()
         self._touched, self._fresh, self._member, self._durable = True, False, None, size
@@ -192,7 +196,8 @@ class OutputPipe(Sink):
 
     def rewind(self, position: Position) -> None:
         """Raise an error."""
-        raise ConnectorError(f"{self.name}: cannot take back what was written; write to a file instead")
+        what = "cannot take back what was written; write to a file instead"
+        raise ConnectorError(f"{self.name}: {what}", "not seekable")
 
     def close(self) -> None:
         """Close the file. Standard output stays open."""
@@ -361,7 +366,7 @@ def writing(name: str) -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader of the pipe, such as `head`, has exited
     except OSError as error:
-        raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}") from error
+        raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}", "write") from error
 
 
 def _open_standard_output() -> io.FileIO:

@@ -103,7 +103,7 @@ class Times:
         if not numbers:
             return
         if fault := _date_in_digits(name, numbers[0]):
-            raise ConnectorError(f"{source}: {fault}")
+            raise ConnectorError(f"{source}: {fault}", option="time_unit", column=name)
         told = Counter(unit for number in numbers if (unit := unit_of(number)))
         guesses: list[Any] = [unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in told.most_common(1))]
         for guess in guesses:
@@ -116,7 +116,9 @@ class Times:
         others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
         raise ConnectorError(
             f"{source}: times in {name!r} seem to be in several units, {some}{others}: say time_unit= one of "
-            f"{', '.join(TIME_UNITS)}, or mend the file"
+            f"{', '.join(TIME_UNITS)}, or mend the file",
+            option="time_unit",
+            column=name,
         )
 
     def of(self, name: str, value: Any) -> int:

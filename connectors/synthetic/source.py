@@ -79,7 +79,8 @@ class SyntheticSource(Source):
         The log reports the progress every few seconds.
         """
         if position.get("stream") != self._made_of:
-            raise ConnectorError(f"{self.name}: was made with other options before: {position.get('stream')}")
+            what = f"was made with other options before: {position.get('stream')}"
+            raise ConnectorError(f"{self.name}: {what}", "another")
         self._event, self._stream = 0, self.scenario.draw(self._seed)
         end, told_at = int(position["event"]), time.monotonic()
         while self._event < end:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 import math
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from hypothesis import strategies as st
 
 from connectors import Batch, ConnectorError, open_sink, open_source
 from tests.connectors.streams import events, labels, read, rejects, rows, write
+from tests.errors import raises
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -95,7 +93,7 @@ def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path: Path) -> None:
 
 def test_a_table_of_very_many_columns_is_refused_before_they_are_looked_at(tmp_path: Path) -> None:
     names = ",".join(f"c{i}" for i in range(100_001))
-    with pytest.raises(ConnectorError, match="100,001 columns"):
+    with raises(ConnectorError, reason="too wide"):
         open_source(write(tmp_path / "a.csv", f"{names}\n{'1,' * 100_000}1\n"))
 
 
@@ -258,15 +256,15 @@ def test_resuming_on_another_file_is_refused(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x\n1\n2\n3\n")
     position = list(open_source(url))[-1].position
     write(tmp_path / "a.csv", "x\n1\n7\n3\n4\n")
-    with pytest.raises(ConnectorError, match="not the file that was read before"):
+    with raises(ConnectorError, reason="another"):
         open_source(url).seek(position)
     long = "x\n" + "1\n" * 4000
     write(tmp_path / "a.csv", long)
     position = list(open_source(url))[-1].position
     write(tmp_path / "a.csv", long[:5000])
-    with pytest.raises(ConnectorError, match="shorter than what was read"):
+    with raises(ConnectorError, reason="shorter"):
         open_source(url).seek(position)
-    with pytest.raises(ConnectorError, match="not a position"):
+    with raises(ConnectorError, reason="position"):
         open_source(url).seek({"rows": 3})
 
 
@@ -280,44 +278,42 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "message"),
+    ("text", "options", "reason", "option", "column"),
     [
-        ("a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
-        ("Report,\n\na,b\n1,2\n", {"label": "b"}, r"line 3 names them: say skip_rows=2"),
-        ("# by me\na,b\n1,2\n", {"label": "b"}, r"line 2 names them: say skip_rows=1"),
-        ('"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
-        ("a,b\n1,2\n", {"ignore": "c"}, "no column 'c' for `ignore`"),
-        ("a,b\n1,2\n", {"types": "c:number"}, "no column 'c' for `types`"),
-        ("a,b\n1,2\n", {"types": "a:nmber"}, "KIND one of number, category, ignore"),
-        ("a,b\n1,2\n", {"lable": "b"}, "unknown option `lable`; allowed are"),
-        ("a,b\n1,2\n", {"encoding": "utf-9"}, "unknown encoding 'utf-9'"),
-        ("a,b\n1,2\n", {"encoding": "utf-16"}, "say encoding=utf-16-le"),
-        ("a,b\n1,2\n", {"batch_size": 0}, "`batch_size` must be a whole number from 1 on"),
-        ("a,b\n1,2\n", {"header": "maybe"}, "`header` must be yes or no"),
-        ("a,b\n1,2\n", {"delimiter": "::"}, "`delimiter` must be one character"),
-        ("a,b\n1,2\n", {"names": "a,b"}, "goes with `header=no`"),
-        ("a,b\n1,2\n", {"format": "xml"}, "`format` must be one of"),
-        ("1,2\n", {"header": "no", "names": "a,b,c"}, "`names` has 3 names for 2 fields"),
-        ("a,a\n1,2\n", {}, "column 'a' appears twice"),
-        ("", {}, "no header"),
-        (b"\xff\xffa\n1\n", {}, "the header is not valid utf-8"),
+        ("a,b\n1,2\n", {"label": "c"}, "no column", "label", "c"),
+        ('"a,b"\n"1,2"\n', {"label": "b"}, "", "delimiter", ""),
+        ("a,b\n1,2\n", {"ignore": "c"}, "no column", "ignore", "c"),
+        ("a,b\n1,2\n", {"types": "c:number"}, "no column", "types", "c"),
+        ("a,b\n1,2\n", {"types": "a:nmber"}, "value", "types", ""),
+        ("a,b\n1,2\n", {"lable": "b"}, "unknown", "lable", ""),
+        ("a,b\n1,2\n", {"encoding": "utf-9"}, "value", "encoding", ""),
+        ("a,b\n1,2\n", {"encoding": "utf-16"}, "byte order", "encoding", ""),
+        ("a,b\n1,2\n", {"batch_size": 0}, "value", "batch_size", ""),
+        ("a,b\n1,2\n", {"header": "maybe"}, "value", "header", ""),
+        ("a,b\n1,2\n", {"delimiter": "::"}, "value", "delimiter", ""),
+        ("a,b\n1,2\n", {"names": "a,b"}, "value", "names", ""),
+        ("a,b\n1,2\n", {"format": "xml"}, "value", "format", ""),
+        ("1,2\n", {"header": "no", "names": "a,b,c"}, "count", "names", ""),
+        ("a,a\n1,2\n", {}, "twice", "", "a"),
+        ("", {}, "empty", "", ""),
+        (b"\xff\xffa\n1\n", {}, "header", "", ""),
     ],
 )
-def test_wrong_configuration_stops_at_once(tmp_path: Path, text: str, options: dict[str, str], message: str) -> None:
+def test_wrong_configuration_stops_at_once(tmp_path, text, options, reason, option, column) -> None:
     url = write(tmp_path / "a.csv", text)
-    with pytest.raises(ConnectorError, match=message):
+    with raises(ConnectorError, reason=reason, option=option, column=column):
         open_source(url, **options)
 
 
 def test_missing_files_directories_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConnectorError, match="no such file"):
+    with raises(ConnectorError, reason="missing"):
         open_source(str(tmp_path / "a.csv"))
     (tmp_path / "dir.csv").mkdir()
-    with pytest.raises(ConnectorError, match="is a directory"):
+    with raises(ConnectorError, reason="directory"):
         open_source(str(tmp_path / "dir.csv"))
-    with pytest.raises(ConnectorError, match="say format="):
+    with raises(ConnectorError, reason="suffix", option="format"):
         open_source(write(tmp_path / "a.dat", "x\n1\n"))
-    with pytest.raises(ConnectorError, match="unknown kind of stream"):
+    with raises(ConnectorError, reason="scheme"):
         open_source("https://example.org/a.csv")
     assert rows(write(tmp_path / "a.dat", "x\n1\n"), format="csv") == [{"x": 1.0}]
 
@@ -398,46 +394,20 @@ class TestHints:
 
     def test_gzip_of_any_name_is_unpacked(self, tmp_path: Path) -> None:
         assert rows(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
-        with pytest.raises(ConnectorError, match=r"is packed by gzip, but at_end=wait is for growing files"):
+        with raises(ConnectorError, reason="packed", option="at_end"):
             open_source(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n")), at_end="wait")
-
-    @pytest.mark.parametrize(
-        ("head", "message"),
-        [
-            (bz2.compress(b"x\n1\n"), "is packed by bzip2: unpack it first, or pipe it in"),
-            (lzma.compress(b"x\n1\n"), "is packed by xz"),
-            (b"\x28\xb5\x2f\xfd rest", "is packed by zstd"),
-            (b"PK\x03\x04 rest", "is a ZIP archive, as spreadsheets are too"),
-            (b"PAR1\x15\x04 rest", "is Parquet: say format=parquet"),
-        ],
-    )
-    def test_what_holds_no_text_is_named(self, tmp_path: Path, head: bytes, message: str) -> None:
-        with pytest.raises(ConnectorError, match=message):
-            open_source(write(tmp_path / "a.csv", head))
-
-    @pytest.mark.parametrize(("suffix", "how"), [("zst", "zstdcat"), ("bz2", "bzcat"), ("xz", "xzcat")])
-    def test_so_are_suffixes_of_what_is_not_unpacked(self, suffix: str, how: str) -> None:
-        with pytest.raises(ConnectorError, match=f"is packed by .*, or pipe it in: {how} FILE"):
-            open_source(f"a.csv.{suffix}")
-
-    @pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
-    @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-    def test_utf_16(self, tmp_path: Path, suffix: str, encoding: str) -> None:
-        with pytest.raises(ConnectorError, match=f"UTF-16: say encoding={encoding}"):
-            open_source(write(tmp_path / f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding)))
 
     def test_carriage_returns_alone(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.csv", "x,y\r1,2\r3,4\r")
         for options in ({}, {"at_end": "wait"}):
-            with pytest.raises(ConnectorError, match="carriage returns alone: convert them first: tr "):
+            with raises(ConnectorError, reason="no lines"):
                 open_source(url, **options)
         assert rows(write(tmp_path / "b.csv", b"x\r\n1\r\n")) == [{"x": 1.0}]
 
     @pytest.mark.parametrize(("mark", "name"), [(";", ";"), ("\t", "tab"), ("|", "|")])
     def test_another_delimiter(self, tmp_path: Path, mark: str, name: str) -> None:
         url = write(tmp_path / "a.csv", f"x{mark}y\n1{mark}2\n")
-        message = rf"single name, .*: say delimiter={re.escape(name)} .*or delimiter=, if not"
-        with pytest.raises(ConnectorError, match=message):
+        with raises(ConnectorError, option="delimiter"):
             open_source(url, label="y")
         assert labels(url, label="y", delimiter=name) == [2]
         assert labels(url, delimiter=",") == [None]
@@ -507,16 +477,16 @@ class TestGzip:
         assert [reason.split(":")[0] for _, reason, _ in bad] == ["gzip file is damaged"]
 
     def test_no_gzip_at_all(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectorError, match="not a gzip file"):
+        with raises(ConnectorError, reason="not gzip"):
             open_source(write(tmp_path / "a.csv.gz", "x\n1\n"))
 
     def test_nothing_left(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectorError, match="cut short: nothing can be read"):
+        with raises(ConnectorError, reason="damaged"):
             open_source(write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n")[:8]))
 
 
 def test_a_first_line_of_values_is_told_where_a_name_is_missing(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "0.5,1.5,7,up\n0.7,1.1,9,down\n")
-    with pytest.raises(ConnectorError, match=r"no column 'y'.*the first line looks like values: say header=no"):
+    with raises(ConnectorError, reason="no column", column="y"):
         open_source(url, label="y")
     assert labels(url, header="no", label="f4") == ["up", "down"]

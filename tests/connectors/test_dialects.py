@@ -14,6 +14,7 @@ from connectors import ConnectorError, open_source
 from connectors.kafka.values import CsvValues
 from connectors.options import Options
 from tests.connectors.streams import events, rejects, write
+from tests.errors import raises
 
 ROWS = "".join(f"{i}.5,{'rötlich' if i % 2 else 'blau'},{'ja' if i % 3 else 'nein'}\n" for i in range(20))
 PLAIN = "x,colour,y\n" + ROWS
@@ -136,7 +137,7 @@ def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pyt
     assert len(events(batches)) == len(rejects(batches)) == 10
     assert all("encoding=" in reason for _, reason, _ in rejects(batches))
     assert caplog.text.count("encoding=") == 1
-    with pytest.raises(ConnectorError, match="encoding="):
+    with raises(ConnectorError, reason="header"):
         open_source(write(tmp_path / "b.csv", "größe,y\n1,a\n".encode("latin-1")), label="y")
 
 
@@ -151,11 +152,11 @@ def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pyt
         ({"skip_rows": -1}, "skip_rows"),
         ({"encoding": "latin-9000"}, "encoding"),
         ({"encoding": "base64"}, "encoding"),
-        ({"encoding": "utf-16"}, "byte order|BOM|encoding"),
+        ({"encoding": "utf-16"}, "encoding"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConnectorError, match=name):
+    with raises(ConnectorError, option=name):
         open_source(write(tmp_path / "a.csv", PLAIN), label="y", **options)
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from connectors import ConnectorError, SparseRows, open_source
 from tests.connectors.streams import events, labels, read, rejects, rows, write
+from tests.errors import raises
 
 
 class TestJsonLines:
@@ -55,8 +56,7 @@ class TestJsonLines:
 
     def test_a_label_that_no_event_has_stops_at_once_unless_it_is_said_to_come_late(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.jsonl", '{"x": 1, "class": 2}\n' * 1000 + '{"x": 1, "clas": 2}\n')
-        message = r"no column 'clas' for `label`; the columns are 'x', 'class' \(in the first 1,000 .*late_label=yes"
-        with pytest.raises(ConnectorError, match=message):
+        with raises(ConnectorError, reason="no column", option="label", column="clas"):
             open_source(url, label="clas")
         assert labels(f"{url}?late_label=yes", label="clas", ignore="class") == [None] * 1000 + [2]
 
@@ -170,7 +170,7 @@ class TestJsonArrays:
         ]
 
     def test_one_that_is_not_closed_is_cut_short(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectorError, match=r"cut short: the \] that closes it is missing: nothing can be read"):
+        with raises(ConnectorError, reason="damaged"):
             open_source(write(tmp_path / "a.json", "["))
         source = open_source(url := write(tmp_path / "a.json", '[{"x": 1},\n{"x": 2}'))
         batches = list(source)
@@ -195,12 +195,12 @@ class TestJsonArrays:
     ) -> None:
         url = write(tmp_path / "a.json", '[{"x": 1}, {"x": 2}]')
         monkeypatch.setattr("connectors.arrays.LARGEST", 10)
-        with pytest.raises(ConnectorError, match=r"jq -c '\.\[\]'"):
+        with raises(ConnectorError, reason="array"):
             open_source(url)
 
     def test_one_in_a_growing_file_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.json", '[{"x": 1}')
-        with pytest.raises(ConnectorError, match=r"jq -c '\.\[\]'"):
+        with raises(ConnectorError, reason="array"):
             open_source(url, at_end="wait")
 
     def test_lines_that_begin_with_a_bracket_are_lines(self, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ class TestJsonArrays:
     @pytest.mark.parametrize("indent", [0, 2, "\t"])
     def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path: Path, indent: Any) -> None:
         url = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row, indent=indent) for row in OBJECTS))
-        with pytest.raises(ConnectorError, match=r"an object goes on in line 2, .* jq -c \. "):
+        with raises(ConnectorError, reason="spread"):
             open_source(url)
         assert rows(write(tmp_path / "b.jsonl", '{\n{"x": 1}\n')) == [{"x": 1}]
 
@@ -253,7 +253,7 @@ class TestLibsvm:
         assert bad == [(2, reason, line)]
 
     def test_it_has_no_named_columns(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectorError, match="unknown option `label`"):
+        with raises(ConnectorError, reason="unknown", option="label"):
             open_source(write(tmp_path / "a.libsvm", "1 1:1\n"), label="y")
 
 

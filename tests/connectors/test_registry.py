@@ -13,6 +13,7 @@ from connectors.registry import Connector, Setting, connector_of, is_place, regi
 from connectors.sinks import NullSink
 from connectors.synthetic.source import open_synthetic
 from streamsvm import cli
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_what_registers_is_opened_by_its_scheme(memory: list[Setting]) -> None:
     assert sum(len(batch) for batch in source) == 20
     open_sink("memory:a", resume=True, source=source)
     assert memory == [Setting(resume=True, source=source)]
-    with pytest.raises(ConnectorError, match="unknown option `lable`"):
+    with raises(ConnectorError, reason="unknown", option="lable"):
         open_sink("memory:a?lable=y")
 
 
@@ -74,11 +75,11 @@ def test_a_stream_is_told_by_scheme_then_format_then_suffix(path: str, options: 
 
 
 def test_what_only_goes_one_way_is_refused() -> None:
-    with pytest.raises(ConnectorError, match="null:: no events can be read from there"):
+    with raises(ConnectorError, reason="no source"):
         open_source("null:")
-    with pytest.raises(ConnectorError, match="results cannot be written as synthetic; use one of csv, tsv, jsonl"):
+    with raises(ConnectorError, reason="no sink"):
         open_sink("synthetic:demo")
-    with pytest.raises(ConnectorError, match="results cannot be written as parquet; use one of csv, tsv, jsonl"):
+    with raises(ConnectorError, reason="no sink"):
         open_sink("-?format=parquet")
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from connectors import ConnectorError, Sink, open_sink, open_source
 from tests.connectors.streams import rows
+from tests.errors import raises
 
 KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.GZ", "out.tsv", "out.parquet"]
 
@@ -99,7 +100,7 @@ def test_a_sink_never_used_leaves_things_as_they_were(tmp_path: Path, kind: str,
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_missing_is_said_to_be(tmp_path: Path, kind: str) -> None:
     sink = open_sink(str(tmp_path / kind), resume=True)
-    with pytest.raises(ConnectorError, match=r"is missing, but 9 .* were written before"):
+    with raises(ConnectorError, reason="missing"):
         sink.rewind({"bytes": 9, "parts": 9, "columns": ["n"]})
 
 
@@ -111,7 +112,7 @@ def test_pipes_and_devices_are_written_as_they_are() -> None:
     sink.close()
     assert Path("/dev/null").is_char_device()
     full = open_sink("/dev/full?format=csv")
-    with pytest.raises(ConnectorError, match="/dev/full: cannot be written: No space left on device"):
+    with raises(ConnectorError, reason="write"):
         full.write({"n": [1]})
 
 
@@ -124,12 +125,12 @@ def test_resuming_without_rewinding_appends(tmp_path: Path, kind: str) -> None:
     assert content(tmp_path / kind) == [{"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize(("kind", "message"), [("out.csv", "was changed"), ("out.parquet", "has 0 parts")])
-def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str, message: str) -> None:
+@pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
+def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str) -> None:
     with contextlib.closing(open_sink(str(tmp_path / kind))) as sink:
         sink.flush()
     sink = open_sink(str(tmp_path / kind), resume=True)
-    with pytest.raises(ConnectorError, match=message):
+    with raises(ConnectorError, reason="changed"):
         sink.rewind({"bytes": 100, "parts": 3, "columns": ["n"]})
 
 
@@ -137,14 +138,14 @@ def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Pat
     path = str(tmp_path / "out.csv")
     sink = open_sink(path)
     sink.write({"n": [1]})
-    with pytest.raises(ConnectorError, match="has the columns"):
+    with raises(ConnectorError, reason="columns differ"):
         sink.write({"m": [1]})
     sink.flush()
     resumed = open_sink(path, resume=True)
     resumed.rewind(sink.position)
-    with pytest.raises(ConnectorError, match="has the columns"):
+    with raises(ConnectorError, reason="columns differ"):
         resumed.write({"m": [1]})
-    with pytest.raises(ValueError, match="unequal length"):
+    with pytest.raises(ValueError):  # noqa: PT011
         open_sink(path).write({"a": [1], "b": []})
 
 
@@ -224,7 +225,7 @@ def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp
 def test_standard_output_cannot_be_rewound() -> None:
     sink = open_sink("-")
     assert not sink.can_rewind
-    with pytest.raises(ConnectorError, match="cannot take back"):
+    with raises(ConnectorError, reason="not seekable"):
         sink.rewind(sink.position)
 
 
@@ -237,14 +238,14 @@ def test_null_takes_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "message"),
+    ("url", "reason", "option"),
     [
-        ("out.libsvm", "cannot be written as libsvm"),
-        ("out.xyz", "say format="),
-        ("out.csv?overwrite=yes", "unknown option `overwrite`"),
-        ("missing/out.csv", "cannot be written: No such file or directory"),
+        ("out.libsvm", "no sink", "format"),
+        ("out.xyz", "suffix", "format"),
+        ("out.csv?overwrite=yes", "unknown", "overwrite"),
+        ("missing/out.csv", "write", ""),
     ],
 )
-def test_wrong_configuration_stops_at_once(tmp_path: Path, url: str, message: str) -> None:
-    with pytest.raises(ConnectorError, match=message):
+def test_wrong_configuration_stops_at_once(tmp_path: Path, url: str, reason: str, option: str) -> None:
+    with raises(ConnectorError, reason=reason, option=option):
         open_sink(str(tmp_path / url))

@@ -20,6 +20,7 @@ from connectors.options import Options
 from connectors.time_texts import circles_of, milliseconds_of
 from connectors.times import SingleTimes, Times
 from tests.connectors.streams import write
+from tests.errors import raises
 
 NAMES = ["t hour sin", "t hour cos", "t weekday sin", "t weekday cos"]
 EVENING = datetime(2024, 6, 2, 18, 30, tzinfo=UTC)  # a Sunday
@@ -241,9 +242,9 @@ def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path
 )
 def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[int], tmp_path: Path) -> None:
     url = timed(tmp_path, suffix, times)
-    with pytest.raises(ConnectorError, match="time_unit"):
+    with raises(ConnectorError, option="time_unit"):
         open_source(url, label="y", time="t")
-    with pytest.raises(ConnectorError, match="time_unit"):
+    with raises(ConnectorError, option="time_unit"):
         open_source(url, label="y", types="t:time")
     assert len(times_in(url, time_unit="s")[0]) == len(times)
 

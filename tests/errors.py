@@ -1,0 +1,17 @@
+"""Errors are told by their class and attributes, for messages may change."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@contextlib.contextmanager
+def raises(error: type[Exception] | tuple[type[Exception], ...], **wanted: Any) -> Iterator[Any]:
+    """Like `pytest.raises`, and the error has these attributes."""
+    with pytest.raises(error) as caught:
+        yield caught
+    assert {name: getattr(caught.value, name) for name in wanted} == wanted, caught.value
