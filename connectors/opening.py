@@ -115,7 +115,7 @@ def open_sink(
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped)
         what = f"results cannot be written as {connector.name}; use one of {lines}"
-        raise ConnectorError(f"{path}: {what}", "no sink", option="format")
+        raise ConnectorError(f"{path}: {what}", "no sink")
     setting = Setting(resume, fresh, source, beside, distinct, overwrite)
     sink: Sink = opener(connector.sink)(path, asked, setting)
     return sink

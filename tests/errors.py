@@ -11,7 +11,8 @@ import pytest
 
 @contextlib.contextmanager
 def raises(error: type[Exception] | tuple[type[Exception], ...], **wanted: Any) -> Iterator[Any]:
-    """Like `pytest.raises`, and the error has these attributes."""
+    """Like `pytest.raises`, and the error has these attributes. Its message contains all but the reason."""
     with pytest.raises(error) as caught:
         yield caught
     assert {name: getattr(caught.value, name) for name in wanted} == wanted, caught.value
+    assert all(str(value) in str(caught.value) for name, value in wanted.items() if name != "reason"), caught.value

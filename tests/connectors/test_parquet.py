@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -133,12 +132,6 @@ def test_wrong_configuration_stops_at_once(path: str, tmp_path: Path) -> None:
         open_source(str(tmp_path / "c.parquet"))
     with raises(ConnectorError, reason="another"):
         open_source(path, ignore="when").seek({"row": 3, "sha256": "other"})
-
-
-def test_without_pyarrow_the_message_says_what_to_install(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with raises(ConnectorError, reason="no pyarrow"):
-        open_source(path)
 
 
 def test_float_labels_that_are_nan_are_unknown(tmp_path: Path) -> None:

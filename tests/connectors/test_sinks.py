@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import gzip
 import json
 import math
@@ -111,9 +112,9 @@ def test_pipes_and_devices_are_written_as_they_are() -> None:
     sink.flush()
     sink.close()
     assert Path("/dev/null").is_char_device()
-    full = open_sink("/dev/full?format=csv")
-    with raises(ConnectorError, reason="write"):
-        full.write({"n": [1]})
+    with raises(ConnectorError, reason="write") as caught:
+        open_sink("/dev/full?format=csv").write({"n": [1]})
+    assert caught.value.__cause__.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
@@ -145,8 +146,6 @@ def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Pat
     resumed.rewind(sink.position)
     with raises(ConnectorError, reason="columns differ"):
         resumed.write({"m": [1]})
-    with pytest.raises(ValueError):  # noqa: PT011
-        open_sink(path).write({"a": [1], "b": []})
 
 
 def test_json_lines_hold_what_json_has_no_form_for(tmp_path: Path) -> None:
@@ -240,7 +239,7 @@ def test_null_takes_everything() -> None:
 @pytest.mark.parametrize(
     ("url", "reason", "option"),
     [
-        ("out.libsvm", "no sink", "format"),
+        ("out.libsvm", "no sink", ""),
         ("out.xyz", "suffix", "format"),
         ("out.csv?overwrite=yes", "unknown", "overwrite"),
         ("missing/out.csv", "write", ""),

@@ -1,15 +1,18 @@
-"""What a message advises where a file cannot be read as it stands; other tests tell errors by their attributes."""
+"""What messages say is wrong and what to do about it. Other tests tell errors by their class and attributes."""
 
 from __future__ import annotations
 
 import bz2
 import lzma
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from connectors import ConnectorError, open_source
+from connectors import ConnectorError, open_sink, open_source
 from tests.connectors.streams import write
 
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
@@ -54,7 +57,36 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ),
     ],
 )
-def test_a_message_says_what_to_do(tmp_path: Path, name, content, options, advice) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_what_to_do(tmp_path: Path, name, content, options, advice) -> None:
     url = write(tmp_path / name, content)
     with pytest.raises(ConnectorError, match=re.escape(advice)):
         open_source(url, **options)
+
+
+def without_pyarrow(path: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow.parquet", None)
+        open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (lambda: open_source("null:"), "null:: no events can be read from there"),
+        (lambda: open_sink("synthetic:demo"), "results cannot be written as synthetic; use one of csv, tsv, jsonl"),
+        (lambda: open_sink("-?format=parquet"), "results cannot be written as parquet; use one of csv, tsv, jsonl"),
+        (
+            lambda: open_sink("/dev/full?format=csv").write({"n": [1]}),
+            "/dev/full: cannot be written: No space left on device",
+        ),
+        (lambda: open_sink("none/a.csv"), "none/a.csv: cannot be written: No such file or directory"),
+        (lambda: open_sink("a.csv").write({"a": [1], "b": []}), "columns of unequal length: {'a': 1, 'b': 0}"),
+        (lambda: without_pyarrow("a.parquet"), "Parquet needs pyarrow: pip install 'streamsvm[parquet]'"),
+    ],
+)
+def test_a_message_says_what_is_wrong_and_what_to_do(
+    act: Callable[[], Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception, match=re.escape(text)):
+        act()
