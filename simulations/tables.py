@@ -21,7 +21,6 @@ PAGES = tuple(
     for page in (
         "benchmarks.md",
         "how-to/simulate.md",
-        "how-to/late-labels.md",
         "how-to/per-key.md",
         "explanation/scale.md",
     )
