@@ -1,4 +1,4 @@
-"""Archives of classifiers with refits: a header, and plain arrays with the name of their part as prefix."""
+"""Archives of classifiers with refits: a header, and arrays whose names start with the name of their part."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ SETTINGS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf, Latest, Since, Reservoir, Adaptive)
 }
-# Only estimators of these packages are imported for an archive.
+# Archives may import estimators of these packages only.
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 
 
 def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Add the name of a part to the names of its arrays."""
+    """Prefix the names of arrays with the name of their part."""
     return {f"{part}.{name}": array for name, array in arrays.items()}
 
 
 def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
-    """The arrays of `under`, by part."""
+    """Group arrays by the part in their prefix."""
     parts: dict[str, Arrays] = {}
     for name, array in arrays.items():
         part, dot, own = name.partition(".")
@@ -49,7 +49,7 @@ def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
 
 
 def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], Arrays]:
-    """A state without the window that is being solved, for viewers."""
+    """Return a state without the window that is being solved, for viewers."""
     if not header.get("job"):
         return dict(header), dict(arrays)
     return {**header, "job": None}, {name: array for name, array in arrays.items() if not name.startswith("job.")}
@@ -59,7 +59,7 @@ def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tu
 
 
 def encode_settings(settings: Any) -> Any:
-    """A trigger or a window for JSON."""
+    """Return a trigger or a window as JSON values."""
     if settings is None:
         return None
     content: dict[str, Any] = {"class": type(settings).__name__}
@@ -75,12 +75,12 @@ def encode_settings(settings: Any) -> Any:
 
 
 def decode_settings(content: Any) -> Any:
-    """Return the settings of `encode_settings`; only triggers, windows and River's drift detectors are made.
+    """Return the settings from `encode_settings`; only triggers, windows and River's drift detectors are created.
 
     Raises
     ------
     ArchiveError
-        If it is anything else.
+        If the content is invalid.
     """
     if content is None:
         return None
@@ -97,12 +97,12 @@ def decode_settings(content: Any) -> Any:
 
 
 def encode_solver(solver: Any) -> Any:
-    """A solver's name, or the class and parameters of an estimator.
+    """Return a solver's name, or the class and parameters of an estimator.
 
     Raises
     ------
     TypeError
-        For an estimator that cannot be imported for an archive.
+        If an archive may not import the class of the estimator.
     """
     if isinstance(solver, str):
         return solver
@@ -117,7 +117,7 @@ def encode_solver(solver: Any) -> Any:
 
 
 def decode_solver(content: Any) -> Any:
-    """Return the solver of `encode_solver`."""
+    """Return the solver from `encode_solver`."""
     if isinstance(content, str):
         return content
     module, name = content["class"]
@@ -138,7 +138,7 @@ def decode_solver(content: Any) -> Any:
 
 
 def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
-    """A task for an archive; the model to start from is stored with the members."""
+    """Return the state of a task; the model to start from is stored with the members."""
     header, arrays = window_state(task.window)
     if task.relevance is not None:
         arrays["relevance"] = task.relevance
@@ -152,12 +152,12 @@ def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
 
 
 def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes: int) -> Task:
-    """Return the task of `task_state`.
+    """Return the task from `task_state`.
 
     Raises
     ------
     ArchiveError, ValueError, TypeError
-        If it is no such state.
+        If the state is invalid.
     """
     window, d = window_of_state(header, arrays), int(header["n_columns"])
     check_bounds("columns", window.rows.columns, 0, d - 1)
@@ -170,12 +170,12 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
 
 
 def refit_header(refit: Refit) -> dict[str, Any]:
-    """A refit for JSON."""
+    """Return a refit as JSON values."""
     return {"number": refit.number, "event": refit.event, "due": refit.due}
 
 
 def member_state(member: Member) -> tuple[dict[str, Any], Arrays]:
-    """A refitted model for an archive; a foreign model is stored as its training data."""
+    """Return the state of a refitted model; a foreign model is stored as its training data."""
     header, arrays = member.state()
     if member.task is not None:
         header["task"], arrays = task_state(member.task)
@@ -183,7 +183,7 @@ def member_state(member: Member) -> tuple[dict[str, Any], Arrays]:
 
 
 def member_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes: int) -> Member:
-    """A refitted model from an archive; a foreign model is fitted again."""
+    """Restore a refitted model; a foreign model is fitted again."""
     if "task" not in header:
         return Member.from_state(header, arrays, n_classes)
     task = task_of(header["task"], arrays, None, n_classes)

@@ -1,4 +1,4 @@
-"""A classifier that solves windows of the stream again beside a learner."""
+"""A classifier that runs a learner and refits models to windows of the stream."""
 
 from __future__ import annotations
 
@@ -33,26 +33,24 @@ from streamsvm.refit.solvers import solver_of
 from streamsvm.refit.triggers import Every, Trigger
 from streamsvm.refit.windows import Latest, Window
 
-# Compiled when a classifier is made, so that no event waits for it.
+# Compiled when a classifier is created, so that no event waits for compilation.
 _ENTRY_POINTS = [entry for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()]
-# Parameters that archives store as they are.
+# Parameters stored unchanged in archives.
 _PLAIN = ("max_members", "delay", "search", "timeout", "seed")
 
 
 class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
     """A learner and models that a batch solver fits to windows of the stream as it runs.
 
-    Online learners follow drift, but while a concept stays a solver that sees a window many times is more accurate. A
-    `trigger` starts refits: a `solver` is given the events of the `window`, and its model votes beside the learner from
-    a fixed number of events after that. Models are weighted by the probability they gave to recent labels, so a concept
-    that returns is predicted by the model that was fitted to it. The learner predicts alone unless the vote was
-    recently more accurate.
+    Online learners follow drift, but while a concept lasts, a solver that sees a window many times is more accurate. A
+    `trigger` starts refits: a `solver` gets the events of the `window`. Its model joins the vote a fixed number of
+    events later. Models are weighted by the probability they gave to recent labels, so the model of a returning concept
+    regains its weight. The learner predicts alone unless the vote was recently more accurate.
 
-    If a model is late the stream waits for it. Results therefore repeat, whatever the batches, and also after saving
-    and loading while a window is solved. A solver that fails changes nothing.
+    If a model is late, the stream waits for it. Results are therefore reproducible for any batch size, also after
+    saving and loading while a window is solved. A failed refit changes nothing.
 
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
-    gives what it would give by itself.
+    Thread-safe: several threads may predict and learn with one model, and calls are serialised.
 
     Parameters
     ----------
@@ -60,9 +58,9 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         One of this package's online learners. The classifier continues with a copy of it.
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
-        (`IndexedBCD`), of which the last three choose their settings on the newer part of the window; or an instance of
-        these, or of any classifier by scikit-learn's protocol, which is fitted as it is. Solvers run in a separate
-        process, because they hold the interpreter's lock, or in a thread if no process can be started.
+        (`IndexedBCD`); the last three choose their settings on the newer part of the window. Also an instance of these
+        or of any scikit-learn classifier, which is fitted with its own settings. Solvers run in a separate process,
+        because they hold the interpreter's lock, or in a thread if no process can be started.
     window
         The events that are stored: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
         latest 50,000, fewer after errors increased.
@@ -70,16 +68,16 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(most=25_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
     max_members
-        The most models in the vote beside the learner. A new model replaces the one with the least recent weight.
+        Greatest number of models in the vote beside the learner. A new model replaces the one with the least recent
+        weight.
     delay
-        Labelled events from the start of a refit to the entry of its model, at least 64; or, as a float below 1,
-        their share of the events since the previous refit. None for a quarter of the window's events, at most 5,000.
-        Triggers have no effect while a window is solved. The longer the delay, the older the model, and the less often
-        the stream waits for it.
+        Labelled events from the start of a refit to the entry of its model, at least 64. A float below 1 is a share of
+        the events since the previous refit. None is a quarter of the window's events, at most 5,000. Triggers have no
+        effect while a window is solved. With a longer delay the model is older, and the stream waits less often.
     search
-        The fits that choose settings use at most this many times the window's events in total.
+        Total number of events in fits that choose settings, at most this many times the window's events.
     timeout
-        Seconds after which a late solver is ended, not counting the start of its process. None to wait for it. With a
+        Seconds after which a late solver is stopped, not counting the start of its process. None to wait for it. With a
         timeout, results depend on the speed of the machine.
     seed
         Random seed of the solvers.
@@ -87,7 +85,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     Attributes
     ----------
     classes_ : list
-        The labels, in order of first arrival.
+        Labels in order of first arrival.
     refits : list of dict
         The last 100 refits: its `number`, the labelled `event` after which it began, the one after which its model
         `entered`, the `events` of its window, `solver`, `settings`, their `score` on the newer part of the window,
@@ -131,7 +129,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         get_ready(own_solver)
         prepare(_ENTRY_POINTS)
         for entry in _ENTRY_POINTS:
-            entry.compile()  # loads it: some is first called long after the first event
+            entry.compile()  # load it now, because some are first called long after the first event
         self.learner = learner
         self.solver = solver
         self.window = window
@@ -155,7 +153,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__.copy()
 
-    # What the classifier knows ----------------------------------------------------------------------------------------
+    # Model state ------------------------------------------------------------------------------------------------------
 
     @property
     def notices(self) -> list[str]:
@@ -164,7 +162,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return self._model.notices + failed
 
     def leaders(self) -> list[dict[str, Any]]:
-        """The learner's heads and the refitted models, by weight: as `StreamSVMClassifier.leaders`."""
+        """Return the learner's heads and the refitted models, by weight, as `StreamSVMClassifier.leaders`."""
         (own, *others), name = self._refits.vote.standing(), self._refits.solver_name
         own["member"] = type(self._model).__name__
         heads = getattr(self._model, "leaders", lambda: [{**own, "head": "", "weight": 1.0}])()
@@ -173,7 +171,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return sorted(rows, key=lambda row: -row["weight"])
 
     def moment(self) -> Moment:
-        """What the learner knows now, with the leading member: the learner, or the model of a refit."""
+        """Return the state of the learner, with the leading member: the learner, or the model of a refit."""
         found = self._model.moment()
         leader = self.leaders()[0]
         name = leader["member"] if leader["member"] != "refit" else f"refit {leader['head']}"
@@ -181,17 +179,17 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     @property
     def refits(self) -> list[dict[str, Any]]:
-        """The latest refits, and the share of the vote of each one's model."""
+        """Latest refits, with the share of the vote of each one's model."""
         shares = self._refits.weights()
         return [note | {"share": shares.get(note["number"], 0.0)} for note in self._refits.notes]
 
     def refit_totals(self) -> dict[str, Any]:
-        """All refits: their number by `outcomes`, their `seconds`, and the `share` of the vote of their models."""
+        """Return totals of refits: numbers by `outcomes`, `seconds`, and the `share` of the vote of their models."""
         return self._refits.totals()
 
     @property
     def n_bytes_of_window(self) -> int:
-        """Memory of the events stored."""
+        """Memory of the stored events."""
         return self._refits.window.n_bytes
 
     @locked
@@ -202,7 +200,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     # One event --------------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: float | None = None) -> None:
-        """Learn one event.
+        """Learn an event.
 
         Parameters
         ----------
@@ -211,14 +209,14 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         y
             The label, of any hashable type.
         w
-            Weight of the event, 0 or more; at 0 it is left out.
+            Weight of the event, 0 or more; events of weight 0 are skipped.
         time
             Event time in seconds or as a datetime, for windows and triggers of time.
 
         Raises
         ------
         TypeError, ValueError
-            As the learner does; nothing has been learned then.
+            As the learner; nothing is learned in that case.
         """
         moment = seconds(time)
         if not isinstance(y, Hashable):
@@ -232,7 +230,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
                 learner.look_for_fast_path(x)
 
     def _learn_loaded(self, row: Floats, code: int, time: float) -> bool:
-        """Learn the event that the learner has loaded; False if it cannot be used."""
+        """Learn the event that the learner has loaded; return False if it cannot be used."""
         proba = self._model.learn_loaded(code)
         if proba is None:
             return False
@@ -245,14 +243,14 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return True
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """Most probable label; None while nothing has been learned.
+        """Predict the most probable label; None before anything is learned.
 
         Parameters
         ----------
         x
             Features by name.
         kwargs
-            Ignored; River passes what comes with an event.
+            Ignored; River passes further values of an event.
 
         Raises
         ------
@@ -266,7 +264,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             return self._model.labels.answers[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Probability of each label learned, 0 to 1; empty while nothing has been learned.
+        """Predict the probability of each learned label, 0 to 1; empty before anything is learned.
 
         Parameters
         ----------
@@ -287,7 +285,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             return dict(zip(self.classes_, proba.tolist(), strict=False))
 
     def _vote_on(self, x: dict[Any, Any]) -> tuple[int, Floats]:
-        """The most probable class of an event, and the probabilities of all."""
+        """Return the most probable class of an event and the probabilities of all classes."""
         learner = self._model
         row = learner.load_event(x)
         if row is not None and (proba := learner.predict_loaded()) is not None:
@@ -299,10 +297,10 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The whole state as a JSON header and arrays: `from_state` continues from it bit for bit.
+        """Return the whole state as a JSON header and arrays; `from_state` continues from it bit for bit.
 
         A window that is being solved is stored, and solved again after loading. A foreign model is stored as the window
-        it was fitted to.
+        that it was fitted to.
 
         Raises
         ------

@@ -17,14 +17,14 @@ from streamsvm.parameters import check_number
 
 # Events after which a detector restarts at the latest, because loading an archive repeats them.
 RENEWED_AFTER = 100_000
-# Every detector is tried on at least so many errors, so that wrong parameters fail at once.
+# Every detector is tried on at least this many errors, so that wrong parameters fail at once.
 _TRIAL = 64
 # Detectors of a decreasing mean, which get hits instead of errors.
 _OF_HITS = ("FHDDM",)
 
 
 def _detectors() -> dict[str, Any]:
-    """River's drift detectors by name."""
+    """Return River's drift detectors by name."""
     from river import base, drift
 
     kinds = (base.DriftDetector, base.BinaryDriftDetector)
@@ -33,7 +33,7 @@ def _detectors() -> dict[str, Any]:
 
 
 def detector_named(name: str) -> Any:
-    """A detector of a class with default parameters, seeded if it is random."""
+    """Return a detector with default parameters, seeded if it is random."""
     if name not in _detectors():
         raise ValueError(f"{name!r} is not a detector of River: {', '.join(_detectors())}")
     detector = _detectors()[name]()
@@ -42,19 +42,19 @@ def detector_named(name: str) -> Any:
 
 @dataclass(frozen=True)
 class DetectorSpec:
-    """A detector of River by the name of its class and its parameters."""
+    """A River detector as class name and parameters."""
 
     name: str
     params: tuple[tuple[str, Any], ...]
 
     @classmethod
     def of(cls, detector: Any) -> DetectorSpec:
-        """The class and parameters of a detector.
+        """Return the class and parameters of a detector.
 
         Raises
         ------
         TypeError, ValueError
-            If it is not one of River, or random without a seed.
+            If it is not a detector of River, or random without a seed.
         """
         name = type(detector).__name__
         if _detectors().get(name) is not type(detector):
@@ -70,7 +70,7 @@ class DetectorSpec:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.params)})"
 
     def make(self) -> Any:
-        """A new detector."""
+        """Return a new detector."""
         return _detectors()[self.name](**dict(self.params))
 
     def checked(self) -> DetectorSpec:
@@ -85,7 +85,7 @@ class DetectorSpec:
         return self
 
     def _check_number(self, name: str, value: Any) -> int:
-        """Refuse a number out of range, which not all detectors check; return it if it is a count, else 0."""
+        """Refuse a number out of range, which not all detectors check. Return it if it is a count, else 0."""
         own = signature(_detectors()[self.name]).parameters.get(name)
         if own is None or name == "seed" or isinstance(value, bool) or not isinstance(value, Real):
             return 0
@@ -94,12 +94,12 @@ class DetectorSpec:
         return int(float(value)) if is_count else 0
 
     def encode(self) -> dict[str, Any]:
-        """The spec for JSON."""
+        """Return the spec as JSON values."""
         return {"class": self.name, "params": {name: encode_label(value) for name, value in self.params}}
 
     @classmethod
     def decode(cls, content: Any) -> DetectorSpec:
-        """The spec that `encode` wrote."""
+        """Return the spec from `encode`."""
         return cls(content["class"], tuple((k, decode_label(v)) for k, v in content["params"].items())).checked()
 
 
@@ -134,11 +134,11 @@ class RunningDetector:
 
     @property
     def width(self) -> int:
-        """The number of errors in the detector's window."""
+        """Number of errors in the detector's window."""
         return int(self._detector.width)
 
     def update(self, error: bool) -> bool:
-        """Add whether the next prediction was wrong; return whether this raises an alarm."""
+        """Add the error (true or false) of the next prediction; return whether it raises an alarm."""
         if self.alarmed or len(self._errors) == self._most:
             self._restart()
         self._errors.append(error)
@@ -147,12 +147,12 @@ class RunningDetector:
         return self.alarmed
 
     def state(self) -> dict[str, Any]:
-        """The errors since the last restart, for JSON."""
+        """Return the errors since the last restart as JSON values."""
         packed = np.packbits(np.frombuffer(self._errors, np.uint8))
         return {"n": len(self._errors), "errors": base64.b64encode(packed.tobytes()).decode()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restart the detector with the errors of a state."""
+        """Restart the detector and repeat the errors of a state."""
         n = whole(state["n"], 0, self._most)
         packed = np.frombuffer(base64.b64decode(state["errors"], validate=True), np.uint8)
         if len(packed) != -(-n // 8):

@@ -14,15 +14,15 @@ from streamsvm.refit.triggers import LONGEST, Progress, Trigger, TriggerEvent
 class OnDrift(Trigger):
     """Cuts the window at a drift alarm, and fires after a number of events of the new concept.
 
-    Another alarm meanwhile cuts and counts again. The detector receives the errors: 1 for a wrong prediction, 0 for a
-    right one. The detectors of `river.drift.binary` look for an increase of errors; ADWIN, KSWIN and PageHinkley look
-    for any change, so they also raise an alarm when a learner becomes much better.
+    Another alarm in between cuts the window and restarts the count. The detector receives the errors: 1 for a wrong
+    prediction, 0 for a right one. The detectors of `river.drift.binary` look for an increase of errors. ADWIN, KSWIN
+    and PageHinkley look for any change, so they also raise an alarm when a learner improves.
 
     Parameters
     ----------
     detector
-        A detector of `river.drift` or `river.drift.binary`. Only its parameters are used: the trigger runs a new
-        detector of that kind, replaced after each alarm and after 100,000 events at the latest.
+        A detector of `river.drift` or `river.drift.binary`. Only its parameters are used. The trigger runs a new
+        detector of that kind, which restarts after each alarm and after 100,000 events at the latest.
     gather
         Labelled events between the last alarm and the refit.
 

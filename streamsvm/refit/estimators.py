@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn: fitting, probabilities, and models as plain arrays."""
+"""Estimators of scikit-learn: fitting, probabilities, and conversion to plain arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.refit.tasks import Floats, Task
 
 
 def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
-    """Fit on one thread, with weights unless all are equal; the stream needs the other threads."""
+    """Fit on one thread, because the stream needs the others; pass weights only if they differ."""
     from threadpoolctl import threadpool_limits
 
     from streamsvm.batch.threads import OneThread
@@ -40,7 +40,7 @@ def check_estimator(model: Any, X: Any, task: Task) -> None:
 
 
 def proba_of(model: Any, X: Any) -> Floats:
-    """Probabilities of an estimator's classes for rows, or the softmax of its scores."""
+    """Return probabilities of an estimator's classes for rows, or the softmax of its scores."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X), np.float64)
     scores = np.asarray(model.decision_function(X), np.float64)
@@ -50,7 +50,7 @@ def proba_of(model: Any, X: Any) -> Floats:
 
 
 def allows_nan(estimator: Any) -> bool:
-    """Whether an estimator takes NaN for missing values."""
+    """Return whether an estimator accepts NaN for missing values."""
     from sklearn.utils import get_tags
 
     try:
@@ -60,7 +60,7 @@ def allows_nan(estimator: Any) -> bool:
 
 
 def arrays_of(estimator: Any) -> Any:
-    """A fitted estimator as plain arrays if its kind is known, else unchanged."""
+    """Return a fitted estimator as plain arrays if its kind is supported, else unchanged."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if isinstance(estimator, HistGradientBoostingClassifier):
@@ -71,7 +71,7 @@ def arrays_of(estimator: Any) -> Any:
 
 
 def trees_of(estimator: Any) -> Trees:
-    """The trees of a HistGradientBoostingClassifier; with two classes all belong to the second."""
+    """Return the trees of a HistGradientBoostingClassifier; with two classes all belong to the second."""
     if estimator.is_categorical_ is not None and estimator.is_categorical_.any():
         raise ValueError("trees with categorical features are not known here: leave `categorical_features` out")
     iterations = estimator._predictors

@@ -1,12 +1,12 @@
 """Vote of a learner and its refitted models by fixed share.
 
 Every member has a weight. Each label multiplies the weight by the probability that the member gave to the label, to the
-power `LEARNING_RATE`, and `SHARE` of all weight is distributed evenly: a model whose concept returns regains its weight
-within a few events. The learner is member 0. It predicts alone unless the vote was recently more accurate.
+power `LEARNING_RATE`. A share `SHARE` of all weight is distributed evenly, so a model whose concept returns regains its
+weight within a few events. The learner is member 0. It predicts alone unless the vote was recently more accurate.
 
-A member of little weight is inactive. Inactive members do not vote and are evaluated on one labelled event in
-`SAMPLE` to keep their weight up to date. The set of active members changes only when the number of labelled events is a
-multiple of `BLOCK`, so members can be evaluated on several rows at once.
+A member of little weight is inactive. Inactive members do not vote. They are evaluated on one labelled event in
+`SAMPLE`, to keep their weight up to date. The set of active members changes only when the number of labelled events is
+a multiple of `BLOCK`, so members can be evaluated on several rows at once.
 
 Notes
 -----
@@ -31,9 +31,9 @@ BLOCK = 64
 LEARNING_RATE, SHARE, LEAST_PROBABILITY, FIRST_WEIGHT = 0.4, 0.01, 0.01, math.exp(-6.0)
 # The vote is used if its recent accuracy exceeds that of the learner by the margin.
 RATE, MARGIN = 0.0005, 0.001
-# At most so many models are active: those with more weight than they receive evenly, and new ones.
+# Greatest number of active models: those with more weight than the even share, and new ones.
 MOST_ACTIVE, LEAST_WEIGHT, FIRST_EVENTS, SAMPLE = 3, 1e-3, 512.0, 16
-# Accuracies and mean weights are over about so many events.
+# Accuracies and mean weights are averages over about this many events.
 ACCURACY_WINDOW, USE_WINDOW = 500.0, 10_000.0
 
 _UNIT = (0.0, 1.0)
@@ -43,12 +43,12 @@ EXPERT_VOTE = Schema(
     "expert_vote",
     {
         "seen": Number("labelled events", saved=True, bounds=_COUNT),
-        "n_classes": Number("classes known", i64, saved=True, bounds=_COUNT),
+        "n_classes": Number("known classes", i64, saved=True, bounds=_COUNT),
         "advantage": Number("recent accuracy of the vote minus that of the learner", saved=True, bounds=(-1.0, 1.0)),
         "members": records(
             ("members",),
             "the learner and the refitted models",
-            present=Number("whether there is one", i64, saved=True, bounds=_UNIT),
+            present=Number("whether the place is used", i64, saved=True, bounds=_UNIT),
             active=Number("whether it votes", i64, saved=True, bounds=_UNIT),
             entered=Number("labelled events before it entered", saved=True, bounds=_COUNT),
             evaluated=Number("labelled events it was evaluated on", saved=True, bounds=_COUNT),
@@ -87,7 +87,7 @@ MODEL = dict(VOTES.of(Array))["models"].element
 
 @inlined
 def is_evaluated(state, k, seen, label):
-    """Whether member k is evaluated on a row, after so many labelled events."""
+    """Return whether member k is evaluated on a row after `seen` labelled events."""
     member = state.members[k]
     return member.present > 0 and (member.active > 0 or (label >= 0 and (seen + k) % SAMPLE == 0))
 
@@ -106,7 +106,7 @@ def mark_rows(state, votes, k, first, end):
 
 @kernel
 def mark_answered(votes, k, first, end):
-    """Note that member k was evaluated on the marked rows."""
+    """Record that member k was evaluated on the marked rows."""
     for i in range(first, end):
         votes.answered[k, i] += votes.query.asked[i]
         votes.query.asked[i] = 0
@@ -156,7 +156,7 @@ def update_weights(state, votes, i, n, label):
         if member.present == 0:
             continue
         n_present += 1
-        likelihood = voted  # a member that is not evaluated neither gains nor loses
+        likelihood = voted  # without an evaluation the weight keeps its share
         if is_evaluated(state, k, int(state.seen), label):
             likelihood = max(answers[k, i, label], LEAST_PROBABILITY) if label < n else LEAST_PROBABILITY
             member.evaluated += 1.0
@@ -212,7 +212,7 @@ def vote_on_rows(state, votes, first, end):
 
 @jit_holding_gil
 def begin_row(state, votes, row, learner, label):
-    """Evaluate the compiled models on a single row, unless it is the previous one and they were."""
+    """Evaluate the compiled models on a single row, unless it equals the previous row."""
     query, is_same = votes.query, True
     for j in range(row.size):
         is_same = is_same and (query.values[j] == row[j] or (math.isnan(query.values[j]) and math.isnan(row[j])))

@@ -1,9 +1,9 @@
 """Evaluation of fitted models on raw rows: hyperplanes, Gaussian expansions and boosted trees.
 
 A query holds rows; a model writes the probabilities of all classes for the rows marked in it, the softmax of its
-scores. Hyperplanes and expansions use (x - shift) * scale, clipped to [-limit, limit]; a missing value contributes
-nothing. Trees use raw values and have a direction for missing ones. The result for a row does not depend on the other
-rows.
+A query holds rows. A model writes the probabilities of all classes, the softmax of its scores, for the rows marked in
+the query. Hyperplanes and expansions use (x - shift) * scale, clipped to [-limit, limit]; a missing value contributes
+nothing. Trees use raw values and have a direction for missing ones. The result for a row does not depend on other rows.
 
 Trees are evaluated in one of two ways. Trees of many columns or leaves are walked level by level. Otherwise the leaves
 of a tree are the bits of a mask, from left to right. A value beyond the threshold of a node removes the leaves to the
@@ -153,14 +153,14 @@ def write_proba(state, query, i):
 
 @inlined
 def begin_scores(state):
-    """Set the scores to their start."""
+    """Set the scores to their initial values."""
     for c in range(state.scores.size):
         state.scores[c] = state.start[c]
 
 
 @inlined
 def scaled_value(state, x, j):
-    """Scaled value of column j, 0 where it is missing."""
+    """Return the scaled value of column j, 0 if missing."""
     z = (x - state.shift[uint(j)]) * state.scale[uint(j)]
     share = FARTHER / abs(z) if abs(z) > FARTHER > state.limit else 1.0
     return min(max(z, -state.limit), state.limit) * (share * share) if x == x else 0.0
@@ -245,7 +245,7 @@ def evaluate_expansion(state, query):
 
 @inlined
 def note_value(state, j, x):
-    """Set the value of a column, NaN where it is missing."""
+    """Set the value of a column, NaN if missing."""
     if 2 * j + 2 < state.row.size:
         state.row[2 * j] = x if x == x else -math.inf
         state.row[2 * j + 1] = x
@@ -306,7 +306,7 @@ def build_masks(masks, at, is_first, begins, ends):
 
 @inlined
 def n_below(thresholds, first, end, x):
-    """Position after the last threshold below a value; thresholds are in ascending order."""
+    """Return the position after the last threshold below a value; thresholds are in ascending order."""
     n = end - first
     while n > 0:
         half = (n + 1) >> 1
@@ -361,7 +361,7 @@ def evaluate_masked_trees(state, query):
 
 @kernel
 def evaluate(query, run, model):
-    """Evaluate the model at an address by the function at an address."""
+    """Evaluate the model at address `model` by the function at address `run`."""
     call_pointer(run, (model, address_of(query)))
 
 
@@ -371,22 +371,22 @@ trees_at, masked_trees_at = state_at(TREES), state_at(MASKED_TREES)
 
 
 def run_planes(model, query):
-    """`evaluate_planes` at addresses."""
+    """Call `evaluate_planes` with addresses."""
     evaluate_planes(planes_at(model), query_at(query))
 
 
 def run_expansion(model, query):
-    """`evaluate_expansion` at addresses."""
+    """Call `evaluate_expansion` with addresses."""
     evaluate_expansion(expansion_at(model), query_at(query))
 
 
 def run_trees(model, query):
-    """`evaluate_trees` at addresses."""
+    """Call `evaluate_trees` with addresses."""
     evaluate_trees(trees_at(model), query_at(query))
 
 
 def run_masked_trees(model, query):
-    """`evaluate_masked_trees` at addresses."""
+    """Call `evaluate_masked_trees` with addresses."""
     evaluate_masked_trees(masked_trees_at(model), query_at(query))
 
 

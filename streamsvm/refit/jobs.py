@@ -1,4 +1,4 @@
-"""Solving in the background, one window at a time, in a thread or a separate process."""
+"""Background jobs that solve one window at a time, in a thread or a separate process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 Bytes = NDArray[np.uint8]
 
-# Written by a process when it is ready for windows.
+# A process writes this when it is ready for windows.
 _READY = b"ready"
 _NICENESS = 5  # of the process: the stream has priority
 # Seconds of waiting for a solver after which a warning is logged.
@@ -39,7 +39,7 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """A refit."""
+    """Number and events of a refit."""
 
     number: int  # from 1
     event: int  # labelled events before it started
@@ -47,7 +47,7 @@ class Refit:
 
 
 class Job:
-    """The solving of a window.
+    """A background job that solves a window.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Job:
     refit
         The refit.
     make
-        Makes the task; it is called in the thread of the job.
+        Function that makes the task, called in the thread of the job.
     """
 
     def __init__(self, solver: Solver, refit: Refit, make: Callable[[], Task]) -> None:
@@ -72,7 +72,7 @@ class Job:
         self._worker: _Worker | None = None
         self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
         _jobs.add(self)  # waited for at the end of the program
-        _thread.start_new_thread(self._run, ())  # unlike `Thread.start` it does not wait for the thread
+        _thread.start_new_thread(self._run, ())  # unlike `Thread.start` this does not wait for the thread
 
     def __reduce__(self) -> Any:
         return _begun, (self._solver, self.refit, self.task)
@@ -89,7 +89,7 @@ class Job:
         start = time.perf_counter()
         try:
             self._found = Member(self._solve(self.task), self.refit.number, self.task)  # in this thread: no event waits
-        except Exception as error:  # a foreign solver may raise anything: the stream goes on
+        except Exception as error:  # a foreign solver may raise anything; the stream continues
             self._error = error
         except SystemExit as error:
             self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
@@ -109,7 +109,7 @@ class Job:
         return self._solver.solve(task)
 
     def _solve_elsewhere(self, task: Task) -> Solution:
-        """Solve in the process of the program for solvers."""
+        """Solve in the process for solvers."""
         with _turn:
             if self._is_given_up or _ending.is_set():
                 raise RuntimeError("it was given up")
@@ -123,13 +123,13 @@ class Job:
                 self._worker = None
 
     def give_up(self) -> None:
-        """Give up the result. A process is ended; a thread runs to its end."""
+        """Give up the result. A process is killed; a thread runs to its end."""
         self._is_given_up = True
         if (worker := self._worker) is not None:
             worker.end()
 
     def wait(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the job."""
         self._over.wait()
 
     def result(self, timeout: float | None = None) -> Any:
@@ -138,12 +138,12 @@ class Job:
         Raises
         ------
         TimeoutError
-            After so many seconds.
+            If the job takes longer than `timeout` seconds.
         Exception
             As raised by the solver.
         """
         if self._owner != os.getpid() and self._found is None and self._error is None:
-            self._begin()  # a forked child has the job but not the thread
+            self._begin()  # a forked child has no thread for the job
         if not self._is_over_within(timeout):
             self.give_up()
             raise TimeoutError(f"it took longer than {timeout:g} s")
@@ -152,7 +152,7 @@ class Job:
         return self._found
 
     def _is_over_within(self, timeout: float | None) -> bool:
-        """Whether it ends within so many seconds, not counting the start of its process."""
+        """Return whether the job ends within `timeout` seconds, not counting the start of its process."""
         patience = PATIENCE_S if timeout is None else min(timeout, PATIENCE_S)
         if self._over.wait(patience):
             return True
@@ -177,7 +177,7 @@ def _begun(solver: Solver, refit: Refit, task: Task) -> Job:
 
 
 class JobHandle:
-    """A reference to a job, which is given up when the last reference is deleted."""
+    """A reference to a job; deleting the last one gives up the job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -190,7 +190,7 @@ class JobHandle:
 
 
 def _can_be_sent(solver: Solver) -> bool:
-    """Whether another process can unpickle a solver, which it cannot if it is defined in `__main__`."""
+    """Return whether another process can unpickle a solver, which it cannot if its class is defined in `__main__`."""
     try:
         return b"__main__" not in pickle.dumps(solver, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError):
@@ -207,13 +207,13 @@ class _Worker:
     Parameters
     ----------
     solver
-        A solver that it loads at the start.
+        A solver to load at the start.
     """
 
     def __init__(self, solver: Solver | None = None) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
         # A process group of its own, because Ctrl-C is for the program, which saves the task. Not a session of its own,
-        # because Linux distributes processors by session before it considers niceness.
+        # because Linux distributes CPU time by session before niceness.
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         except (OSError, ValueError) as error:
@@ -221,17 +221,17 @@ class _Worker:
         self._owner = os.getpid()
         self._was_ended = False
         self.has_started = threading.Event()
-        """Set when it takes windows, or never will."""
-        # In a thread, because a pipe holds little and the process first imports everything.
+        """Set when the process is ready for windows or has failed."""
+        # In a thread, because the pipe is small and the process first imports everything.
         _thread.start_new_thread(self._introduce, (solver,))
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs and belongs to this process, not to its parent."""
+        """Whether the process runs and belongs to this process, not to its parent."""
         return not self._was_ended and self._process.poll() is None and self._owner == os.getpid()
 
     def _introduce(self, solver: Solver | None) -> None:
-        with suppress(OSError, ValueError):  # if it has ended, the next call reports that
+        with suppress(OSError, ValueError):  # the next call reports an ended process
             self._ask(solver)
 
     def end(self) -> None:
@@ -241,7 +241,7 @@ class _Worker:
             self._process.kill()
 
     def await_ready(self) -> None:
-        """Wait until it takes windows."""
+        """Wait until the process is ready for windows."""
         assert self._process.stdout is not None
         if self.has_started.is_set():
             return
@@ -265,7 +265,7 @@ class _Worker:
         return solution
 
     def _ask(self, question: Any) -> None:
-        """Send the import path, then the question, which may need it."""
+        """Send the import path, which the question may need, then the question."""
         assert self._process.stdin is not None
         _write(self._process.stdin, sys.path)
         _write(self._process.stdin, question)
@@ -274,7 +274,7 @@ class _Worker:
 _turn = threading.Lock()
 _refused = threading.Event()
 _workers: list[_Worker] = []
-# Workers of the parent process, kept because deleting them would flush their buffers into its pipes.
+# Workers of the parent process. Deleting them would flush their buffers into its pipes.
 _inherited: list[_Worker] = []
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 _ending = threading.Event()
@@ -295,7 +295,7 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _end() -> None:
-    """Wait for all jobs, because the interpreter aborts if it ends during compiled code in another thread."""
+    """Wait for all jobs, because the interpreter aborts if it exits during compiled code in another thread."""
     _ending.set()
     for worker in _workers:
         worker.end()
@@ -320,7 +320,7 @@ def get_ready(solver: Solver) -> None:
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
-    """Write to another process. Arrays are not copied, which would hold the interpreter's lock."""
+    """Write to another process without copying arrays, which would hold the interpreter's lock."""
     buffers: list[pickle.PickleBuffer] = []
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     parts = [memoryview(content), *(buffer.raw() for buffer in buffers)]
@@ -336,7 +336,7 @@ def _read(pipe: IO[bytes]) -> Any:
 
 
 def _message(parts: list[Bytes]) -> Any:
-    """The message passed to `_write`."""
+    """Return the message passed to `_write`."""
     return pickle.loads(parts[0].data, buffers=parts[1:])
 
 
@@ -350,7 +350,7 @@ def _read_number(pipe: IO[bytes]) -> int:
 
 
 def _read_bytes(pipe: IO[bytes], length: int) -> Bytes:
-    content = np.empty(length, np.uint8)  # a `bytearray` would be cleared, holding the interpreter's lock
+    content = np.empty(length, np.uint8)  # clearing a `bytearray` would hold the interpreter's lock
     if pipe.readinto(content) < length:  # type: ignore[attr-defined]
         raise EOFError
     return content
@@ -361,7 +361,7 @@ def main() -> None:
     try:
         _serve()
     except BrokenPipeError:
-        os._exit(0)  # another thread still reads from the pipe
+        os._exit(0)  # another thread is still reading from the pipe
 
 
 def _serve() -> None:
@@ -391,7 +391,7 @@ def _serve() -> None:
 
 
 def _listen(questions: SimpleQueue[tuple[list[str], list[Bytes]]]) -> None:
-    """Queue the questions, and exit when the other process has ended."""
+    """Queue the questions, and exit when the other process ends."""
     pipe = sys.stdin.buffer
     while True:
         try:

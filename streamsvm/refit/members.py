@@ -23,8 +23,8 @@ from streamsvm.refit.window_rows import csr_of, dense_of
 
 logger = logging.getLogger(__name__)
 
-# Trees are evaluated by masks if these take at most so many words of four bytes, and the columns that nodes use times
-# the words per tree are at most so many: from there on walking is faster.
+# Trees are evaluated by masks up to this many words of four bytes, and up to this product of used columns and words per
+# tree. Beyond these bounds, level-by-level evaluation is faster.
 MASK_WORDS, MASK_COLUMNS = 1 << 21, 32
 
 Floats = NDArray[np.float64]
@@ -34,23 +34,23 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (LinearModel, KernelEx
 
 
 class Member:
-    """A refitted model that gives probabilities of the learner's classes for raw rows.
+    """A refitted model that predicts probabilities of the learner's classes for raw rows.
 
     Parameters
     ----------
     solution
         The result of a solver.
     number
-        The number of the refit.
+        Number of the refit.
     task
-        The task of the solver. It is kept only for a foreign model, which archives store as its training data.
+        Task of the solver. It is kept only for a foreign model, which archives store as its training data.
 
     Attributes
     ----------
     n_columns
-        The model uses the first so many columns of the learner.
+        Number of the learner's columns, from the first, that the model uses.
     addresses
-        Of the compiled function that evaluates the model, and of its state; 0 for a foreign model.
+        Addresses of the compiled function that evaluates the model and of its state; 0 for a foreign model.
     """
 
     def __init__(self, solution: Solution, number: int, task: Task | None = None) -> None:
@@ -82,7 +82,7 @@ class Member:
         rows
             n rows.
         asked
-            Shape (n,): not 0 for the rows to evaluate.
+            Shape (n,): nonzero for the rows to evaluate.
         proba
             Shape (n, n_classes).
         """
@@ -96,14 +96,14 @@ class Member:
             proba[np.ix_(at, classes)] = self._proba(self._matrix(rows)[at])
 
     def _matrix(self, rows: EncodedRows) -> Any:
-        """Rows as the foreign model was fitted to them: sparse, or dense with NaN where a value is missing."""
+        """Return rows in the form used for fitting: sparse, or dense with NaN for missing values."""
         if self._is_wide:
             return csr_of(rows, self.n_columns)
         X = dense_of(rows, self.n_columns)
         return X if self._allows_nan else np.nan_to_num(X, copy=False)
 
     def _proba(self, X: Any) -> Floats:
-        """Probabilities of the foreign model, 0 for each row on which it fails."""
+        """Return the probabilities of the foreign model, 0 for each row on which it fails."""
         n, n_classes = X.shape[0], len(self.model.classes_)
         try:
             found = proba_of(self.model, X)
@@ -111,7 +111,7 @@ class Member:
                 raise ValueError(f"probabilities of shape {found.shape} for {n} rows and {n_classes} classes")
             # The last bits in double precision may depend on the other rows, because BLAS adds in blocks.
             return np.clip(np.nan_to_num(found), 0.0, 1.0).astype(np.float32).astype(np.float64)
-        except Exception as error:  # a foreign model may raise anything: the stream goes on
+        except Exception as error:  # a foreign model may raise anything, and the stream continues
             if n > 1:
                 return np.vstack([self._proba(X[[k]]) for k in range(n)])
             if not self._has_failed:
@@ -131,19 +131,19 @@ class Member:
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Header and arrays of the model; no arrays for a foreign model."""
+        """Return header and arrays of the model; no arrays for a foreign model."""
         model, arrays = self.model.state() if self.has_arrays else (None, {})
         score = None if math.isnan(self.score) else self.score
         return {"model": model, "number": self.number, "settings": self.settings, "score": score}, arrays
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Member:
-        """Return the member with this `state`.
+        """Restore a member from its `state`.
 
         Raises
         ------
         ArchiveError, ValueError
-            If the state is not that of a member.
+            If the state is invalid.
         """
         model = _KINDS[header["model"]["class"]].from_state(header["model"], arrays)
         check_bounds("classes", np.array(model.classes, np.int64), 0, n_classes - 1)
@@ -153,21 +153,21 @@ class Member:
 
 @cache
 def compiled(name: str) -> Any:
-    """A compiled entry point of models or votes. Objects do not hold it, because it refers to the compiler."""
+    """Return a compiled entry point. Objects do not store it, because it refers to the compiler."""
     entry = (frozen_models.ENTRY_POINTS | expert_vote.ENTRY_POINTS)[name]
     prepare([entry])
     return entry.compile()
 
 
 def query(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
-    """A query of one model for the rows marked in `asked`; its answers are written to `proba`."""
+    """Return a query of one model for the rows marked in `asked`; results are written to `proba`."""
     found = State(frozen_models.QUERY)
     fill(found, rows, asked, proba[None])
     return found
 
 
 def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
-    """Let a query refer to rows and to memory for the answers, shape (members, n, n_classes)."""
+    """Bind a query to rows and to memory for the results, shape (members, n, n_classes)."""
     state.shared, state.first, state.end = rows.shared, 0, len(rows)
     state.bind(
         values=np.ascontiguousarray(rows.values, np.float64),
@@ -179,7 +179,7 @@ def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Float
 
 
 def _state_of(model: LinearModel | KernelExpansion | Trees) -> tuple[State, str]:
-    """The compiled state of a model, and the name of the entry point that evaluates it."""
+    """Return the compiled state of a model, and the name of the entry point that evaluates it."""
     if isinstance(model, LinearModel):
         return _planes(model), "run_planes"
     if isinstance(model, KernelExpansion):
@@ -210,7 +210,7 @@ def _expansion(model: KernelExpansion) -> State:
 
 
 def _in_lanes(rows: Floats) -> NDArray[np.float32]:
-    """Rows in blocks, by column within a block; zeros fill the last one."""
+    """Return rows in blocks, by column within a block; zeros fill the last block."""
     n, d = rows.shape
     blocks = np.zeros((-(-n // frozen_models.LANES), frozen_models.LANES, d), np.float32)
     blocks.reshape(-1, d)[:n] = rows
@@ -218,7 +218,7 @@ def _in_lanes(rows: Floats) -> NDArray[np.float32]:
 
 
 def _trees(model: Trees) -> State:
-    """The state of trees that are walked: nodes level by level over all trees, siblings next to each other."""
+    """Return the state of trees evaluated level by level: nodes by level over all trees, siblings adjacent."""
     levels, depths = _levels(model), np.zeros(len(model.roots), np.int64)
     for depth, (_, trees) in enumerate(levels):
         depths[trees] = depth
@@ -252,7 +252,7 @@ def _trees(model: Trees) -> State:
 
 
 def _levels(model: Trees) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The nodes of all trees by level, siblings next to each other, with the tree of each."""
+    """Return the nodes of all trees by level, siblings adjacent, with the tree of each."""
     nodes, trees, levels = model.roots, np.arange(len(model.roots)), []
     while len(nodes):
         levels.append((nodes, trees))
@@ -263,13 +263,13 @@ def _levels(model: Trees) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
 
 
 def _masked_trees(model: Trees) -> tuple[State, str] | None:
-    """The state of trees that are evaluated by masks; None if walking is faster or the masks are too large."""
+    """Return the state of trees evaluated by masks, or None if level-by-level evaluation is faster."""
     left, right, n_trees = model.left, model.right, len(model.roots)
     inner_nodes = [nodes[left[nodes] >= 0] for nodes, _ in _levels(model)]
     leaves, first = (
         np.ones(len(left), np.int64),
         np.full(len(left), -1),
-    )  # below a node: their number, and the first bit
+    )  # leaves below each node: their number, and the first bit
     for nodes in reversed(inner_nodes):
         leaves[nodes] = leaves[left[nodes]] + leaves[right[nodes]]
     n_words = -(-int(leaves[model.roots].max(initial=1)) // frozen_models.WORD)
@@ -282,7 +282,7 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     is_column = _differs(column)
     is_mask = is_column | _differs(threshold)
     at, n = is_mask.cumsum() - 1, int(is_mask.sum())
-    # A missing value has a mask of its own, of the nodes that send it to the right.
+    # A missing value has a separate mask, of the nodes that send it to the right.
     strays = np.flatnonzero(model.missing[nodes] == model.right[nodes])
     is_stray = _differs(column[strays])
     n_masks = n + int(is_stray.sum())
@@ -316,7 +316,7 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
 
 
 def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each value differs from the previous one."""
+    """Return whether each value differs from the previous one."""
     return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 

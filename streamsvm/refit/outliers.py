@@ -14,9 +14,9 @@ from streamsvm.features.statistics import observe_rows
 
 @kernel
 def count_outliers(statistics, values, columns, indptr, shared):
-    """Add all rows to the statistics, and count the values that are outliers by these.
+    """Add all rows to the statistics, and count the values that are outliers.
 
-    In columns with many equal values the distance of the others is reduced, as for scaled values.
+    In columns with many equal values, the distance of the others is reduced, as for scaled values.
     """
     observe_rows(statistics, values, columns, indptr, shared)
     n = 0

@@ -1,4 +1,4 @@
-"""Rows of a classifier with refits, in parts between which models may enter the vote."""
+"""Rows of a classifier with refits, split where models may enter the vote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.refit.wrapped import LearnerWrapper
 
 
 class RefitRows(LearnerWrapper, RowMethods):
-    """Predicts and learns rows by the learner and the vote of refitted models."""
+    """Predicts and learns rows with the learner and the vote of refitted models."""
 
     _refits: Refits
 
@@ -35,7 +35,7 @@ class RefitRows(LearnerWrapper, RowMethods):
         X, y, w, times
             Features, labels, weights and event times.
         options
-            As the classifier takes them.
+            Options of the learner's `encode_labelled`.
         """
         moments = event_times(times, y)
         rows, codes, weights, _ = self._model.encode_labelled(X, y, w, **options)
@@ -69,7 +69,7 @@ class RefitRows(LearnerWrapper, RowMethods):
     def _run_part(
         self, events: Events, predict: bool, n_proba: int, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats, Floats]:
-        """Predict rows and learn them; return classes, their probabilities, all probabilities, and errors."""
+        """Predict and learn rows; return classes, their probabilities, all probabilities, and errors."""
         vote, labels = self._refits.vote, events.learned
         n_classes = n_proba if vote.is_empty else max(len(self.classes_), n_proba)
         found, scores, proba = self._model.run_rows(events, predict=predict, score=True, n_proba=n_classes, late=late)
@@ -80,7 +80,7 @@ class RefitRows(LearnerWrapper, RowMethods):
 
 
 def event_times(times: Any, labels: Any) -> Floats | None:
-    """Event times in seconds, one for each label, NaN where there is none; None for none at all."""
+    """Return event times in seconds, one per label, NaN if missing; None without times."""
     if times is None:
         return None
     if isinstance(times, np.ndarray) and times.dtype == np.float64 and not (np.abs(times) >= LATEST_S).any():
@@ -93,5 +93,5 @@ def event_times(times: Any, labels: Any) -> Floats | None:
 
 
 def seconds(time: Any) -> float:
-    """Event time in seconds, NaN where there is none."""
+    """Return event time in seconds, NaN if missing."""
     return math.nan if time is None else seconds_of(time)

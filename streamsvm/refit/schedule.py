@@ -1,4 +1,4 @@
-"""The refits of a learner: when they start, what they solve, and when their models enter the vote."""
+"""Schedule of refits: when they start, what they solve, and when their models enter the vote."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from streamsvm.refit.windows import Adaptive, Window
 
 logger = logging.getLogger(__name__)
 
-# By default a model enters after a quarter as many events as its window has, within bounds.
+# Default delay as a share of the window's events, with bounds.
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
-# The vote takes at most so many labelled events at a time.
+# Most labelled events in one call of the vote.
 MOST_ROWS = 2_048
-# Refits that are listed; older ones are counted.
+# Number of refits that are listed; older ones are only counted.
 KEPT = 100
 
 
 @dataclass(frozen=True)
 class RefitSettings:
-    """Parameters of `RefitClassifier` but for learner and solver."""
+    """Parameters of `RefitClassifier` except learner and solver."""
 
     window: Window | None = None
     trigger: Trigger | None = None
@@ -70,7 +70,7 @@ class RefitSettings:
 
 
 class Refits:
-    """The refits of a learner.
+    """Refits of a learner.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Refits:
     vote
         The vote of the learner and the models.
     window
-        The events stored.
+        The stored events.
     seen
         Labelled events so far.
     notes
@@ -116,17 +116,17 @@ class Refits:
 
     @property
     def n_next(self) -> int:
-        """The labelled events that may be voted on before anything else happens."""
+        """Labelled events that may be voted on before the next action."""
         n = self._due - self.seen
         return n if self.vote.is_empty else min(n, MOST_ROWS)
 
     def ask(self) -> None:
-        """Solve the window after the next labelled event, or the next multiple of 64 of them."""
+        """Solve the window after the next labelled event, or after the next multiple of 64."""
         self._trigger.ask()
         self._look_ahead()
 
     def take(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:
-        """Store labelled events and start what is due after them; return their number."""
+        """Store labelled events and start actions that are due; return their number."""
         learned = np.flatnonzero(codes >= 0)
         at = first = 0
         while at < len(learned):
@@ -142,7 +142,7 @@ class Refits:
         return len(learned)
 
     def take_one(self, row: Floats, code: int, time: float, error: float) -> None:
-        """Store a labelled event with a value in each column and start what is due after it."""
+        """Store a labelled event with a value in each column, and start actions that are due."""
         self.window.add_one(row, code, time, error)
         if not self._trigger.passes():
             self._handle(self._trigger.see(np.array([time]), np.array([error])).event)
@@ -155,7 +155,7 @@ class Refits:
             self._is_due = True
 
     def _count(self, n: int) -> None:
-        """Count labelled events and start what is due after them."""
+        """Count labelled events and start actions that are due."""
         self.seen += n
         if self.seen < self._due:
             return
@@ -168,7 +168,7 @@ class Refits:
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Find the event at which something may happen next."""
+        """Compute the next event at which an action may be due."""
         due = self._trigger.due_in()
         until = [_NEVER if due is None else due]
         if self._refit is not None:
@@ -180,7 +180,7 @@ class Refits:
     # Refits -----------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Start to solve the window."""
+        """Start solving the window."""
         settings, n = self._settings, len(self.window)
         self._n_refits += 1
         if isinstance(settings.delay, float):
@@ -199,13 +199,13 @@ class Refits:
         self._job = JobHandle(Job(self._solver, refit, task))
 
     def _newest_model(self) -> Any:
-        """The newest model, where the next solver can start from it."""
+        """Return the newest model if the next solver can start from it."""
         members = [member for member in self.vote.members if member is not None]
         newest = max(members, key=lambda member: member.number).model if members else None
         return newest if isinstance(newest, LinearModel) else None
 
     def _enter(self, refit: Refit) -> None:
-        """Let the model of a refit enter the vote, and note the outcome."""
+        """Add the model of a refit to the vote, and record the outcome."""
         handle = self._job
         self._refit = self._job = None
         note: dict[str, Any] = {"number": refit.number, "event": refit.event, "entered": refit.due, "events": 0}
@@ -214,12 +214,12 @@ class Refits:
             if handle is None:
                 raise RuntimeError("it was interrupted as it began, as by Ctrl-C")
             self._add_model(handle.job, note)
-        except Exception as error:  # a solver may raise anything: the learner goes on
+        except Exception as error:  # a solver may raise anything, and the learner continues
             note["outcome"] = self._failure(refit, error)
         self._remember(note)
 
     def _add_model(self, job: Job, note: dict[str, Any]) -> None:
-        """Wait for the model of a refit, and let it enter the vote."""
+        """Wait for the model of a refit, and add it to the vote."""
         try:
             note["events"] = len(job.task.window)
             found: Member = job.result(self._settings.timeout)
@@ -231,7 +231,7 @@ class Refits:
         self._carried = dict(found.settings)
 
     def _failure(self, refit: Refit, error: Exception) -> str:
-        """The outcome of a refit that failed; a new kind of failure is logged."""
+        """Return the outcome of a failed refit; log each new kind of failure."""
         outcome = f"failed: {type(error).__name__}: {error}"
         if not any(note["outcome"] == outcome for note in self.notes):
             logger.warning(
@@ -251,18 +251,18 @@ class Refits:
         self.notes = [*self.notes, note][-KEPT:]
 
     def weights(self) -> dict[int, float]:
-        """The share of the vote of each refit's model, by number."""
+        """Return the share of the vote of each refit's model, by number."""
         _, *models = self.vote.standing()
         return {model["member"].number: model["weight"] for model in models}
 
     def totals(self) -> dict[str, Any]:
-        """All refits by outcome, their seconds, and the share of the vote of their models."""
+        """Return the numbers of refits by outcome, their seconds, and the share of the vote of their models."""
         return {"outcomes": dict(self._outcomes), "seconds": self._seconds, "share": sum(self.weights().values())}
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], archive.Arrays]:
-        """Header and arrays. A window that is being solved is stored, and solved again after loading."""
+        """Return header and arrays. A window that is being solved is stored, and solved again after loading."""
         window_header, window_arrays = self.window.state()
         arrays = archive.under("window", window_arrays) | archive.under("vote", self.vote.state())
         members: list[dict[str, Any] | None] = []
@@ -290,12 +290,12 @@ class Refits:
         }, arrays
 
     def restore(self, header: Mapping[str, Any], parts: dict[str, archive.Arrays], n_classes: int) -> None:
-        """Continue from `state`, and remove from `parts` what belongs to it.
+        """Continue from `state`, and remove its arrays from `parts`.
 
         Raises
         ------
         ArchiveError, ValueError, TypeError
-            If the state is not that of refits.
+            If the state is invalid.
         """
         window = parts.pop("window")
         check_bounds("codes", window["codes"], 0, n_classes - 1)
@@ -320,7 +320,7 @@ class Refits:
 
 
 def _task(held: Callable[[], WindowRows], relevance: Floats | None, carried: dict[str, Any], *settings: Any) -> Task:
-    """The task of solving a window."""
+    """Return the task of solving a window."""
     window = held()
     n = window.n_columns
     return Task(window, n, None if relevance is None else relevance[:n], carried, *settings)

@@ -1,9 +1,9 @@
-"""Solvers of windows: the batch solvers of this package, boosted trees, and any classifier of scikit-learn.
+"""Solvers of windows: the batch solvers of this package, boosted trees, and any scikit-learn classifier.
 
-A solver gets a `Task`, the rows of a window with class numbers, and returns a `Solution`: a model as plain arrays with
-its settings and score. Solvers by name choose their settings by fits to the older part of the window that are scored on
-the newer part, and start the next time from the best ones. An instance of a classifier is cloned and fitted as it is;
-missing values are 0 unless it allows NaN.
+A solver gets a `Task`, the rows of a window with class numbers. It returns a `Solution`: a model as plain arrays with
+its settings and score. Solvers by name choose their settings by fits to the older part of the window, scored on the
+newer part, and start the next search from the best ones. An instance of a classifier is cloned and fitted with its own
+settings; missing values are 0 unless it allows NaN.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 
 # Settings are scored on the newest fifth of the rows, within bounds.
 NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50
-# The most fits that choose settings, and the least improvement.
+# Most fits that choose settings, and the least improvement.
 MOST_FITS, BETTER = 8, 1e-3
-# The most rows, and the leaves of a tree.
+# Most rows, and the leaves of a tree.
 LEAVES = ((10_000, 31), (50_000, 63), (math.inf, 127))
 # Rows per cut, and the mean number of cuts that contain a row.
 CUT_ROWS, SEEN_TIMES = 500, 1.5
-# The most numbers that are evaluated at a time.
+# Most numbers that are evaluated at a time.
 PART_MOST = 20_000_000
 # Packages of the extra `batch`.
 _NEEDED = ("sklearn", "threadpoolctl")
@@ -46,7 +46,7 @@ class Solver(Protocol):
 
     name: str
     holds_lock: bool
-    """Whether it keeps the interpreter's lock, so that it has to run in a process of its own."""
+    """Whether it holds the interpreter's lock and therefore runs in a separate process."""
     asks_relevance: bool
     """Whether it uses the relevance of columns in the learner's metric."""
 
@@ -81,7 +81,7 @@ class _Searching:
         self.solve(Task(WindowRows(rows, codes, np.ones(64), np.full(64, np.nan), np.arange(64)), 1))
 
     def _climb(self, task: Task) -> tuple[dict[str, Any], float]:
-        """Settings that no single change improves on the newer part of the window, and their score."""
+        """Return settings that no single change improves on the newer part of the window, and their score."""
         best = dict(task.carried or self._first())
         older, newer = _parts(task)
         if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
@@ -99,15 +99,15 @@ class _Searching:
         return best, top
 
     def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
-        """Accuracy of settings on the newer rows."""
+        """Return the accuracy of settings on the newer rows."""
         return _accuracy(self._fit(task, settings), newer, task.n_columns)
 
     def _first(self) -> dict[str, Any]:
-        """The settings of the first refit."""
+        """Return the settings of the first refit."""
         raise NotImplementedError
 
     def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        """Settings that differ from the best in one value."""
+        """Yield settings that differ from the best in one value."""
         return iter(())
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
@@ -137,8 +137,8 @@ class BoostedTrees(_Searching):
 class Cuts(_Searching):
     """`SampledCuts` with a Gaussian kernel.
 
-    Columns are scaled by their own deviation or, as suits pixels, by a common one, and weighted equally or by the
-    learner's metric. The unit of `gamma` is the inverse mean square distance of the rows from their mean.
+    Columns are scaled by their own deviation or by a common one, which suits pixels. They are weighted equally or by
+    the learner's metric. The unit of `gamma` is the inverse mean squared distance of the rows from their mean.
     """
 
     name = "cuts"
@@ -171,7 +171,7 @@ class Cuts(_Searching):
 
 
 class _Planes(_Searching):
-    """A linear solver, on scaled columns."""
+    """A linear solver on scaled columns."""
 
     _class: str
     _setting: str
@@ -198,21 +198,21 @@ class _Planes(_Searching):
 
 
 class Newton(_Planes):
-    """`SmoothedNewton`, on scaled columns."""
+    """`SmoothedNewton` on scaled columns."""
 
     name, _class = "newton", "SmoothedNewton"
     _setting, _values = "l2", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
 class Bcd(_Planes):
-    """`IndexedBCD`, on scaled columns."""
+    """`IndexedBCD` on scaled columns."""
 
     name, _class = "bcd", "IndexedBCD"
     _setting, _values = "C", (0.001, 0.01, 0.1, 1.0, 10.0)
 
 
 class Given:
-    """A classifier by scikit-learn's protocol: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
+    """A scikit-learn classifier: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
 
     holds_lock = True
     asks_relevance = False
@@ -247,7 +247,7 @@ def solver_of(solver: Any) -> Solver:
     Raises
     ------
     TypeError, ValueError
-        For anything else.
+        If it is neither a known name nor a classifier.
     ImportError
         If scikit-learn or threadpoolctl is not installed.
     """
@@ -275,7 +275,7 @@ def _check_classes(codes: NDArray[np.int64]) -> None:
 
 
 def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
-    """The older rows, the latest that the search allows, and the newer ones."""
+    """Return the latest older rows that the search allows, and the newer rows."""
     n = len(task.window)
     n_newer = min(int(NEWER_SHARE * n), NEWER_MOST)
     n_older = min(n - n_newer, int(task.search * n / MOST_FITS))
@@ -285,7 +285,7 @@ def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
 
 
 def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
-    """Accuracy of a model, evaluated in parts to save memory."""
+    """Return the accuracy of a model, evaluated in parts to save memory."""
     classes, n = np.array(model.classes), max(PART_MOST // max(n_columns, 1), 1)
     parts = (rows.part(k, min(k + n, len(rows))) for k in range(0, len(rows), n))
     n_right = sum(
@@ -300,7 +300,7 @@ def _toarray(Z: Any) -> Floats:
 
 
 def _weights(task: Task, by_relevance: bool) -> Floats:
-    """Weights of the columns in the kernel, with mean 1: equal, or by the learner's metric."""
+    """Return the weights of the columns in the kernel, with mean 1: equal, or by the learner's metric."""
     if not by_relevance or task.relevance is None:
         return np.ones(task.n_columns)
     return task.relevance * (task.n_columns / max(float(task.relevance.sum()), 1e-300))

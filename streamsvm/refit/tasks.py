@@ -19,9 +19,9 @@ from streamsvm.refit.window_rows import WindowRows
 
 Floats = NDArray[np.float64]
 
-# Scaled values are clipped here, as in the online learners.
+# Scaled values are clipped to this bound, as in the online learners.
 CLIP = 10.0
-# The most numbers of a dense matrix.
+# Most numbers of a dense matrix.
 DENSE_MOST = 60_000_000
 
 
@@ -32,17 +32,17 @@ class Task:
     Parameters
     ----------
     window
-        The rows as they arrived, with class numbers.
+        Rows in order of arrival, with class numbers.
     n_columns
-        The number of columns that the learner knows.
+        Number of columns that the learner knows.
     relevance
-        The relevance of each column in the learner's metric, shape (n_columns,); None without a metric.
+        Relevance of each column in the learner's metric, shape (n_columns,); None without a metric.
     carried
-        The best settings of the previous refit.
+        Best settings of the previous refit.
     search
-        The fits that choose settings use at most this many times the window's rows in total.
+        Total number of rows in fits that choose settings, at most this many times the window's rows.
     previous
-        The newest model, to start from if it is linear.
+        Newest model, to start from if it is linear.
     seed
         Random seed.
     """
@@ -63,11 +63,11 @@ class Solution:
     Parameters
     ----------
     model
-        A model with the learner's class numbers and first columns, or a fitted estimator of scikit-learn.
+        Model with the learner's class numbers and first columns, or a fitted estimator of scikit-learn.
     settings
-        The settings of the fit, for JSON.
+        Settings of the fit, as JSON values.
     score
-        Accuracy on the newer part of the window of a fit to the older part; NaN if nothing was chosen.
+        Accuracy on the newer part of the window after a fit to the older part; NaN without a search.
     """
 
     model: Any
@@ -76,13 +76,13 @@ class Solution:
 
 
 def is_wide(task: Task) -> bool:
-    """Whether most values of a dense matrix would be missing."""
+    """Return whether most values of a dense matrix would be missing."""
     n_values = np.count_nonzero(~np.isnan(task.window.rows.values))
     return bool(n_values < 0.2 * len(task.window) * task.n_columns)
 
 
 def dense(task: Task) -> Floats:
-    """The rows as a matrix, NaN for missing values; columns without values are 0, because some solvers need one."""
+    """Return the rows as a matrix, NaN if missing. Columns without values are 0, because some solvers need a value."""
     check_size(task)
     matrix = task.window.dense(task.n_columns)
     matrix[:, np.isnan(matrix).all(axis=0)] = 0.0
@@ -100,9 +100,9 @@ def check_size(task: Task) -> None:
 
 
 def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
-    """The rows scaled by mean and deviation of each column, and the scaler; sparse rows are not centred.
+    """Return the scaler and the rows, scaled by mean and deviation of each column; sparse rows are not centred.
 
-    With outliers the statistics are those of running scaling, which is robust.
+    With outliers, the robust statistics of running scaling are used instead.
     """
     d, robust = task.n_columns, _running_statistics(task)
     if is_wide(task):
@@ -128,7 +128,7 @@ def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
 
 
 def _running_statistics(task: Task) -> tuple[Floats, Floats] | None:
-    """The shifts and deviations of running scaling after the last row; None without outliers."""
+    """Return the shifts and deviations of running scaling after the last row; None without outliers."""
     rows, d = task.window.rows, task.n_columns
     known = new_rows(max(d, int(rows.columns.max(initial=-1)) + 1), "standard")
     values, columns, indptr = (np.ascontiguousarray(a) for a in (rows.values, rows.columns, rows.indptr))

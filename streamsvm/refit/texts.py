@@ -1,4 +1,4 @@
-"""Windows and triggers from text, as the command line takes them."""
+"""Parser of windows and triggers on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _TRIGGERS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
 ("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
 "demand", or several of these joined by "+\""""
-# By the name in a text: the kind of trigger, and the types of its values.
+# Kind of trigger by name, and the types of its values.
 _BY_NAME: dict[str, tuple[Any, ...]] = {
     "every": (Every, int),
     "growing": (Growing, int, float, int),
@@ -27,14 +27,14 @@ _BY_NAME: dict[str, tuple[Any, ...]] = {
 
 
 def trigger_of(text: str) -> Trigger:
-    """Return a trigger from text.
+    """Parse a trigger.
 
-    "drift" alone is HDDMA, which usually detects an increase of errors as early as ADWIN, and ignores a decrease.
+    "drift" alone is HDDMA. It usually detects an increase of errors as early as ADWIN, and ignores a decrease.
 
     Raises
     ------
     ValueError
-        If the text is no trigger; the message lists the forms.
+        If the text is not a trigger; the message lists the forms.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def _single_trigger(name: str, *values: Any) -> Trigger:
 
 
 def seconds_of(text: str) -> float | None:
-    """Seconds of a duration such as "90s", "30m", "12h" or "1d"; None for other text.
+    """Parse a duration such as "90s", "30m", "12h" or "1d"; return None for other text.
 
     Examples
     --------
@@ -84,12 +84,12 @@ _WINDOWS = (
 
 
 def window_of(text: str) -> Window:
-    """Return a window from text.
+    """Parse a window.
 
     Raises
     ------
     ValueError
-        If the text is no window; the message lists the forms.
+        If the text is not a window; the message lists the forms.
 
     Examples
     --------

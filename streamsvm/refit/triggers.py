@@ -1,7 +1,7 @@
 """Triggers of refits: counts of labelled events, event time, drift, demand.
 
 A trigger is a hashable value. `begin` returns a `TriggerState`, which takes labelled events in order and stops at the
-first event that causes a refit or a cut, so the batch size does not matter:
+first event that causes a refit or a cut. The batch size therefore does not matter.
 
 - `REFIT`: solve the window. All intervals restart, whichever trigger fired.
 - `CUT`: a drift detector raised an alarm, and earlier events leave the window. All intervals restart, growing ones with
@@ -32,7 +32,7 @@ _NEVER = sys.maxsize
 
 
 class TriggerEvent(Enum):
-    """The effect of an event."""
+    """Effect of an event."""
 
     NOTHING = "nothing"
     CUT = "cut"
@@ -40,7 +40,7 @@ class TriggerEvent(Enum):
 
 
 class Seen(NamedTuple):
-    """The number of events consumed, and the effect of the last one."""
+    """Number of events processed, and the effect of the last one."""
 
     n: int
     event: TriggerEvent
@@ -53,17 +53,17 @@ class Progress:
     left: int | None = None  # labelled events until it is due; None if it does not count
     interval: float = 0.0  # length of the interval
     begun: float = math.nan  # event time at the start of the interval
-    latest: float = math.nan  # the latest event time so far
+    latest: float = math.nan  # latest event time so far
     detector: RunningDetector | None = None
     parts: tuple[Progress, ...] = ()
 
     def detectors(self) -> list[RunningDetector]:
-        """The detectors of the trigger and of its parts."""
+        """Return the detectors of the trigger and of its parts."""
         own = [] if self.detector is None else [self.detector]
         return own + [detector for part in self.parts for detector in part.detectors()]
 
     def state(self) -> dict[str, Any]:
-        """The state for JSON."""
+        """Return the state as JSON values."""
         return {
             "left": self.left,
             "interval": self.interval,
@@ -74,7 +74,7 @@ class Progress:
         }
 
     def restore(self, state: Mapping[str, Any], trigger: Trigger) -> None:
-        """Continue from a state of this trigger."""
+        """Continue from a `state` of this trigger."""
         most = trigger._lengths[-1]
         self.interval = real(state["interval"], self.interval, max(self.interval, most))
         if state["left"] is not None or self.left is not None:
@@ -90,10 +90,10 @@ class Progress:
 
 
 class Trigger:
-    """Settings of a trigger. The base counts events down, and never fires if its first interval is 0."""
+    """Settings of a trigger. The base class counts events down, and never fires if its first interval is 0."""
 
     triggers: tuple[Trigger, ...] = ()
-    # The first interval, the factor by which it grows, and the most events that may be left.
+    # First interval, growth factor, and most events until the trigger is due.
     _lengths: tuple[int, float, int] = (0, 1.0, -1)
 
     @property
@@ -102,17 +102,17 @@ class Trigger:
         return False
 
     def begin(self) -> TriggerState:
-        """Start at the beginning of a stream."""
+        """Return the state at the start of a stream."""
         return TriggerState(self)
 
     def start(self) -> Progress:
-        """State at the start of a stream."""
+        """Return the progress at the start of a stream."""
         at = Progress()
         self._restart(at, TriggerEvent.CUT)
         return at
 
     def _due(self, at: Progress, times: NDArray[np.float64]) -> int:
-        """Index of the first event at which it is due, `_NEVER` or beyond the events if there is none."""
+        """Return the index of the first event at which the trigger is due; not below the number of events if none."""
         return _NEVER if at.left is None else max(at.left, 1) - 1
 
     def _advance(self, at: Progress, times: NDArray[np.float64]) -> None:
@@ -157,18 +157,18 @@ class Growing(Trigger):
 
     Every refit lengthens the next interval, including refits on demand and those of other triggers.
 
-    If a refit of n events costs c n and the window grows with the stream, all refits up to one of N events cost at most
-    c N f / (f - 1): 3 times the last refit at f = 1.5, twice at f = 2. With a window of at most w events, bound the
-    interval by `most`: an event then costs c w / `most`.
+    Assume that a refit of n events costs c n and that the window grows with the stream. All refits up to one of N
+    events then cost at most c N f / (f - 1): 3 times the last refit at f = 1.5, twice at f = 2. With a window of at
+    most w events, set `most` to bound the interval: an event then costs c w / `most`.
 
     Parameters
     ----------
     first
-        Labelled events before the first refit, and before the first one after a drift alarm.
+        Labelled events before the first refit, and before the first refit after a drift alarm.
     factor
-        The growth of the interval.
+        Growth factor of the interval.
     most
-        The longest interval; None for no bound.
+        Longest interval; None for no bound.
 
     Examples
     --------
@@ -194,8 +194,8 @@ class EveryTime(Trigger):
     """Fires when an amount of event time has passed since the last refit, or since the first event with a time.
 
     Time is the latest event time so far: late events and events without a time (NaN) do not advance it. A time far in
-    the future delays the next refit until the other events catch up; combine with a count by `FirstOf` to refit
-    meanwhile.
+    the future delays the next refit until the other events catch up. To refit sooner, combine with a count by
+    `FirstOf`.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class EveryTime(Trigger):
 
     @staticmethod
     def _begun(at: Progress, times: NDArray[np.float64]) -> float:
-        """Start of the interval: the first event with a time, unless it has started."""
+        """Return the start of the interval: the first event time, unless the interval has started."""
         timed = times[np.isfinite(times)]
         return float(timed[0]) if math.isnan(at.begun) and len(timed) else at.begun
 
@@ -254,15 +254,15 @@ class OnDemand(Trigger):
 class FirstOf(Trigger):
     """Fires when the first of several triggers does.
 
-    All intervals restart at a refit and at a cut; the gathering of events after a drift alarm goes on through refits.
+    All intervals restart at a refit and at a cut. The count of events after a drift alarm continues through refits.
 
     Parameters
     ----------
     *triggers
-        At least one.
+        At least one trigger.
     distance
-        The fewest labelled events between two refits. A trigger that would fire earlier waits until then; a refit on
-        demand does not.
+        Least number of labelled events between two refits. A trigger that would fire earlier waits until then; a refit
+        on demand does not.
 
     Examples
     --------
@@ -312,7 +312,7 @@ class FirstOf(Trigger):
 
 
 class TriggerState:
-    """A trigger with its state in a stream; made by `Trigger.begin`."""
+    """A trigger with its state in a stream, created by `Trigger.begin`."""
 
     def __init__(self, trigger: Trigger) -> None:
         self._trigger, self._asked = trigger, False
@@ -322,7 +322,7 @@ class TriggerState:
         self._at, self._detectors = at, at.detectors()
 
     def see(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
-        """Consume labelled events in order up to the first refit or cut. Call again with the rest.
+        """Process labelled events in order up to the first refit or cut. Call again with the rest.
 
         Parameters
         ----------
@@ -347,7 +347,7 @@ class TriggerState:
         return Seen(n, event)
 
     def passes(self) -> bool:
-        """Consume one event and return True if the count alone shows that it has no effect; else call `see`."""
+        """Process one event and return True if it only needs counting; otherwise return False without processing it."""
         left = self._at.left
         if left is None or left <= 1 or self._asked or not self._at.interval:
             return False
@@ -355,7 +355,7 @@ class TriggerState:
         return True
 
     def _first_alarm(self, errors: NDArray[np.float64]) -> int | None:
-        """Index of the event at which a detector raises an alarm; detectors do not get later events."""
+        """Return the index of the event at which a detector raises an alarm; detectors do not get later events."""
         if self._detectors:
             for i, error in enumerate((errors != 0.0).tolist()):
                 alarms = [detector.update(error) for detector in self._detectors]
@@ -364,7 +364,7 @@ class TriggerState:
         return None
 
     def due_in(self) -> int | None:
-        """Labelled events until it fires at the latest, unless a drift alarm comes first.
+        """Return the number of labelled events until the trigger fires, unless a drift alarm comes first.
 
         None if that depends on event times, an alarm, or demand.
         """
@@ -376,7 +376,7 @@ class TriggerState:
         self._asked = True
 
     def state(self) -> dict[str, Any]:
-        """The state for JSON."""
+        """Return the state as JSON values."""
         return {"asked": self._asked, "progress": self._at.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -385,7 +385,7 @@ class TriggerState:
         Raises
         ------
         ArchiveError
-            If it is no such state.
+            If the state is invalid.
         """
         at = self._trigger.start()
         try:

@@ -1,4 +1,4 @@
-"""The vote of a learner and its refitted models, and what archives hold of it."""
+"""Vote of a learner and its refitted models, with its state in archives."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ExpertVote:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no model."""
+        """Whether there are no models."""
         return not any(self.members)
 
     @property
@@ -53,14 +53,14 @@ class ExpertVote:
         return bool(self._advantage[()] > kernels.MARGIN)
 
     def add(self, member: Member, n_classes: int) -> None:
-        """Add a model; if all places are taken it replaces the model with the least recent weight.
+        """Add a model; without a free place it replaces the model with the least recent weight.
 
         Parameters
         ----------
         member
             The model.
         n_classes
-            The number of classes that the learner knows.
+            Number of classes that the learner knows.
         """
         self._grow(n_classes)
         k = compiled("add_member")(self._state, n_classes)
@@ -75,14 +75,14 @@ class ExpertVote:
         self._single = None
 
     def vote(self, rows: EncodedRows, labels: Ints, learner: Floats) -> tuple[Ints, Floats, Floats, Floats]:
-        """Predict rows, and learn from their labels.
+        """Predict rows and learn from their labels.
 
         Parameters
         ----------
         rows
             n rows.
         labels
-            Their classes by number, -1 where unknown.
+            Class numbers, -1 if unknown.
         learner
             Probabilities of the learner, shape (n, n_classes).
 
@@ -111,7 +111,7 @@ class ExpertVote:
         learner
             Probabilities of the learner.
         label
-            The number of the class, -1 if unknown.
+            Class number, -1 if unknown.
 
         Returns
         -------
@@ -144,9 +144,9 @@ class ExpertVote:
             self._use(state)
 
     def standing(self) -> list[dict[str, Any]]:
-        """Recent accuracy, share of the vote, and activity of the learner, first, and of each model.
+        """Return recent accuracy, share of the vote, and activity of the learner (first) and of each model.
 
-        The accuracy of the learner is None until there was a vote.
+        The accuracy of the learner is None until the first vote.
         """
         state, places = self._state, self._state.members
         weights = np.where(places.active > 0, places.weight, 0.0)
@@ -170,11 +170,11 @@ class ExpertVote:
         return _restored, (len(self.members), self.state(), self.members, self._classes)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The state of the vote as arrays."""
+        """Return the state of the vote as arrays."""
         return self._state.saved()
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> None:
-        """Continue from `state` with these models."""
+        """Continue from `state` with the given models."""
         if len(members) != len(self.members):
             raise ArchiveError(f"{len(members)} places for {len(self.members)} models")
         self.members = members
@@ -190,7 +190,7 @@ class ExpertVote:
 
 
 class _Batch:
-    """Rows to vote on, with memory for the answers.
+    """Rows to vote on, with memory for the results.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Indexes of windows: the numbers of the events that a window holds.
+"""Indexes of windows: the numbers of the events in a window.
 
-The number of an event is the count of events before it. Numbers are kept in one group, or in one per class if the
-window is balanced. The oldest event of the largest group leaves first, counting the new event. Of groups of equal size
-the one with the older first event gives way.
+The number of an event is the count of earlier events. Numbers are stored in one group, or in one per class if the
+window is balanced. The oldest event of the largest group leaves first, counting the new event. Ties go to the group
+with the oldest event.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Holds = Callable[[Ints, Ints], NDArray[np.bool_]]
 Arrays = dict[str, NDArray[Any]]
 
 _NEVER = np.iinfo(np.int64).max
-# Random numbers of a sample are drawn for so many events at a time.
+# Random numbers of a sample are drawn for this many events at a time.
 _BITS = 9
 _DRAWN = 1 << _BITS
 
@@ -46,7 +46,7 @@ class LatestIndex:
         return self._n
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
-        """Add events, one after another."""
+        """Add events in order."""
         if not self._balanced and len(numbers):
             group = self._groups.setdefault(0, self._group())
             group.extend(numbers.tolist())
@@ -58,7 +58,7 @@ class LatestIndex:
             self.enter(*event)
 
     def enter(self, number: int, code: int, time: float) -> None:
-        """Add an event; another one leaves if there are too many."""
+        """Add an event; another one leaves if the window is full."""
         if self._n >= self._most:
             self.leave(code)
         self._append(number, code if self._balanced else 0)
@@ -71,11 +71,11 @@ class LatestIndex:
         self._n += 1
 
     def leave(self, code: int, n_before: int = 0) -> None:
-        """Remove an event before one of this class enters, after `n_before` events that left for lack of memory."""
+        """Remove an event before one of class `code` enters; `n_before` events have left for lack of memory."""
         self._remove(self._fullest(code))
 
     def _fullest(self, code: int) -> int:
-        """The largest group, with one more event of class `code`."""
+        """Return the largest group, counting one more event of class `code`."""
         if not self._balanced:
             return 0
         best = most = oldest = 0
@@ -105,7 +105,7 @@ class LatestIndex:
         self._n = sum(map(len, self._groups.values()))
 
     def holds(self) -> Holds:
-        """Return a function of numbers and classes that tells which of these events are held now."""
+        """Return a function of numbers and classes that returns which of these events are in the window now."""
         firsts = {key: group[0] for key, group in self._groups.items()}
 
         def held(numbers: Ints, codes: Ints) -> NDArray[np.bool_]:
@@ -121,11 +121,11 @@ class LatestIndex:
         """Drop data of events that have left."""
 
     def arrays(self) -> Arrays:
-        """What an archive holds beside the events."""
+        """Return the arrays to save beside the events."""
         return {}
 
     def restore(self, numbers: Ints, codes: Ints, arrays: Arrays) -> None:
-        """Add these events, in order of arrival, to an empty index."""
+        """Add events, in order of arrival, to an empty index."""
         check_names(arrays, set())
         self._append_all(numbers, codes)
 
@@ -137,10 +137,10 @@ class LatestIndex:
 class SinceIndex(LatestIndex):
     """The latest n events of the last seconds.
 
-    The time of an event is the newest time known at its arrival. Times that jump back or are missing therefore do not
-    change the order, and one far ahead empties the window once. An event expires when the newest time is more than
-    `seconds` ahead. It leaves then; if balanced, only while its class has more events than its share. The share is the
-    number of events that have not expired divided by the number of classes, and at least one.
+    The time of an event is the newest time at its arrival. Times that jump back or are missing therefore do not change
+    the order, and a time far ahead empties the window once. An event expires when the newest time is more than
+    `seconds` ahead. It leaves then, or in a balanced window only while its class has more events than its share. The
+    share is the number of unexpired events divided by the number of classes, and at least one.
     """
 
     def __init__(self, n: int, balanced: bool, seconds: float) -> None:
@@ -148,11 +148,11 @@ class SinceIndex(LatestIndex):
         self._seconds, self._newest = seconds, -math.inf
         # Times that have not expired, each with the number of the first event at that time.
         self._times: deque[tuple[float, int]] = deque()
-        # The number of expired events in each group of a balanced window; others leave at once.
+        # Number of expired events in each group of a balanced window. In other windows they leave at once.
         self._n_late: dict[int, int] = {}
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
-        """Add events, one after another."""
+        """Add events in order."""
         super().enter_all(numbers, codes, times)
         newest = np.fmax.accumulate(np.append(self._newest, times))
         is_new = newest[1:] > newest[:-1]
@@ -168,7 +168,7 @@ class SinceIndex(LatestIndex):
         super().enter(number, code, time)
 
     def _advance(self, later: Iterable[tuple[float, int]]) -> None:
-        """Add times. The first one of all applies to the events before it, too."""
+        """Add times. The first time also applies to earlier events."""
         times = self._times
         is_first = not times
         times.extend(later)
@@ -194,7 +194,7 @@ class SinceIndex(LatestIndex):
                 late[key] = n
 
     def _expire(self, code: int) -> None:
-        """Remove expired events before one of this class enters a balanced window."""
+        """Remove expired events before one of class `code` enters a balanced window."""
         groups, late = self._groups, self._n_late
         share = max((self._n - sum(late.values()) + 1) // (len(groups) + (code not in groups)), 1)
         for own in list(late):
@@ -224,12 +224,12 @@ class SinceIndex(LatestIndex):
             self._times = deque(times[i] for i in np.union1d(at[at >= 0], len(times) - 1).astype(int).tolist())
 
     def arrays(self) -> Arrays:
-        """The times that have not expired, and the number of the first event at each."""
+        """Return the times that have not expired, and the number of the first event at each."""
         clocks, firsts = zip(*self._times, strict=True) if self._times else ((), ())
         return {"clocks": np.array(clocks, np.float64), "firsts": np.array(firsts, np.int64)}
 
     def restore(self, numbers: Ints, codes: Ints, arrays: Arrays) -> None:
-        """Add these events, in order of arrival, to an empty index."""
+        """Add events, in order of arrival, to an empty index."""
         check_names(arrays, {"clocks", "firsts"})
         clocks, firsts = arrays["clocks"], arrays["firsts"]
         for name, array_, kind in (("clocks", clocks, np.float64), ("firsts", firsts, np.int64)):
@@ -245,7 +245,7 @@ class SinceIndex(LatestIndex):
 
 
 class SampleIndex(LatestIndex):
-    """A sample: an event enters and, with m events held, replaces a random one with probability m / n."""
+    """A sample: an event enters and, if m of n places are used, replaces a random one with probability m / n."""
 
     def __init__(self, n: int, balanced: bool, seed: int) -> None:
         super().__init__(n, balanced)
@@ -254,10 +254,10 @@ class SampleIndex(LatestIndex):
 
     @staticmethod
     def _group() -> Any:
-        return array("q")  # quick to copy
+        return array("q")  # fast to copy
 
     def enter_all(self, numbers: Ints, codes: Ints, times: Floats) -> None:
-        """Add events, one after another."""
+        """Add events in order."""
         if not self._balanced and self._n == self._most and len(numbers):
             first, last = (int(numbers[k]) // _DRAWN for k in (0, -1))
             draws = np.concatenate([_draws(self._seed, block)[:, 1] for block in range(first, last + 1)])
@@ -291,7 +291,7 @@ class SampleIndex(LatestIndex):
         return self._drawn[at]
 
     def _remove_at(self, key: int, share: float) -> None:
-        """Remove the event at a share of a group; the last one takes its place."""
+        """Remove the event at a relative position in a group; the last event takes its place."""
         group = self._groups[key]
         at, last = int(share * len(group)), group.pop()
         self._n -= 1
@@ -310,17 +310,17 @@ class SampleIndex(LatestIndex):
         return np.concatenate([np.zeros(0, np.int64), *map(np.array, self._groups.values())])
 
     def holds(self) -> Holds:
-        """Return a function of numbers and classes that tells which of these events are held now."""
+        """Return a function of numbers and classes that returns which of these events are in the window now."""
         copied = self._numbers()
         ordered = cache(lambda: np.append(np.sort(copied), -1))
         return lambda numbers, codes: ordered()[np.searchsorted(ordered()[:-1], numbers)] == numbers
 
     def arrays(self) -> Arrays:
-        """The place of each event, by arrival."""
+        """Return the place of each event, by arrival."""
         return {"places": np.argsort(self._numbers())}
 
     def restore(self, numbers: Ints, codes: Ints, arrays: Arrays) -> None:
-        """Add these events, in order of arrival, to an empty index."""
+        """Add events, in order of arrival, to an empty index."""
         check_names(arrays, {"places"})
         places = arrays["places"]
         if places.dtype != np.int64 or not np.array_equal(np.sort(places), np.arange(len(numbers))):
@@ -331,5 +331,5 @@ class SampleIndex(LatestIndex):
 
 @lru_cache(maxsize=4)
 def _draws(seed: int, block: int) -> Floats:
-    """Random numbers of events: whether and which other event leaves for it, and which for lack of memory."""
+    """Return random numbers of events: whether and which event each replaces, and which leaves for lack of memory."""
     return np.random.default_rng([seed, block]).random((_DRAWN, 3))

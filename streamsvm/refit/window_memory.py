@@ -1,4 +1,4 @@
-"""The events of a window: a list of immutable chunks, and an index of the events that still belong.
+"""Events of a window: a list of immutable chunks, and an index of the events still in the window.
 
 A snapshot copies the list and the index. Chunks are rewritten without the events that have left, a few at a time.
 """
@@ -31,21 +31,21 @@ from streamsvm.refit.window_rows import (
 if TYPE_CHECKING:
     from streamsvm.refit.windows import Window
 
-# A chunk has at most so many bytes (also as a share of all) unless it is a single event, and at most so many events.
+# Greatest size of a chunk in bytes, also as a share of all, and in events. A single event may be larger.
 CHUNK_BYTES, CHUNK_SHARE, CHUNK_EVENTS = 1 << 18, 16, 1_024
 # When memory is full, events leave until the rows take this share of it.
 FULL = 7 / 8
-# With so many times the events held, and one chunk more, the next chunks are rewritten.
+# The next chunks are rewritten when there are this many times the events of the window, and one chunk more.
 SURPLUS, REWRITTEN = 1.5, 16
 # The detector restarts after this many errors.
 MOST_ERRORS = 1_000_000
 
 
 class WindowMemory:
-    """The events a window holds.
+    """Stored events of a window.
 
-    The contents do not depend on the batch size. If rows need more than `max_bytes`, an eighth of the events leaves
-    and is counted.
+    The contents do not depend on the batch size. If rows need more than `max_bytes`, an eighth of the events leave and
+    are counted.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class WindowMemory:
     Attributes
     ----------
     n_taken
-        The number of events so far.
+        Number of events so far.
     n_dropped_for_memory
-        The number of events that left, or did not enter, because of their size.
+        Number of events that left, or did not enter, because of their size.
     """
 
     def __init__(self, settings: Window) -> None:
@@ -65,13 +65,13 @@ class WindowMemory:
         self.n_taken = self.n_dropped_for_memory = 0
         self._most_bytes = settings.max_bytes - settings.order_bytes
         self._chunk_bytes = min(CHUNK_BYTES, self._most_bytes // CHUNK_SHARE)
-        # Bytes of the events held, and of those that left since memory was full.
+        # Bytes of the stored events, and of those that left since memory was full.
         self._n_bytes = 0
         self._index = settings.index()
         self._chunks: list[Chunk] = []
         self._at = 0  # the next chunk to rewrite
-        # Chunks and then single events that do not fill a chunk yet. A tuple for each event would start the garbage
-        # collector.
+        # Chunks and then single events that do not fill a chunk yet. These are stored as columns, because a tuple per
+        # event would trigger the garbage collector.
         self._rows: list[Floats] = []
         self._of_rows: tuple[list[int], list[float], list[int]] = [], [], []  # classes, times, numbers
         self._recent: list[Chunk] = []
@@ -82,7 +82,7 @@ class WindowMemory:
 
     @property
     def n_bytes(self) -> int:
-        """The memory of the events; that of Python objects is estimated."""
+        """Memory of the events; the memory of Python objects is estimated."""
         rows = sum(chunk.n_bytes for chunk in self._chunks) + self._recent_bytes
         return rows + self.settings.order_bytes * len(self) // self.settings.n
 
@@ -96,21 +96,21 @@ class WindowMemory:
         times: Floats | None = None,
         errors: Floats | None = None,
     ) -> None:
-        """Add the events that have a class and a weight, one after another.
+        """Add the events that have a class and a positive weight, in order.
 
         Parameters
         ----------
         rows
             n rows.
         codes
-            The class of each, negative for none.
+            Class of each event, negative for none.
         weights
-            None for 1 each.
+            Weights; None for 1 each.
         times
-            Seconds, NaN for none; None for none at all.
+            Times in seconds, NaN if missing; None without times.
         errors
-            For windows with a detector: 1 for a wrong prediction, 0 for a right one, NaN for none; None for none at
-            all.
+            Errors, for windows with a detector: 1 for a wrong prediction, 0 for a right one, NaN if unknown. None if
+            all are unknown.
         """
         none = np.full(len(rows), np.nan)
         weights = np.ones(len(rows)) if weights is None else weights
@@ -153,7 +153,7 @@ class WindowMemory:
             self._index.enter(number, code, time)
 
     def _count(self, n: int, n_bytes: int) -> None:
-        """Count events before they enter; close the recent ones if a chunk cannot hold these, too."""
+        """Count events before they enter; close the recent ones if they do not fit into one chunk with these."""
         n_recent, recent_bytes = self._n_recent + n, self._recent_bytes + n_bytes
         if n_recent > CHUNK_EVENTS or recent_bytes > self._chunk_bytes:
             self._close()
@@ -182,7 +182,7 @@ class WindowMemory:
                 self._rewrite(REWRITTEN)
 
     def _rewrite(self, n: int) -> None:
-        """Rewrite the next n chunks without the events that have left; unite small ones."""
+        """Rewrite the next n chunks without the events that have left, and merge small ones."""
         at, holds, rewritten = self._at, self._index.holds(), list[Chunk]()
         old = self._chunks[at : at + n]
         for chunk in old:
@@ -202,7 +202,7 @@ class WindowMemory:
         return n <= CHUNK_EVENTS and n_bytes <= self._chunk_bytes
 
     def _make_room(self, n_bytes: int, code: int) -> bool:
-        """Make room for the row of an event; return whether there is any."""
+        """Make room for the row of an event; return whether there is room."""
         if self._n_bytes + n_bytes <= self._most_bytes:
             return True
         most = FULL * self._most_bytes
@@ -225,19 +225,19 @@ class WindowMemory:
         self._index.keep_from(self.n_taken - n)
 
     def held(self) -> Callable[[], WindowRows]:
-        """Return a function that copies the events held now, in order of arrival."""
+        """Return a function that copies the events now in the window, in order of arrival."""
         self._close()
         chunks, holds = list(self._chunks), self._index.holds()
         return lambda: joined(chunk.chosen(holds(chunk.numbers, chunk.codes)) for chunk in chunks).window()
 
     def snapshot(self) -> WindowRows:
-        """A copy of the events held, in order of arrival."""
+        """Return a copy of the events, in order of arrival."""
         return self.held()()
 
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """JSON header and arrays; `restore` continues from them bit for bit."""
+        """Return JSON header and arrays; `restore` continues from them bit for bit."""
         rows, arrays = window_state(self.snapshot())
         header = {
             "settings": _described(self.settings),
@@ -253,7 +253,7 @@ class WindowMemory:
         Raises
         ------
         ArchiveError
-            If it is no such state; nothing changes then.
+            If the state is invalid; nothing changes then.
         """
         try:
             fresh = type(self)(self.settings)
@@ -281,7 +281,7 @@ class WindowMemory:
 
 
 class AdaptiveMemory(WindowMemory):
-    """The events of an `Adaptive` window, and its detector."""
+    """Stored events of an `Adaptive` window, and its detector."""
 
     def __init__(self, settings: Window) -> None:
         super().__init__(settings)
@@ -308,7 +308,7 @@ class AdaptiveMemory(WindowMemory):
         return self._detector.update(error > 0.0) and self._detector.has_increased
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """JSON header and arrays; `restore` continues from them bit for bit."""
+        """Return JSON header and arrays; `restore` continues from them bit for bit."""
         header, arrays = super().state()
         return header | {"detector": self._detector.state()}, arrays
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 _MOST_COLUMNS = 1 << 31
-# The arrays of an archive.
+# Arrays in an archive.
 ROW_ARRAYS: dict[str, type] = {
     "values": np.float64,
     "columns": np.int64,
@@ -38,11 +38,11 @@ class WindowRows:
     Parameters
     ----------
     rows
-        The rows; `shared` if all have the columns 0 to d - 1.
+        Encoded rows; `shared` if all have the columns 0 to d - 1.
     codes, weights, times
-        The class of each, its weight, and its time, NaN for none.
+        Class, weight and time of each event; time is NaN if missing.
     numbers
-        The number of events before each.
+        Number of earlier events of each.
     """
 
     rows: EncodedRows
@@ -56,28 +56,28 @@ class WindowRows:
 
     @property
     def n_columns(self) -> int:
-        """The number of columns up to the last with a value."""
+        """Number of columns up to the last with a value."""
         there = ~np.isnan(self.rows.values)
         if self.rows.shared:
             there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
         return int(self.rows.columns[there].max(initial=-1)) + 1
 
     def part(self, start: int, end: int) -> WindowRows:
-        """Consecutive events as views."""
+        """Return consecutive events as views."""
         of_events = (getattr(self, name)[start:end] for name in _OF_EVENTS)
         return WindowRows(self.rows.part(start, end), *of_events)
 
     def dense(self, n_columns: int) -> Floats:
-        """The first columns as an array of shape (n, n_columns), NaN where missing."""
+        """Return the first columns as an array of shape (n, n_columns), NaN if missing."""
         return dense_of(self.rows, n_columns)
 
     def csr(self, n_columns: int) -> scipy.sparse.csr_array:
-        """The first columns as a sparse array of shape (n, n_columns), without missing values."""
+        """Return the first columns as a sparse array of shape (n, n_columns), without missing values."""
         return csr_of(self.rows, n_columns)
 
 
 def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
-    """The first columns of rows as an array of shape (n, n_columns), NaN where missing."""
+    """Return the first columns of rows as an array of shape (n, n_columns), NaN if missing."""
     matrix, keep = np.full((len(rows), n_columns), np.nan), rows.columns < n_columns
     if rows.shared:
         matrix[:, rows.columns[keep]] = rows.values.reshape(len(rows), len(rows.columns))[:, keep]
@@ -88,13 +88,13 @@ def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
 
 
 def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
-    """The first columns of rows as a sparse array of shape (n, n_columns), without missing values."""
+    """Return the first columns of rows as a sparse array of shape (n, n_columns), without missing values."""
     import scipy.sparse  # only solvers of sparse windows need it
 
     columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
     keep = ~np.isnan(rows.values) & (columns < n_columns)
     indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
-    # scikit-learn's trees need short indices.
+    # scikit-learn's trees need 32-bit indices.
     kind = scipy.sparse.get_index_dtype(maxval=max(int(indptr[-1]), n_columns))
     entries = rows.values[keep], columns[keep].astype(kind), indptr.astype(kind)
     return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
@@ -104,18 +104,18 @@ def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
 
 
 class Chunk(NamedTuple):
-    """Events in order of arrival; the arrays are never written to.
+    """Events in order of arrival, in read-only arrays.
 
-    A row with a value or NaN in each of the first columns lists no columns.
+    A row with a value or NaN in each of the first columns stores no column numbers.
 
     Parameters
     ----------
     values
-        Of all rows.
+        Values of all rows.
     columns
-        Of the rows that list them.
+        Column numbers of the rows that store them.
     lengths, listed
-        The number of values of each row, and whether it lists their columns.
+        Number of values of each row, and whether it stores column numbers.
     codes, weights, times, numbers
         See `WindowRows`.
     """
@@ -131,7 +131,7 @@ class Chunk(NamedTuple):
 
     @classmethod
     def of(cls, window: WindowRows) -> Self:
-        """The events of a window, as views where possible."""
+        """Return the events of a window, as views where possible."""
         rows, n = window.rows, len(window)
         lengths, columns, listed = np.diff(rows.indptr), rows.columns[:0], np.zeros(n, bool)
         if not rows.shared or rows.columns[-1:].sum() != len(rows.columns) - 1:
@@ -154,7 +154,7 @@ class Chunk(NamedTuple):
         return BYTES_OF_EVENT + self.lengths * np.where(self.listed, 12, 8)
 
     def part(self, start: int, end: int) -> Self:
-        """Consecutive events as views."""
+        """Return consecutive events as views."""
         values, columns = (
             slice(int(lengths[:start].sum()), int(lengths[:end].sum()))
             for lengths in (self.lengths, self.lengths * self.listed)
@@ -162,7 +162,7 @@ class Chunk(NamedTuple):
         return self._at(values, columns, slice(start, end))
 
     def chosen(self, which: NDArray[np.bool_]) -> Self:
-        """The chosen events, as copies unless all are chosen."""
+        """Return the chosen events, as copies unless all are chosen."""
         if which.all():
             return self
         lengths, listed = self.lengths, self.listed
@@ -173,7 +173,7 @@ class Chunk(NamedTuple):
         return type(self)(self.values[values], self.columns[columns], *of_events)
 
     def window(self) -> WindowRows:
-        """The events for a solver."""
+        """Return the events for a solver."""
         values, lengths, n = self.values, self.lengths, len(self.codes)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         shared = not self.listed.any() and bool((lengths == lengths[:1]).all())
@@ -190,7 +190,7 @@ BYTES_OF_EVENT = 41
 
 
 def joined(chunks: Iterable[Chunk]) -> Chunk:
-    """The events of several chunks as a copy."""
+    """Return a copy of the events of several chunks."""
     kinds = (float, np.int32, np.int64, bool, np.int64, float, float, np.int64)
     return Chunk(*map(np.concatenate, zip((np.empty(0, kind) for kind in kinds), *chunks, strict=True)))
 
@@ -199,19 +199,19 @@ def joined(chunks: Iterable[Chunk]) -> Chunk:
 
 
 def window_state(window: WindowRows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Events for an archive."""
+    """Return the state of events for an archive."""
     rows = window.rows
     arrays = {"values": rows.values, "columns": rows.columns, "indptr": rows.indptr}
     return {"shared": bool(rows.shared)}, arrays | {name: getattr(window, name) for name in _OF_EVENTS}
 
 
 def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WindowRows:
-    """Return the events of a `window_state`.
+    """Return the events from `window_state`.
 
     Raises
     ------
     ArchiveError, ValueError
-        If it is no such state.
+        If the state is invalid.
     """
     for name, dtype in ROW_ARRAYS.items():
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:

@@ -1,10 +1,10 @@
-"""Windows: the events of a stream that a solver gets.
+"""Windows: the events of a stream for a solver.
 
 `Latest`, `Since`, `Reservoir` and `Adaptive` are settings; `begin` returns the memory. Rows are stored encoded and
 unscaled, with class numbers.
 
-The event that leaves a `balanced` window is of the largest class, counting the new event. Of n events a class therefore
-keeps its last n divided by the number of classes, if there were as many.
+The event that leaves a `balanced` window is of the largest class, counting the new event. In a window of n events with
+k classes, each class therefore keeps at least its last n / k events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMem
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
 _MOST_EVENTS_HELD = 1 << 31
-# The most bytes of an event in an index.
+# Most bytes of an event in an index.
 _ORDER_BYTES = 160
 
 
@@ -44,7 +44,7 @@ class Window:
 
     @property
     def order_bytes(self) -> int:
-        """The most bytes beside rows."""
+        """Most bytes beside rows."""
         return self.n * _ORDER_BYTES
 
     @property
@@ -63,16 +63,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Latest(Window):
-    """The last n events.
+    """Latest n events.
 
     Parameters
     ----------
     n
-        The number of events.
+        Number of events.
     balanced
         Whether the oldest event of the largest class leaves, instead of the oldest of all.
     max_bytes
-        The most memory of the events; the window holds fewer if they need more.
+        Greatest memory of the events; the window has fewer events if they need more.
 
     Examples
     --------
@@ -92,22 +92,21 @@ class Latest(Window):
 
 @dataclass(frozen=True)
 class Since(Window):
-    """The events of the last t seconds of event time, and at most n.
+    """Events of the last t seconds of event time, and at most n.
 
-    The time of an event is the newest time known at its arrival, so times may jump back or be missing.
-
+    The time of an event is the newest time at its arrival, so times may jump back or be missing.
     Parameters
     ----------
     seconds
-        The time that an event stays.
+        How long an event stays.
     n
-        The most events.
+        Greatest number of events.
     balanced
-        Whether rare classes stay: of each class the window keeps, even if they have expired, as many events as there
-        are events that have not expired divided by the number of classes, and at least one. Beyond n events the oldest
-        of the largest class leaves.
+        Whether to keep rare classes. Each class then keeps, even if they have expired, as many events as there are
+        unexpired events divided by the number of classes, and at least one. Beyond n events the oldest of the largest
+        class leaves.
     max_bytes
-        The most memory of the events; the window holds fewer if they need more.
+        Greatest memory of the events; the window has fewer events if they need more.
 
     Examples
     --------
@@ -140,20 +139,20 @@ class Since(Window):
 
 @dataclass(frozen=True)
 class Reservoir(Window):
-    """A sample biased to recent events (Aggarwal, VLDB 2006): the probability of an event is exp(-age / n).
+    """Sample biased to recent events (Aggarwal, VLDB 2006): the probability of an event is exp(-age / n).
 
-    Every event enters and, with m events held, replaces a random one with probability m / n.
+    Every event enters and, if m of n places are used, replaces a random one with probability m / n.
 
     Parameters
     ----------
     n
-        The most events, and their mean age once the window is full.
+        Greatest number of events, and their mean age once the window is full.
     balanced
         Whether the event that leaves is drawn from the largest class, instead of all.
     seed
         Random seed.
     max_bytes
-        The most memory of the events; the window holds fewer if they need more.
+        Greatest memory of the events; the window has fewer events if they need more.
 
     Examples
     --------
@@ -182,21 +181,21 @@ class Reservoir(Window):
 
 @dataclass(frozen=True)
 class Adaptive(Window):
-    """The last n events, or fewer: older events leave when a detector finds that errors have increased.
+    """Latest n events, or fewer: older events leave when a detector finds that errors have increased.
 
-    The detector is River's `ADWIN`; after its alarm the window keeps as many events as the detector. A decrease of
+    The detector is River's `ADWIN`. After an alarm the window keeps as many events as the detector. A decrease of
     errors has no effect. The detector restarts after each alarm, and after a million errors at the latest.
 
     Parameters
     ----------
     n
-        The number of events.
+        Number of events.
     balanced
         Whether the oldest event of the largest class leaves, instead of the oldest of all.
     delta
-        The probability of a false alarm, see `ADWIN`.
+        Probability of a false alarm, see `ADWIN`.
     max_bytes
-        The most memory of the events; the window holds fewer if they need more.
+        Greatest memory of the events; the window has fewer events if they need more.
 
     Examples
     --------
@@ -220,7 +219,7 @@ class Adaptive(Window):
 
     @property
     def order_bytes(self) -> int:
-        """The most bytes beside rows."""
+        """Most bytes beside rows."""
         return super().order_bytes + MOST_ERRORS
 
     def begin(self) -> WindowMemory:

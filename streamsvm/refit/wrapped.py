@@ -1,4 +1,4 @@
-"""Public methods of a learner that a classifier around it passes on."""
+"""Public methods that a wrapper passes on to its learner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.online.base import OnlineClassifier
 
 
 class LearnerWrapper:
-    """Passes on what a learner knows about features, classes and itself."""
+    """Passes on methods of a learner about features, classes and state."""
 
     _model: OnlineClassifier
 
@@ -29,22 +29,22 @@ class LearnerWrapper:
 
     @property
     def model(self) -> OnlineClassifier:
-        """The learner that runs."""
+        """The running learner."""
         return self._model
 
     @property
     def classes_(self) -> list[Any]:
-        """Labels learned, in order of first arrival."""
+        """Learned labels, in order of first arrival."""
         return self._model.classes_
 
     @property
     def n_events_learned(self) -> int:
-        """Number of events learned."""
+        """Number of learned events."""
         return self._model.n_events_learned
 
     @property
     def n_features_in_(self) -> int | None:
-        """Number of columns of the arrays learned, None if none were; arrays of other widths are refused."""
+        """Number of columns of the learned arrays, None without arrays; arrays of other widths are refused."""
         return self._model.n_features_in_
 
     @n_features_in_.setter
@@ -53,7 +53,7 @@ class LearnerWrapper:
 
     @property
     def memory_size(self) -> int:
-        """Numbers that the learner stores of a prediction to learn its label late."""
+        """Number of values that the learner stores with a prediction, to learn its label late."""
         return self._model.memory_size
 
     @property
@@ -73,13 +73,13 @@ class LearnerWrapper:
         Raises
         ------
         FeatureMismatchError
-            If none is known.
+            If no feature is known.
         """
         self._model.check_names(X)
 
     @locked
     def keep_categories(self, names: Sequence[Any]) -> None:
-        """Treat the strings under these names as categories from now on.
+        """Treat strings of these features as categories from now on.
 
         Parameters
         ----------
@@ -89,32 +89,32 @@ class LearnerWrapper:
         self._model.keep_categories(names)
 
     def autocorrelation_effect(self) -> dict[str, float] | None:
-        """Effect of label autocorrelation; None if the learner has none."""
+        """Return the effect of label autocorrelation; None if the learner has none."""
         effect = getattr(self._model, "autocorrelation_effect", None)
         return None if effect is None else effect()
 
     @locked
     def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
-        """Support vectors of the learner nearest to an event; empty if it has none.
+        """Return the support vectors of the learner nearest to an event; empty if it has none.
 
         Parameters
         ----------
         x
             Features by name.
         n
-            The most support vectors.
+            Greatest number of support vectors.
         """
         found = getattr(self._model, "nearest", None)
         return [] if found is None else found(x, n)
 
     def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
-        """Statistics of the values of columns.
+        """Return statistics of the values of columns.
 
         Parameters
         ----------
         names
             The columns; None for all.
         most
-            The most columns, in order of arrival; None for all.
+            Greatest number of columns, in order of arrival; None for all.
         """
         return self._model.spreads(names, most)
