@@ -16,15 +16,7 @@ from pathlib import Path
 
 from simulations.keeping import ROOT, replace
 
-PAGES = tuple(
-    ROOT / "docs" / page
-    for page in (
-        "benchmarks.md",
-        "how-to/simulate.md",
-        "how-to/per-key.md",
-        "explanation/scale.md",
-    )
-)
+PAGES = tuple(ROOT / "docs" / page for page in ("benchmarks.md", "how-to/simulate.md"))
 
 
 # The function that generates each table.
@@ -40,13 +32,9 @@ TABLES = {
     "refits_stay": "simulations.benchmarks.refits:stay_table",
     "refits_drift": "simulations.benchmarks.refits:drift_table",
     "delays": "simulations.benchmarks.delays:table",
-    "joined": "simulations.benchmarks.pending:table",
     "label_budget": "simulations.benchmarks.label_budget:table",
     "keyed": "simulations.benchmarks.keyed:accuracy_table",
     "keyed_events": "simulations.benchmarks.keyed:events_table",
-    "keyed_state": "simulations.benchmarks.keyed:state_table",
-    "cluster_needs": "simulations.keyed_cluster:needs_table",
-    "cluster_runs": "simulations.keyed_cluster:runs_table",
     "drift": "simulations.drift.report:front_table",
 }
 

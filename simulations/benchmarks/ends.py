@@ -1,8 +1,5 @@
 """`streamsvm run` end to end: CPU and wall time per event, for each file format.
 
-    python -m simulations.benchmarks.ends                          all cells
-    python -m simulations.benchmarks.ends --beside ../other        compared with another checkout
-
 The learner is CPM, the fastest; its own time is shown too. Predictions are written as CSV. `numbers` has ten numeric
 columns. `mixed` has five numeric and five text columns. `gaps` has ten numeric columns with 1 % missing values.
 """
@@ -11,12 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from simulations.keeping import keep, kept
 
 EVENTS, BATCH = 60_000, 1024
 FORMATS, TABLES = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps")
@@ -91,51 +92,36 @@ def learner(kind: str) -> dict[str, float]:
 
 
 def markdown() -> str:
-    """Format CPU and wall time per event in microseconds, now and before."""
-    from simulations.keeping import kept
-
+    """Format CPU and wall time per event in microseconds."""
     found = kept("ends")
     lines = [f"| | learner alone | {' | '.join(FORMATS)} |", "|---" * (2 + len(FORMATS)) + "|"]
     for kind in TABLES:
-        cells = [f"{found[f'{kind}, learner alone']['now']['us']:.2f}"]
-        for suffix in FORMATS:
-            cell = found[f"{kind}, {suffix}"]
-            cells.append(" / ".join(f"{one['us']:.2f} ({one['clock us']:.2f})" for one in cell.values()))
+        cells = [f"{found[f'{kind}, learner alone']['us']:.2f}"]
+        cells += [f"{cell['us']:.2f} ({cell['clock us']:.2f})" for cell in (found[f"{kind}, {s}"] for s in FORMATS)]
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def medians(measure: Callable[[str], dict[str, float]], what: str, repeats: int) -> dict[str, float]:
+    """Return the medians of repeated measurements."""
+    runs = [measure(what) for _ in range(repeats)]
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--beside", help="another checkout")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--once", help=argparse.SUPPRESS)
-    parser.add_argument("--learner", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.once or asked.learner:
-        print(json.dumps(once(asked.once) if asked.once else learner(asked.learner)))
-        return
-    from simulations.benchmarks.versions import in_turn
-    from simulations.keeping import keep
-
-    result: dict[str, Any] = {}
+    repeats = parser.parse_args().repeats
+    result: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind in TABLES:
             columns = table(kind, EVENTS)
-            result[f"{kind}, learner alone"] = in_turn("ends", ["--learner", kind], None, asked.repeats)
-            print(f"{kind:8s} learner   {result[f'{kind}, learner alone']['now']['us']:6.2f} us per event", flush=True)
+            result[f"{kind}, learner alone"] = medians(learner, kind, repeats)
             for suffix in FORMATS:
                 path = Path(folder) / f"{kind}.{suffix}"
                 write(columns, path)
-                cell = result[f"{kind}, {suffix}"] = in_turn("ends", ["--once", str(path)], asked.beside, asked.repeats)
-                line = "   ".join(
-                    f"{name} {found['us']:6.2f} ({found['clock us']:.2f})" for name, found in cell.items()
-                )
-                now, before = cell["now"], cell.get("before", cell["now"])
-                share = "".join(f"   {now[what] / before[what]:.2f}" for what in ("us", "clock us"))
-                share += " of before" if asked.beside else ""
-                print(f"{kind:8s} {suffix:9s} {line} us per event{share}", flush=True)
-                assert len({found["accuracy"] for found in cell.values()}) == 1
+                result[f"{kind}, {suffix}"] = medians(once, str(path), repeats)
+            print({name: found for name, found in result.items() if name.startswith(kind)}, flush=True)
     keep("ends", result, lines=True)
 
 

@@ -1,14 +1,9 @@
-"""One model per key: size and cost of its state, and accuracy.
+"""Accuracy of one model per key.
 
-    python -m simulations.benchmarks.keyed                          all
-    python -m simulations.benchmarks.keyed state                    bytes per key; time to load, update and save a key
-    python -m simulations.benchmarks.keyed accuracy                 all streams
-    python -m simulations.benchmarks.keyed accuracy --only flights  streams whose name starts with this
+    python -m simulations.benchmarks.keyed                 all streams
+    python -m simulations.benchmarks.keyed --only flights  streams whose name starts with this
 
-`state` has events of 20 numbers and two classes, with 1,000 events learned by the key. Times are medians of alternating
-rounds.
-
-`accuracy` predicts each event before it is learned. "one" is a single model with the key as a feature. "alone" is a CPM
+The benchmark predicts each event before it learns it. "one" is one model with the key as a feature. "alone" is a CPM
 per key. "keyed" is a CPM per key whose parent is the single model, which learns too. The constants of
 `streamsvm.keyed.parent` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
 seed. The benchmark uses the next events of these streams. Electricity and airlines have no further events. Flights are
@@ -19,12 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import resource
-import statistics
-import subprocess
-import sys
-import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,84 +22,14 @@ from typing import Any
 import numpy as np
 
 from simulations.data import load_rows, load_stream, rows_of
-from simulations.keeping import keep, kept, rounded
-from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from simulations.keeping import keep, kept
+from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, LiveKeys
 from streamsvm.online.base import OnlineClassifier
 
-STATE, ACCURACY = "keyed-state", "keyed-accuracy"
+ACCURACY = "keyed-accuracy"
 Keyed = tuple[list[dict[str, Any]], list[Any]]
 """Events with labels, and their keys."""
-
-# State -----------------------------------------------------------------------------------------------------------
-
-COLUMNS, LEARNED, LIVE, ROUNDS, REPEATS = 20, 1_000, 3_000, 7, 200
-MODELS: dict[str, Callable[[], OnlineClassifier]] = {
-    "CPM": CPMClassifier,
-    "CPM of one face": lambda: CPMClassifier(n_faces=1),
-    "linear": lambda: StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
-    "BSGD of 50": lambda: BSGDClassifier(budget=50),
-    "StreamSVM low": lambda: StreamSVMClassifier(effort="low"),
-    "StreamSVM": StreamSVMClassifier,
-}
-
-
-def numbers(n: int) -> list[dict[str, Any]]:
-    """Generate events of 20 numbers and a label."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, COLUMNS))
-    y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).tolist()
-    return [{f"feature-{j}": v for j, v in enumerate(row)} | {"label": c} for row, c in zip(X.tolist(), y, strict=True)]
-
-
-def state_of(name: str) -> dict[str, float]:
-    """Measure bytes and CPU microseconds of a key, and of a model in memory."""
-    events, model = numbers(LEARNED), MODELS[name]()
-    keyed, plain = KeyedClassifier(model), MODELS[name]()
-    _, data = keyed.step(None, events)
-    x = {name: value for name, value in events[0].items() if name != "label"}
-    for event in events:
-        plain.learn_one({name: value for name, value in event.items() if name != "label"}, event["label"])
-    key = keyed.wake(data)
-    works: dict[str, Callable[[], Any]] = {
-        "load": lambda: keyed.let_go(keyed.wake(data)),
-        "step": lambda: keyed.answer(key, events[0]),
-        "save": lambda: keyed.pack(key),
-        "predict and learn": lambda: (plain.predict_proba_one(x), plain.learn_one(x, events[0]["label"])),
-        "load, step, save": lambda: keyed.step(data, events[:1]),
-    }
-    seconds = defaultdict(list)
-    for _ in range(ROUNDS):
-        for what, work in works.items():
-            began = time.process_time()
-            for _ in range(REPEATS):
-                work()
-            seconds[what].append((time.process_time() - began) / REPEATS)
-    times = {f"{what} us": 1e6 * statistics.median(found) for what, found in seconds.items()}
-    return rounded({"bytes": float(len(data)), **times, "live bytes": live_bytes(name)})
-
-
-def live_bytes(name: str) -> float:
-    """Measure the memory of a live key, in a separate process."""
-    work = f"from simulations.benchmarks.keyed import hold; hold({name!r})"
-    return float(subprocess.run([sys.executable, "-c", work], check=True, capture_output=True, text=True).stdout)
-
-
-def hold(name: str) -> None:
-    """Print the increase of the process's memory per live key."""
-    states: dict[int, bytes] = {}
-    _, data = KeyedClassifier(MODELS[name]()).step(None, numbers(LEARNED))
-    live = LiveKeys(KeyedClassifier(MODELS[name]()), lambda key: data, states.__setitem__)
-    n = LIVE if len(data) < 1 << 14 else LIVE // 20
-    for key in range(n // 10):
-        live.step(key, [])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for key in range(n):
-        live.step(key, [])
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (n - n // 10))
-
-
-# Accuracy --------------------------------------------------------------------------------------------------------
 
 EVENTS = 60_000
 UP_TO = (3, 10, 30, 100, 300, 1_000, EVENTS)
@@ -248,18 +168,6 @@ def events_table() -> str:
     return "\n".join(lines)
 
 
-def state_table() -> str:
-    """Return the table of the size and cost of states."""
-    heads = ("kB per key", "kB in memory", "load, µs", "predict and learn, µs", "save, µs")
-    lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
-    for name, found in kept(STATE).items():
-        sizes = [found["bytes"] / 1e3, found["live bytes"] / 1e3]
-        times = [found[f"{what} us"] for what in ("load", "step", "save")]
-        cells = [f"{value:.0f}" if value >= 100.0 else f"{value:.3g}" for value in (*sizes, *times)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def _pair(one: float, keyed: float) -> str:
     return f"{one:.2f} | **{keyed:.2f}**" if keyed > one else f"**{one:.2f}** | {keyed:.2f}"
 
@@ -267,15 +175,9 @@ def _pair(one: float, keyed: float) -> str:
 def main() -> None:
     """Measure, and store each part at once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["state", "accuracy"], help="state, accuracy")
-    parser.add_argument("--only", default="", metavar="NAME", help="prefix of the names of streams or models")
+    parser.add_argument("--only", default="", metavar="NAME", help="prefix of the names of streams")
     args = parser.parse_args()
-    for name in MODELS if "state" in args.parts else ():
-        if name.startswith(args.only):
-            found: dict[str, Any] = state_of(name)
-            keep(STATE, kept(STATE) | {name: found}, lines=True)
-            print(name, found, flush=True)
-    for stream in STREAMS if "accuracy" in args.parts else ():
+    for stream in STREAMS:
         if stream.startswith(args.only):
             found = {parent: compare(stream, parent) for parent in PARENTS}
             keep(ACCURACY, kept(ACCURACY) | {stream: found}, lines=True)

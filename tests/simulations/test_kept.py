@@ -13,7 +13,7 @@ from simulations.keeping import DOCS, PICTURES
 def test_every_result_and_picture_is_of_a_program(capsys):
     owned = [path for program in listing.programs() for path in listing.kept_of(program)]
     assert len(owned) == len(set(owned))
-    assert set(listing.all_kept()) - set(owned) == {PICTURES / "demo.png"}  # of `streamsvm run --plot`
+    assert set(listing.all_kept()) - set(owned) == {PICTURES / "demo.png", PICTURES / "page.png"}  # of `streamsvm run`
     listing.main()
     assert "python -m simulations.drift\n    What every learner does" in capsys.readouterr().out
 

@@ -16,8 +16,7 @@ import numpy as np
 from simulations import data
 from simulations.benchmarks.blend import head
 from simulations.benchmarks.peers import Stream
-from simulations.benchmarks.versions import HERE
-from simulations.keeping import keep, rounded
+from simulations.keeping import ROOT, keep, rounded
 
 WAYS = ("rows", "events")
 # Images, in addition to the streams.
@@ -69,7 +68,7 @@ def loaded(streams: list[Stream], digits: bool) -> Iterator[tuple[str, Any, list
 
 def run(streams: list[Stream], checkout: str, rounds: int, keeping: bool) -> None:
     """Measure microseconds per event and accuracies of this and another version."""
-    versions = {"now": Version(HERE), "before": Version(checkout)}
+    versions = {"now": Version(str(ROOT)), "before": Version(checkout)}
     result: dict[str, Any] = {}
     print(f"{'us per event, ratio to before':34s}" + "".join(f"{way:>18s}" for way in WAYS) + "     points")
     for k, (name, X, y) in enumerate(loaded(streams, keeping)):
