@@ -1,4 +1,4 @@
-"""From source to sink: every event is predicted before it is learned, measured, written and kept."""
+"""Runs: predict every event of a stream before learning it, measure, write results and save checkpoints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SHORT_NAMES = {
     "bsgd": "streamsvm.BSGDClassifier",
     "cpm": "streamsvm.CPMClassifier",
 }
-"""Models by their short names."""
+"""Models by short name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public names when they are asked for: the command line starts without them."""
+    """Import public names lazily, so that the command line starts fast."""
     if name == "RunConfig":
         from streamsvm.run.config import RunConfig
 

@@ -1,4 +1,4 @@
-"""What a model may be able to do beyond River's interface: a run asks for each ability by its protocol."""
+"""Optional abilities of models beyond River's interface, as protocols."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from streamsvm.run.errors import RunError, SetupError
 
 @runtime_checkable
 class Persistent(Protocol):
-    """Its state is plain arrays, so that it can be kept on disk."""
+    """A model whose state is plain arrays, which can be saved."""
 
     def state(self) -> State:
-        """All of it."""
+        """Return the state."""
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `state` gave."""
+        """Restore the result of `state`."""
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the state as one file, in the place of one of something else only with `overwrite`."""
+        """Save the state as one file; replace a file of another kind only with `overwrite`."""
 
 
 @runtime_checkable
 class Batched(Protocol):
-    """It takes many events by one call."""
+    """A model that takes many events in one call."""
 
     @property
     def classes_(self) -> Sequence[Any]:
         """All classes so far."""
 
     def clone(self) -> Self:
-        """The same model before its first event."""
+        """Return an untrained copy with equal parameters."""
 
     def run_batch(
         self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, times: Any = None
     ) -> Any:
-        """Predict each event, then learn from it: codes and scores, and with `proba` all probabilities.
+        """Predict each event, then learn it; return codes and scores, and with `proba` all probabilities.
 
         Event times are in seconds.
         """
@@ -52,58 +52,58 @@ class Batched(Protocol):
 
 @runtime_checkable
 class Categorical(Protocol):
-    """It leaves out texts that nearly all are new, unless it is told that they are categories."""
+    """A model that ignores strings that are nearly all new, unless they are declared as categories."""
 
     def keep_categories(self, names: Sequence[Hashable]) -> None:
-        """Never leave these out."""
+        """Treat strings of these features as categories."""
 
 
 @runtime_checkable
 class Peeked(Protocol):
-    """It may be asked for probabilities without taking note of it."""
+    """A model that predicts probabilities without changing its state."""
 
     @property
     def classes_(self) -> Sequence[Any]:
         """All classes so far."""
 
     def peek_proba_many(self, X: Any) -> NDArray[Any]:
-        """Those of each row, shape (n, n_classes)."""
+        """Return the probabilities for each row, shape (n, n_classes)."""
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """It has examples that its predictions rest on."""
+    """A model that stores examples on which its predictions are based."""
 
     def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
-        """Those most like an event, each with its `similarity`, `label` and `features`."""
+        """Return the examples nearest to an event, each with its `similarity`, `label` and `features`."""
 
 
 @runtime_checkable
 class Refitting(Protocol):
-    """Windows of the stream are solved again beside it."""
+    """A model with refits on windows of the stream."""
 
     @property
     def refits(self) -> Sequence[dict[str, Any]]:
-        """The last ones."""
+        """The latest refits."""
 
     def refit_totals(self) -> dict[str, Any] | None:
-        """How many by outcome, their seconds, and the share of the vote of their models; None without refits."""
+        """Return numbers by outcome, seconds, and share of the vote of the models; None without refits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refits:
-    """The refits of a model up to a moment.
+    """Refits of a model so far.
 
     Parameters
     ----------
     last
-        The last ones, as `RefitClassifier.refits` has them.
+        The latest refits, as in `RefitClassifier.refits`.
     outcomes
-        How many of all there were had which.
+        Number of refits by outcome.
     seconds
-        Of all.
+        Total seconds of all refits.
     share
-        Of the vote, that their models have.
+        Share of the vote of their models.
     """
 
     last: Sequence[dict[str, Any]]
@@ -113,29 +113,29 @@ class Refits:
 
     @classmethod
     def of(cls, model: object) -> Refits | None:
-        """Those of a model; None where it makes none."""
+        """Return the refits of a model; None if it has no refits."""
         if not isinstance(model, Refitting) or (totals := model.refit_totals()) is None:
             return None
         return cls(model.refits, **totals)
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """Number of refits."""
         return sum(self.outcomes.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """What a model knows at a moment.
+    """Relevance, leading members and label autocorrelation of a model at one moment.
 
     Parameters
     ----------
     relevance
-        That of its features, the largest first; empty where it tells none apart.
+        Relevance of the features in descending order; empty if unknown.
     leaders
-        Its heads, the leading first; empty where none vote.
+        Heads of the model, the leading one first; empty without a vote.
     autocorrelation
-        What label autocorrelation does; None where that has no say.
+        Effect of label autocorrelation; None if it is not used.
     """
 
     relevance: dict[Hashable, float]
@@ -144,34 +144,34 @@ class Insight:
 
     @classmethod
     def of(cls, model: object) -> Insight:
-        """What this model knows now."""
+        """Return the insight into a model now."""
         leaders, effect = getattr(model, "leaders", list), getattr(model, "autocorrelation_effect", _none)
         return cls(_relevance(model), leaders(), effect())
 
 
 def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hashable, Spread]:
-    """What a model knows of the values of features: of these, or where there are none of its first ones, so many."""
+    """Return statistics of the values of the given features, or without any of the first `most` features."""
     return dict(model.spreads(names or None, most)) if isinstance(model, Changes) else {}
 
 
 def notices_of(one: object) -> list[str]:
-    """What a model or a source has warned of."""
+    """Return the notices of a model or a source."""
     return list(one.notices) if isinstance(one, Noticing) else []
 
 
 def _none() -> None:
-    """Nothing is known."""
+    """Return None for models without label autocorrelation."""
 
 
 def _relevance(model: object) -> dict[Hashable, float]:
     found = getattr(model, "relevance", {})
-    if not isinstance(found, Mapping) or len(set(found.values())) < 2:  # foreign models may mean something else by it
+    if not isinstance(found, Mapping) or len(set(found.values())) < 2:  # foreign models may use this name otherwise
         return {}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
-    """Refuse what cannot be kept: only classifiers that give their state as plain arrays are, nothing is pickled."""
+    """Refuse to save a model without a state of plain arrays, because nothing is pickled."""
     asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
     if asked and not isinstance(model, Persistent):
         raise SetupError(
@@ -186,12 +186,12 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
 
 
 def check_names(model: Any, batch: Batch) -> None:
-    """Refuse events without a single feature that the model has learned; warn where few are known.
+    """Refuse events without any feature that the model has learned; warn if few are known.
 
     Raises
     ------
     RunError
-        Where none is known.
+        If no feature is known.
     """
     from streamsvm.features.names import FeatureMismatchError
     from streamsvm.models.saved import innermost
@@ -203,9 +203,9 @@ def check_names(model: Any, batch: Batch) -> None:
 
 
 def _accept(_: Any) -> None:
-    """Of a model that does not tell, nothing is refused."""
+    """Accept all names for models without a check."""
 
 
 def class_path(model: Any) -> str:
-    """The dotted path of a model's class."""
+    """Return the dotted path of a model's class."""
     return f"{type(model).__module__}.{type(model).__qualname__}"

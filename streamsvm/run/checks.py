@@ -1,4 +1,4 @@
-"""The refusal of options that do not fit together, before any stream is opened."""
+"""Checks that options are consistent, before any stream is opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamsvm.run.plot import check_plot, is_picture
 
 
 def check(config: RunConfig) -> None:
-    """Refuse what does not fit together before anything is opened."""
+    """Refuse inconsistent options."""
     if config.saved_model and (config.params or config.refit):
         raise SetupError(f"--model {config.model}: is a saved model with its parameters: leave out --param and --refit")
     _check_needed(config)
@@ -52,11 +52,11 @@ _NEEDED = {
     ("coverage", "SHARE"): ("coverage_by_class",),
     ("query_output", "SINK"): ("label_budget",),
 }
-"""Options without which others mean nothing, and what to say of them."""
+"""Options that others require, with a hint for the message."""
 
 
 def _check_needed(config: RunConfig) -> None:
-    """Refuse options that mean nothing without another one."""
+    """Refuse options that require another one."""
     given = {each.name for each in fields(config) if getattr(config, each.name) != each.default}
     for (needed, hint), names in _NEEDED.items():
         for name in names:
@@ -66,7 +66,7 @@ def _check_needed(config: RunConfig) -> None:
 
 
 def _check_late(config: RunConfig) -> None:
-    """Refuse what does not fit together of labels that come later."""
+    """Refuse inconsistent options of delayed labels."""
     if not config.label_source:
         return
     if not config.label:
@@ -98,14 +98,14 @@ def _check_late(config: RunConfig) -> None:
 
 
 def _is_same(one: Url, other: Url) -> bool:
-    """Whether two URLs name one stream."""
+    """Return whether two URLs name one stream."""
     if one.kind is not None or other.kind is not None:
         return one.kind is other.kind and one.path.rpartition("/")[2] == other.path.rpartition("/")[2]
     return one.path == other.path or bool(_places(one.path, 0) & _places(other.path, 0))
 
 
 def _check_decisions(config: RunConfig) -> None:
-    """Refuse what does not fit together of decisions about events."""
+    """Refuse inconsistent options of decisions."""
     follows = config.class_weight == "balanced" or (config.alarms is not None and config.alarms.kind != "share")
     if follows and not config.learn:
         raise SetupError(
@@ -119,7 +119,7 @@ def _check_decisions(config: RunConfig) -> None:
 
 
 def check_source(config: RunConfig) -> None:
-    """Refuse settings of a stream that nobody named."""
+    """Refuse stream settings without a stream."""
     if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
         raise SetupError(
@@ -128,7 +128,7 @@ def check_source(config: RunConfig) -> None:
 
 
 def check_label(config: RunConfig, source: Source) -> None:
-    """Refuse a stream that nothing can be learned from."""
+    """Refuse a stream without a label to learn."""
     url = config.urls["source"]
     if config.label_source or not config.learn or config.label or "label" in url.query:
         return
@@ -140,7 +140,7 @@ def check_label(config: RunConfig, source: Source) -> None:
 
 
 def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
-    """Refuse a file that could not be written, or replaced by another in its directory."""
+    """Refuse a file that cannot be written or replaced."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise SetupError(f"{option} {path}: there is no directory {folder}")
@@ -153,7 +153,7 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
 
 
 def _check_distinct(config: RunConfig) -> None:
-    """Refuse to write over what is read, or twice to one file, whatever names it goes by."""
+    """Refuse to overwrite an input, or to write one file twice, also under different names."""
     used = {
         "SOURCE": config.urls["source"].path,
         "--label-source": config.urls["label_source"].path if "label_source" in config.urls else None,
@@ -165,7 +165,7 @@ def _check_distinct(config: RunConfig) -> None:
     for option, path in config.results.items():
         places = _places(path, 1)
         for place in places:
-            if place in seen and (seen[place], option) != ("--model", "--save"):  # a model is replaced whole
+            if place in seen and (seen[place], option) != ("--model", "--save"):  # a saved model is replaced atomically
                 raise SetupError(f"{seen[place]} and {option} are the same file {path}")
         seen |= dict.fromkeys(places, option)
     folder = os.path.dirname(os.path.realpath(config.urls["source"].path))
@@ -174,9 +174,9 @@ def _check_distinct(config: RunConfig) -> None:
 
 
 def _places(path: str, descriptor: int) -> set[Any]:
-    """What tells a file from others: its name in full, and where it is there what the system knows it by."""
+    """Return identifiers of a file: its full name, and its device and inode if it exists."""
     if path == "-":
-        found = os.fstat(descriptor)  # a terminal may well be both read and written
+        found = os.fstat(descriptor)  # a terminal may be both read and written
         return {(found.st_dev, found.st_ino)} if stat.S_ISREG(found.st_mode) else set()
     real = os.path.realpath(path)
     if path == NullSink.name or real == os.path.realpath(os.devnull):
@@ -189,7 +189,7 @@ def _places(path: str, descriptor: int) -> set[Any]:
 
 
 def _check_overwriting(config: RunConfig) -> None:
-    """Refuse to replace what is not recognised, except with `overwrite`; results are looked at by their sinks."""
+    """Refuse to replace unknown files without `overwrite`; sinks check their own files."""
     recognised: dict[str, Callable[[str], bool]] = {"save": is_saved_model, "summary": is_summary, "plot": is_picture}
     for name, is_own in recognised.items():
         path = getattr(config, name)
@@ -203,7 +203,7 @@ def _check_overwriting(config: RunConfig) -> None:
 
 
 def is_summary(path: str) -> bool:
-    """Whether a file holds the figures of a run."""
+    """Return whether a file is the summary of a run."""
     try:
         with open(path, encoding="utf-8") as file:
             figures = json.load(file)

@@ -1,4 +1,4 @@
-"""Classifiers by name and parameters, as settings give them."""
+"""Classifiers from names and parameters in settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streamsvm.run.errors import SetupError
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
-    """A classifier of this package by its short name, or any River classifier by its dotted path.
+    """Build a classifier of this package by short name, or any River classifier by dotted path.
 
-    A parameter that is itself an estimator is a table with its `name` and its own parameters.
+    A parameter that is an estimator is given as a table with its `name` and its own parameters.
 
     Raises
     ------
     SetupError
-        For an unknown class, one that is no River classifier, and parameters it does not take.
+        If the class is unknown or not a River classifier, or a parameter is invalid.
 
     Examples
     --------
@@ -42,21 +42,21 @@ def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
 
 
 def with_refits(model: Any, solver: str, trigger: str | None = None, window: str | None = None) -> Any:
-    """A classifier of this package with refits around it.
+    """Wrap a classifier of this package in a `RefitClassifier`.
 
     Parameters
     ----------
     model
         The classifier.
     solver
-        A name that `RefitClassifier` knows, or the dotted path of a classifier of scikit-learn's kind.
+        A solver name of `RefitClassifier`, or the dotted path of a scikit-learn classifier.
     trigger, window
-        As `trigger_of` and `window_of` read them; None for the defaults.
+        Strings for `trigger_of` and `window_of`; None for the defaults.
 
     Raises
     ------
     SetupError
-        For what cannot be read, or does not fit together.
+        If a value is invalid or does not fit the model.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def _name(model: Any) -> str:
 
 
 def _solver(name: str) -> Any:
-    """A solver's name, or a classifier by its dotted path, which draws the same numbers in each run."""
+    """Return a solver's name, or a classifier by its dotted path, with a fixed seed."""
     if "." not in name:
         return name
     cls = _locate(name)
@@ -101,10 +101,10 @@ def _solver(name: str) -> Any:
 
 
 def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Parameters from texts like ``n_faces=10``; the values are TOML or Python literals, else taken as they stand.
+    """Parse parameters such as ``n_faces=10``; values are TOML or Python literals, or else strings.
 
-    A bare dotted path names a class; ``name.parameter=value`` sets the parameters of that class. They are laid over
-    those of `base`.
+    A dotted path names a class; ``name.parameter=value`` sets the parameters of that class. Parameters override those
+    of `base`.
 
     Examples
     --------
@@ -129,12 +129,12 @@ def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) ->
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value, a Python literal, the path of a class as a table with its name, or else the text itself."""
+    """Parse a TOML value, a Python literal, the path of a class (as a table with its name), or else a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         pass
-    except (ValueError, RecursionError) as error:  # a number of very many digits, or very many brackets
+    except (ValueError, RecursionError) as error:  # too many digits or brackets
         raise SetupError(f"--param {shown(text)}: {error}") from error
     try:
         return ast.literal_eval(text)
@@ -152,11 +152,11 @@ def _build(cls: Any, params: Mapping[str, Any], name: str) -> Any:
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):
         raise SetupError(f"{name} has no parameter `{unknown[0]}`; it takes {', '.join(allowed) or 'none'}")
     built = {key: _value(key, value) for key, value in params.items()}
-    if cls.__module__.startswith("streamsvm."):  # whose sequences are tuples; TOML knows only lists
+    if cls.__module__.startswith("streamsvm."):  # these take tuples, but TOML has only lists
         built = {key: _frozen(value) for key, value in built.items()}
     try:
         return cls(**built)
-    except Exception as error:  # nobody knows what a foreign class raises on strange parameters
+    except Exception as error:  # foreign classes may raise anything
         raise SetupError(f"{name}: {error if str(error) else type(error).__name__}") from error
 
 
@@ -167,7 +167,7 @@ def _value(key: str, value: Any) -> Any:
 
     name = str(value["name"])
     cls = _locate(name)
-    if not _is_class(cls, Base):  # and not to be called: it may do anything
+    if not _is_class(cls, Base):  # functions are not called, because they may do anything
         raise SetupError(f"{key} {name} is not a class of River's kind")
     return _build(cls, {k: v for k, v in value.items() if k != "name"}, f"{key} {name}")
 
@@ -189,5 +189,5 @@ def _locate(name: str) -> Any:
         )
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the latter for names such as `..x`
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors
         raise SetupError(f"cannot find {name}: {error}") from error

@@ -1,4 +1,4 @@
-"""Counts over a stream of any length, in bounded memory."""
+"""Counts over a stream of any length in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _BUCKETS = 1024
 
 
 class Buckets:
-    """Sums over time in buckets of equal width: when they run out, neighbours are merged.
+    """Sums over time in buckets of equal width; when all are used, neighbours are merged.
 
     Parameters
     ----------
     n
-        How many buckets there are, an even number.
+        Number of buckets, even.
     shape
-        Of the sums in each.
+        Shape of the sums in each bucket.
     width
-        How many events a bucket begins with.
+        Initial number of events per bucket.
     dtype
-        Of the sums.
+        Type of the sums.
 
     Attributes
     ----------
     events
-        How many there were.
+        Number of events.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Buckets:
         self.events, self.width, self.values = 0, width, np.zeros((n, *shape), dtype)
 
     def reach(self, end: int) -> None:
-        """Merge neighbours until there is room for so many events."""
+        """Merge neighbours until there is room for `end` events."""
         half = len(self.values) // 2
         while end > self.width * len(self.values):
             self.values[:half] = self.values[::2] + self.values[1::2]
@@ -54,15 +54,15 @@ class Buckets:
 
     @property
     def used(self) -> int:
-        """How many buckets have begun."""
+        """Number of buckets in use."""
         return -(-self.events // self.width)
 
     def state(self) -> State:
-        """All of it."""
+        """Return the state."""
         return {"events": self.events, "width": self.width}, {"values": self.values[: self.used]}
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         header, values = state[0], state[1]["values"]
         self.events, self.width = whole(header["events"]), whole(header["width"], 1)
         is_whole = values.shape == (self.used, *self.values.shape[1:]) and values.dtype == self.values.dtype
@@ -72,12 +72,12 @@ class Buckets:
 
 
 class Curve(Buckets):
-    """Counts over time, in at most 1024 buckets of equal width: when they run out, neighbours are merged.
+    """Counts over time, in at most 1024 buckets of equal width; when all are used, neighbours are merged.
 
     Parameters
     ----------
     n_columns
-        How many things are counted.
+        Number of quantities to count.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Curve(Buckets):
         super().__init__(_BUCKETS, (n_columns,))
 
     def add(self, hits: NDArray[Any]) -> None:
-        """Take the events of a batch: one row each."""
+        """Add a batch, with one row per event."""
         if not len(hits):
             return
         end = self.events + len(hits)
@@ -103,21 +103,21 @@ class Curve(Buckets):
         self.events = end
 
     def clear(self, columns: slice) -> None:
-        """Forget what was counted in some columns."""
+        """Reset the counts of some columns."""
         self.values[:, columns] = 0
 
     def totals(self) -> NDArray[np.int64]:
-        """All counts, one number a column."""
+        """Return the total of each column."""
         totals: NDArray[np.int64] = self.values.sum(axis=0)
         return totals
 
     def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Means over a sliding window of `width_of(window)` events: the ends of the windows, and a row for each."""
+        """Return means over a sliding window of `width_of(window)` events: ends of the windows, and a row for each."""
         ends, sums = self.sums(window)
         return ends, sums / self.width_of(window)
 
     def sums(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """As `windowed`, the counts themselves."""
+        """Return the counts over a sliding window, as `windowed`."""
         full = self.events // self.width
         span = self.width_of(window) // self.width
         sums = np.concatenate([np.zeros((1, self.values.shape[1]), np.int64), np.cumsum(self.values[:full], axis=0)])
@@ -125,5 +125,5 @@ class Curve(Buckets):
         return ends * self.width, sums[ends] - sums[ends - span]
 
     def width_of(self, window: int) -> int:
-        """How many events a window of about `window` has: whole buckets, which are wide where the stream is long."""
+        """Return the number of events in a window of about `window`, a multiple of the bucket width."""
         return min(max(1, round(window / self.width)), max(self.events // self.width, 1)) * self.width

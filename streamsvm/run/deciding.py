@@ -1,4 +1,4 @@
-"""What a run does with probabilities: sets of labels, decisions by what they cost, and alarms."""
+"""Prediction sets, cost-sensitive decisions and alarms of a run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ logger = logging.getLogger("streamsvm.run")
 
 
 class RunDecisions(Decisions):
-    """Those of a run.
+    """Decisions of a run.
 
     Parameters
     ----------
     config
-        The settings.
+        Settings.
     model
-        What predicts: sets are its own, with which they are kept, where it has any by its kind.
+        The model. Its own prediction sets are used if it has them, because they are saved with it.
     """
 
     def __init__(self, config: RunConfig, model: Any) -> None:
@@ -54,7 +54,7 @@ class RunDecisions(Decisions):
         )
 
     def run(self, rows: Rows, classes: Sequence[Any]) -> Decided:
-        """As for all, by the class that alarms are meant for.
+        """Decide about rows, with the class of the alarms among the known classes.
 
         Parameters
         ----------
@@ -66,8 +66,9 @@ class RunDecisions(Decisions):
         return super().run(rows, classes)
 
     def of(self, answers: Answers, classes: Sequence[Any], *, learn: bool) -> tuple[Answers, dict[str, Any]]:
-        """Answers with what is decided about each event, whose labels are taken in turn where they are to be learned;
-        and what there is to be measured of it.
+        """Return answers with the decision about each event, and values to measure.
+
+        If events are learned, decisions are updated with their labels in order.
         """
         if answers.proba is None or not self:
             return answers, {}
@@ -75,7 +76,7 @@ class RunDecisions(Decisions):
         return with_decided(answers, decided), self._judged(decided, answers.batch.labels, classes)
 
     def of_joined(self, joined: Joined, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
-        """What there is to be measured of events that found their labels: what was said of them, perhaps long ago."""
+        """Return values to measure of joined events, from their stored predictions and decisions."""
         proba, decided = self.unpacked([joined.held[i] for i in which], len(classes))
         decided.weights = joined.weights[which]
         return {"proba": proba} | self._judged(decided, [joined.labels[i] for i in which], classes)
@@ -91,12 +92,12 @@ class RunDecisions(Decisions):
         return found
 
     def state(self) -> State:
-        """All of it but the sets, which are kept with the model."""
+        """Return the state except sets, which are saved with the model."""
         header, arrays = nested({} if self.alarms is None else {"alarms": ({}, self.alarms.state())})
         return header, arrays if self.costs is None else arrays | {"counts": self.costs.counts}
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         if self.costs is not None:
             self.costs.counts = state[1]["counts"]
         if self.alarms is not None:
@@ -104,13 +105,13 @@ class RunDecisions(Decisions):
 
 
 def with_decided(answers: Answers, decided: Decided) -> Answers:
-    """Answers with what is decided about each event."""
+    """Return answers with the decision about each event."""
     alarms = None if decided.alarms is None else decided.alarms > 0
     return replace(answers, members=decided.members, decisions=decided.decisions, alarms=alarms)
 
 
 def together(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any = slice(None)) -> Any:
-    """Values of several parts as one array, rows over all classes that are known by now; None where there are none."""
+    """Concatenate parts, as rows over all known classes; return None without parts."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -123,7 +124,7 @@ def together(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any = s
 
 
 def _spelled(given: Any) -> Any:
-    """A table by label with all that its labels may mean."""
+    """Expand a table by label to all meanings of its labels."""
     if not isinstance(given, Mapping):
         return given
     return {meaning: _spelled(held) for label, held in given.items() for meaning in meanings(label)}
@@ -138,7 +139,7 @@ def _sets_of(config: RunConfig, model: Any) -> ConformalSets | None:
 
 
 def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
-    """Warn of labels that options name and that no event had."""
+    """Warn of labels in options that no event had."""
     named: dict[Any, str] = {} if config.alarms is None else {config.alarms.label: "alarms"}
     if isinstance(config.class_weight, Mapping):
         named |= dict.fromkeys(config.class_weight, "class_weight")
@@ -151,7 +152,7 @@ def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
 
 
 def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The probabilities of two classes, where that of the predicted one is known; NaN where nothing was predicted.
+    """Return the probabilities of two classes from that of the predicted one; NaN without a prediction.
 
     Examples
     --------

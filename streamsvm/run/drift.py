@@ -1,7 +1,7 @@
-"""Falls of accuracy that chance does not explain, at every scale: how drift shows in a run, whatever the model.
+"""Drift detection by significant accuracy drops at every time scale, for any model.
 
-Hits are counted in blocks, and blocks in an exponential histogram as in ADWIN (Bifet and Gavalda, 2007), which needs
-O(log n) memory. Rates before and after a split are compared by their likelihood ratio.
+Hits are counted in blocks, and blocks in an exponential histogram as in ADWIN (Bifet and Gavalda, 2007) with O(log n)
+memory. Rates before and after a split are compared by a likelihood ratio test.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import real, whole
 
-_BLOCK = 128  # events that are counted as one
-_BUCKETS = 5  # of each size; the oldest two become one of twice the size
+_BLOCK = 128  # events per block
+_BUCKETS = 5  # buckets per size; beyond it, the oldest two are merged into one of twice the size
 ALPHA = 0.01
-"""Probability of any false alarm in a stream of independent errors at a constant rate, however long it is."""
+"""Probability of any false alarm in a stream of any length, for independent errors at a constant rate."""
 
-_CALIBRATION = 16.0  # variance that is assumed to be binomial, beside what came
-_MOST_DEVIATION = 5.0  # times the dispersion, of one pair of blocks: a step of the rate is no dispersion
-_MOST_VARIANCE = 16384.0  # of which the dispersion is a mean; older blocks fade
-_LEAST = 8  # blocks before a split
-_PLATEAU = 8  # a fall in several steps: the rate stood still for at most so many times what detection took
-_MOST = 256  # falls that are kept
+_CALIBRATION = 16.0  # binomial variance added to the observed one
+_MOST_DEVIATION = 5.0  # bound in dispersions, because a change of the rate is not dispersion
+_MOST_VARIANCE = 16384.0  # total variance over which the dispersion is averaged; older blocks fade
+_LEAST = 8  # least number of blocks before a split
+_PLATEAU = 8  # drops in several steps are one drop if the plateau is at most this many times the detection delay
+_MOST = 256  # greatest number of stored drops
 
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """A fall of accuracy, after how many judged events it was noticed, and the accuracies before and since."""
+    """An accuracy drop: number of judged events at detection, and accuracies before and after."""
 
     judged: int
     before: float
@@ -41,23 +41,23 @@ class Fall:
 
 
 class Falls:
-    """Detect falls of accuracy, at events that depend on the hits alone and not on how they are cut into batches.
+    """Detects accuracy drops, at events that do not depend on the batch size.
 
     The test at a split bounds the error by the Chernoff bounds of both rates: P(LLR >= x) <= 4 exp(-x) (1 + x - log 4).
     Test number j may spend `ALPHA` / (2.5 (j + 1) log(j + 1)^2), so all tests of a stream together spend at most
-    `ALPHA`. This assumes independent errors at a constant rate. Where errors come in bursts, the limit is raised by
-    the dispersion of blocks, estimated from the differences of successive ones: false alarms are rare
-    then, but without a bound.
+    `ALPHA`. This assumes independent errors at a constant rate. For errors in bursts, the limit is raised by the
+    dispersion of blocks, estimated from the differences of successive blocks. False alarms are then rare, but their
+    probability is not bounded.
 
-    A rise only shortens the window. Steps of a gradual fall that follow each other closely are one fall: the later
-    steps change its `after`.
+    A rise only shortens the window. Steps of a gradual drop that follow each other closely are one drop: later steps
+    change its `after`.
 
     Attributes
     ----------
     count
-        How many there were.
+        Number of drops.
     last
-        The last of them, at most 256.
+        The last drops, at most 256.
 
     Examples
     --------
@@ -72,16 +72,16 @@ class Falls:
     def __init__(self) -> None:
         self.count = 0
         self.last: list[Fall] = []
-        self._judged = self._open = self._open_hits = 0  # events in all; those of the block not yet full, and its hits
-        self._blocks = 0  # in the window
+        self._judged = self._open = self._open_hits = 0  # events in all, events of the open block, and its hits
+        self._blocks = 0  # blocks in the window
         self._tests = 0
-        self._levels: list[list[int]] = []  # hits of buckets of 1, 2, 4, ... blocks, each level oldest first
-        self._after_fall = False  # whether the window began with a fall
+        self._levels: list[list[int]] = []  # hits in buckets of 1, 2, 4, ... blocks, each level oldest first
+        self._after_fall = False  # whether the window began with a drop
         self._previous = -1  # hits of the last block
-        self._variance = self._binomial = 0.0  # of hits of a block, summed over blocks: as observed, and as expected
+        self._variance = self._binomial = 0.0  # variance of hits summed over blocks: observed and expected
 
     def add(self, hits: NDArray[np.bool_]) -> None:
-        """Take whether events were predicted right."""
+        """Add whether each prediction was right."""
         cuts = [0, *range(_BLOCK - self._open, len(hits), _BLOCK), len(hits)]
         sums = np.concatenate([[0], np.cumsum(hits)])[cuts].tolist()
         for (start, end), (before, after) in zip(pairwise(cuts), pairwise(sums), strict=True):
@@ -93,7 +93,7 @@ class Falls:
                 self._open = self._open_hits = 0
 
     def _take(self, hits: int) -> None:
-        """Add a block to the histogram, and test the splits beside buckets that changed: about 10 in the mean."""
+        """Add a block to the histogram, and test splits next to changed buckets, about 10 on average."""
         if self._previous >= 0:
             total = hits + self._previous
             expected = total * (2 * _BLOCK - total) / (4.0 * _BLOCK)
@@ -118,7 +118,7 @@ class Falls:
             level = len(self._levels)
 
     def _cut(self, n_levels: int) -> bool:
-        """Drop what comes before the first split at which rates differ; whether there was one."""
+        """Drop the events before the first split with different rates; return whether there was one."""
         all_hits, n = sum(map(sum, self._levels)), self._blocks * _BLOCK
         limit = self._limit()
         recent_hits = recent_n = 0
@@ -137,7 +137,7 @@ class Falls:
         return False
 
     def _limit(self) -> float:
-        """The likelihood ratio's logarithm from which on a difference is no chance, in the tests of the next block."""
+        """Return the critical value of the log likelihood ratio for the tests of the next block."""
         j = self._tests + len(self._levels) * (_BUCKETS + 1) + 1
         level = math.log(4.0 * 2.5 * (j + 1) * math.log(j + 1) ** 2 / ALPHA)
         x = level + math.log(level)
@@ -146,7 +146,7 @@ class Falls:
 
     @property
     def _dispersion(self) -> float:
-        """How much more hits of blocks vary than those of independent events, at least 1."""
+        """Ratio of the variance of hits to that of independent events, at least 1."""
         return max(1.0, (self._variance + _CALIBRATION) / (self._binomial + _CALIBRATION))
 
     def _note(self, hits: int, n: int, recent_hits: int, recent_n: int) -> None:
@@ -154,7 +154,7 @@ class Falls:
         if after >= before:
             self._after_fall = False
             return
-        if self._after_fall and n <= _PLATEAU * recent_n:  # the window has no plateau: the same fall goes on
+        if self._after_fall and n <= _PLATEAU * recent_n:  # no plateau: the drop continues
             first = self.last[-1]
             self.last[-1] = Fall(first.judged, first.before, after)
         else:
@@ -163,7 +163,7 @@ class Falls:
         self._after_fall = True
 
     def state(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the state as JSON values."""
         counts = [self._judged, self._open, self._open_hits, self._blocks, self._tests, self._previous]
         return {
             "count": self.count,
@@ -176,7 +176,7 @@ class Falls:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Falls:
-        """What `state` gave."""
+        """Restore the result of `state`."""
         falls = cls()
         falls.count = whole(state["count"])
         falls.last = [
@@ -186,7 +186,7 @@ class Falls:
         falls._judged, falls._open, falls._open_hits, *more = (whole(count, -1) for count in state["counts"])
         if min(falls._judged, falls._open_hits) < 0 or not falls._open_hits <= falls._open < _BLOCK:
             raise ArchiveError("counts of falls that do not fit together")
-        if "levels" not in state:  # a checkpoint of an earlier version: the window begins anew
+        if "levels" not in state:  # a checkpoint of an earlier version: start a new window
             return falls
         falls._blocks, falls._tests, falls._previous = more
         falls._levels = [
@@ -203,9 +203,10 @@ class Falls:
 
 
 def _is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -> bool:
-    """Whether the logarithm of the likelihood ratio of two rates against one is above a limit.
+    """Return whether the log likelihood ratio of two rates against one exceeds a limit.
 
-    It is at most Pearson's statistic (as KL(p, q) <= (p - q)^2 / (q (1 - q))), which spares most of the logarithms.
+    The ratio is at most Pearson's statistic, because KL(p, q) <= (p - q)^2 / (q (1 - q)). Testing this bound first
+    avoids most logarithms.
     """
     total, all_hits = n + recent_n, hits + recent_hits
     apart = hits * recent_n - recent_hits * n
@@ -214,7 +215,7 @@ def _is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -
 
 
 def _log_ratio(hits: int, n: int, recent_hits: int, recent_n: int) -> float:
-    """Logarithm of the likelihood ratio of two rates against one."""
+    """Return the log likelihood ratio of two rates against one."""
     apart = _log_likelihood(hits, n) + _log_likelihood(recent_hits, recent_n)
     return apart - _log_likelihood(hits + recent_hits, n + recent_n)
 

@@ -1,4 +1,4 @@
-"""What can stop a run."""
+"""Errors of a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from connectors.errors import ConnectorError, UnreachableError
 
 
 class RunError(Exception):
-    """A run that cannot go on: the message says what happened and what to do."""
+    """Ends a run; the message says what happened and what to do."""
 
 
 class SetupError(RunError):
-    """A run that was not begun, because its settings do not fit together; no data was touched."""
+    """Invalid settings; the run did not start, and no data was touched."""
 
 
 @contextlib.contextmanager
 def refusing(before: str = "", after: str = "") -> Iterator[None]:
-    """Errors of connectors are errors of the settings, unless brokers are away: what is said before and after them."""
+    """Raise errors of connectors, except unreachable brokers, as errors of the settings, with text before and after."""
     try:
         yield
     except UnreachableError:

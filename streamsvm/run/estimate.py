@@ -1,8 +1,8 @@
-"""How accurate a model is before labels tell: what its probabilities promise, held against what became of it.
+"""Estimate of accuracy before labels arrive, from predicted probabilities, with a check against labels.
 
-The accuracy over some predictions is estimated as the mean of their probabilities of being right (CBPE, as NannyML has
-it for batches). These are calibrated by what labels have shown so far, in bins of equal width. The error bar, of 95 %,
-has two parts: chance, as each is right or not, and how little is known of the bins.
+The accuracy over recent predictions is estimated by the mean of their probabilities of being right (CBPE, as in NannyML
+for batches). Probabilities are calibrated with the labels so far, in bins of equal width. The 95 % error bar has two
+parts: the random outcome of each prediction, and the uncertainty about the bins.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from streamsvm.run.curve import Buckets
 from streamsvm.run.measures import BINS, UNIT, Reliability, bin_of
 
 BLOCKS = 512
-_PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
-_MEMORY = 5_000.0  # labels of a bin that count
-_RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels from one look at what they have shown to the next: a tenth of those known
+_PRIOR = 2.0  # pseudo-labels per bin, distributed as predicted
+_MEMORY = 5_000.0  # effective number of labels per bin
+_RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels between updates of the calibration: a tenth of all, within bounds
 _Z = 1.96
-_COMPLETE = 0.9  # of the labels of a block must have come for it to be held against its estimate
+_COMPLETE = 0.9  # share of labels that a block needs before it is checked against its estimate
 _FIRST_WIDTH = 100
 _COLUMNS = ("predicted", "promised", "variance", "labelled", "hits")
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """An estimate: over how many predictions, of what accuracy, and how far that may be off."""
+    """An estimate: number of predictions, accuracy, and its error."""
 
     events: int
     accuracy: float
@@ -41,18 +41,18 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of predictions.
+    """Outcome of predictions.
 
     Parameters
     ----------
     numbers
-        Of the events, in order of arrival.
+        Numbers of the events, in order of arrival.
     scores
-        The probabilities of what was predicted.
+        Probabilities of the predicted classes.
     right
-        Whether it was right.
+        Whether each prediction was right.
     after
-        How many of the predictions that are taken at the same time come before each.
+        Number of simultaneous new predictions before each outcome.
     """
 
     numbers: NDArray[np.int64]
@@ -62,7 +62,7 @@ class Judged:
 
     @classmethod
     def nothing(cls) -> Judged:
-        """No prediction at all."""
+        """Return an empty instance."""
         none = np.zeros(0, np.int64)
         return cls(none, np.zeros(0), np.zeros(0, np.bool_), none)
 
@@ -70,11 +70,11 @@ class Judged:
         return len(self.numbers)
 
     def known(self) -> Judged:
-        """Those that had a probability."""
+        """Return the entries with a probability."""
         return self._of(~np.isnan(self.scores))
 
     def cut(self, n: int) -> tuple[Judged, Judged]:
-        """The first n, and the others."""
+        """Return the first n entries, and the others."""
         return self._of(slice(n)), self._of(slice(n, None))
 
     def _of(self, which: Any) -> Judged:
@@ -82,12 +82,12 @@ class Judged:
 
 
 class Estimate:
-    """Estimates accuracy over the last events, and over blocks of the stream, and holds blocks against the truth.
+    """Estimates accuracy over recent events and over blocks of the stream, and checks blocks against labels.
 
     Parameters
     ----------
     window
-        How many predictions the estimate for now looks back on.
+        Number of recent predictions in the current estimate.
 
     Examples
     --------
@@ -104,22 +104,22 @@ class Estimate:
 
     def __init__(self, window: int = 1000) -> None:
         self.window = window
-        self._right = np.zeros((2, BINS))  # how many labels there were, and how many of them were right
-        self._latest = Reliability()  # of labels that are not among them yet
+        self._right = np.zeros((2, BINS))  # numbers of labels, and of right predictions among them
+        self._latest = Reliability()  # labels that the calibration does not include yet
         self._recent = np.zeros(0)
         self._blocks = Buckets(BLOCKS, (len(_COLUMNS),), _FIRST_WIDTH, np.float64)
 
     def follow(self, numbers: NDArray[np.int64], scores: NDArray[np.float64], judged: Judged) -> None:
-        """Take predictions, and what became of those before: the same however a stream is cut.
+        """Add predictions, and outcomes of these or earlier ones; the result does not depend on the batch size.
 
         Parameters
         ----------
         numbers
-            The number of each event in order of arrival.
+            Number of each event in order of arrival.
         scores
-            The probability of what was predicted.
+            Probability of the predicted class.
         judged
-            What became of predictions, these or earlier ones.
+            Outcomes of these or earlier predictions.
         """
         judged, done = judged.known(), 0
         while len(judged):
@@ -131,7 +131,7 @@ class Estimate:
 
     @property
     def _awaited(self) -> int:
-        """After how many labels what they have shown counts."""
+        """Number of new labels that triggers an update of the calibration."""
         return min(max(int(self._right[0].sum()) // 10, _RENEW_LEAST), _RENEW_MOST)
 
     def _predict(self, numbers: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
@@ -151,7 +151,7 @@ class Estimate:
         self._add(numbers, 0, p, p * (1.0 - p) + self._blocks.width * variance)
 
     def _judge(self, judged: Judged) -> None:
-        """Take what became of predictions: calibration, and the truth of blocks."""
+        """Add outcomes to the calibration and to the blocks."""
         self._latest.add(judged.scores, judged.right)
         if self._latest.counts[0].sum() == self._awaited:
             self._right += self._latest.counts[:2]
@@ -160,8 +160,10 @@ class Estimate:
         self._add(judged.numbers, 3, judged.right)
 
     def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any]) -> None:
-        """Count predictions in a column of the blocks, and add values to those after it: in units, of which sums are
-        exact in whatever order."""
+        """Count predictions in column `first` of the blocks, and add values to the next columns.
+
+        Values are added in multiples of `UNIT`, so that sums are exact in any order.
+        """
         if not len(numbers):
             return
         blocks = np.minimum(numbers // self._blocks.width, BLOCKS - 1)
@@ -173,24 +175,24 @@ class Estimate:
             self._blocks.values[here, column] += np.bincount(blocks - begin, np.round(value * UNIT)) / UNIT
 
     def _calibrated(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """How often predictions of these probabilities are right, and the variance of that."""
+        """Return the calibrated probability of being right, and its variance."""
         n, hits = self._right[:, bin_of(scores)]
         rates = (hits + _PRIOR * scores) / (n + _PRIOR)
         return rates, rates * (1.0 - rates) / (n + _PRIOR + 1.0)
 
     @property
     def now(self) -> Estimated:
-        """Over the last predictions."""
+        """Current estimate over the recent predictions."""
         n = len(self._recent)
         if not n:
             return Estimated(0, math.nan, math.nan)
         p, variance = self._calibrated(self._recent)
-        # The rate of a bin is off for all of its predictions at once, those of different bins apart from one another.
+        # The error of a bin applies to all of its predictions; errors of different bins are independent.
         of_bins = np.bincount(bin_of(self._recent), np.sqrt(variance), BINS) / n
         return Estimated(n, float(p.mean()), _Z * math.sqrt((p * (1.0 - p)).mean() / n + (of_bins**2).sum()))
 
     def curve(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """By blocks: where each ends, estimated accuracy, its error, and the truth, NaN while labels are to come."""
+        """Return, per block: its end, estimated accuracy, error, and accuracy, NaN until enough labels arrived."""
         n, promised, variance, labelled, hits = self._blocks.values.T
         used = np.flatnonzero(n)
         n, labelled = n[used], labelled[used]
@@ -199,14 +201,14 @@ class Estimate:
         return (used + 1) * self._blocks.width, promised[used] / n, _Z * np.sqrt(variance[used]) / n, truth
 
     def check(self) -> tuple[int, int, float]:
-        """Of how many blocks the truth is known, in how many it is within the error, and the mean distance."""
+        """Return the number of checked blocks, the number within the error, and the mean absolute difference."""
         _, estimate, error, truth = self.curve()
         known = ~np.isnan(truth)
         off = np.abs(truth - estimate)[known]
         return int(known.sum()), int((off <= error[known]).sum()), float(off.mean()) if len(off) else math.nan
 
     def state(self) -> State:
-        """All of it."""
+        """Return the state."""
         return {"width": self._blocks.width}, {
             "bins": self._right,
             "latest": self._latest.counts,
@@ -215,7 +217,7 @@ class Estimate:
         }
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         header, arrays = state
         shapes = [arrays[name].shape for name in ("bins", "latest", "blocks")]
         if shapes != [(2, BINS), (3, BINS), (BLOCKS, len(_COLUMNS))] or arrays["latest"].dtype != np.int64:

@@ -35,8 +35,8 @@ from streamsvm.run.outputs import Outputs, rejection_table_of_two, request_table
 
 logger = logging.getLogger("streamsvm.run")
 
-N_ORIGINS = 2  # numbers that tell where an event came from, at most
-_OCTAVES, _STEPS = 48, 8  # of lags: from a millisecond on, so many steps in which they double
+N_ORIGINS = 2  # greatest number of integers that identify the origin of an event
+_OCTAVES, _STEPS = 48, 8  # number of doublings of delays from a millisecond on, and steps per doubling
 
 
 class Lags:
@@ -103,16 +103,14 @@ class JoinStage:
         self.budget = LabelBudget(config.label_budget or 0.1) if config.query_output else None
         self._keys = KeyExamples(wait_ms, by_time=True)
         self._warned, self._due = False, MANY_LABELS
-        self._asked: NDArray[np.int64] = np.zeros(
-            0, np.int64
-        )  # of the current events, those whose labels are asked for
+        self._asked: NDArray[np.int64] = np.zeros(0, np.int64)  # current events to query
         self._places: list[str] = []
 
     def take(self, batch: Batch) -> Answers:
         """Predict events, and learn those whose labels arrive."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
-        # Labels have types, settings have not.
+        # Labels have types, but settings are strings.
         self.join.on_timeout = meant(self._timeout_class, self.learner.classes, late.labels)
         with _room():
             answers, self._joined = self.join.step(self._events(batch), late, key_texts(late.keys))

@@ -1,4 +1,4 @@
-"""A sink that is opened when the first row comes."""
+"""A sink that opens when the first row is written."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from connectors.results import check_replaced
 
 
 class LazySink(Sink):
-    """Leaves no file behind where nothing was written; its position is empty until then.
+    """Creates no file unless a row is written; its position is empty until then.
 
     Parameters
     ----------
     name
-        The name of the sink to come.
+        Name of the sink.
     open_sink
-        Opens it, or one of another name where that is taken; told by `resume` whether to keep what an earlier process
-        wrote.
+        Opens the sink, possibly under another name if that exists. Its argument `resume` says whether to keep earlier
+        contents.
     replace
-        Whether the file an earlier run left under this name goes, as soon as this run has begun, even where there is
-        nothing to put in its place.
+        Whether to remove the file of an earlier run once this run has started, even if no row is written.
     overwrite
-        Whether it may go also where it does not look like results.
+        Whether to remove the file even if it does not contain results.
     """
 
     can_rewind = True
@@ -37,19 +36,19 @@ class LazySink(Sink):
         self._sink: Sink | None = None
 
     def write(self, table: Results) -> None:
-        """Take rows."""
+        """Write rows."""
         if self._sink is None:
             self._sink = self._open(self.name, resume=False)
             self.name = self._sink.name
         self._sink.write(table)
 
     def check_replaced(self) -> None:
-        """Refuse to remove what does not look like results."""
+        """Refuse to remove a file that does not contain results."""
         if self._stale and not self._overwrite:
             check_replaced(self.name)
 
     def flush(self) -> None:
-        """Make durable what was written, if anything."""
+        """Make written rows durable."""
         if self._sink is not None:
             self._sink.flush()
         elif self._stale:
@@ -59,17 +58,17 @@ class LazySink(Sink):
 
     @property
     def position(self) -> Position:
-        """What is durable; empty where nothing was written."""
+        """Durable position; empty if nothing was written."""
         return {} if self._sink is None else self._sink.position | {"name": self.name}
 
     def rewind(self, position: Position) -> None:
-        """Drop whatever was written after `position`."""
+        """Drop rows written after `position`."""
         if position:
             self.name = position.get("name", self.name)
             self._sink = self._open(self.name, resume=True)
             self._sink.rewind(position)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the sink if it is open."""
         if self._sink is not None:
             self._sink.close()

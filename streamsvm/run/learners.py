@@ -1,4 +1,4 @@
-"""One way to ask any River classifier: predict each event of a batch, then learn it."""
+"""Uniform interface to River classifiers: predict each event of a batch, then learn it."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ logger = logging.getLogger("streamsvm.run")
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a model predicts for a batch.
+    """Predictions for a batch.
 
     Parameters
     ----------
     batch
-        The batch without the events that had to be set aside.
+        The batch without rejected events.
     codes
-        The predictions as indices into the learner's `classes`, -1 for none.
+        Predictions as indices into the learner's `classes`, -1 for none.
     scores
-        Their probabilities, NaN where unknown.
+        Their probabilities, NaN if unknown.
     proba
-        Where they are known, those of all classes, shape (n, n_classes), 0 for classes that were not known yet, NaN for
-        events with none.
+        Probabilities of all classes if known, shape (n, n_classes); 0 for new classes, NaN for events without
+        probabilities.
     members
-        Where sets of labels are wanted, whether each class is in the set, of the same shape.
+        If prediction sets are requested, whether each class is in the set, shape (n, n_classes).
     decisions
-        Where there are costs, the decisions as indices, -1 for none.
+        If there are costs, decisions as indices, -1 for none.
     alarms
-        Where alarms are wanted, for which events there is one.
+        If alarms are requested, whether each event has one.
     reasons
-        Where they are wanted, what most speaks for each prediction.
+        If reasons are requested, the features that contribute most to each prediction.
     """
 
     batch: Batch
@@ -56,7 +56,7 @@ class Answers:
 
 
 def with_gaps(values: NDArray[np.float64]) -> Any:
-    """Numbers for a field of results: None where they are not known."""
+    """Return numbers for a result field, None if unknown."""
     unknown = np.isnan(values)
     if not unknown.any():
         return values
@@ -64,32 +64,32 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
 
 
 class BatchLearner(OwnModel):
-    """A classifier of this package: one call for a batch."""
+    """A classifier of this package, which takes a batch in one call."""
 
     def __init__(self, model: Batched, *, proba: bool = False) -> None:
         from streamsvm.features.rows import BadRows
 
         super().__init__(model, proba=proba)
         self._bad_rows = BadRows
-        # Compiles the kernel, or loads it, before the stream is read; a copy learns what is no event of the stream.
+        # Compile or load the kernel before the stream is read; a copy of the model learns this event.
         model.clone().run_batch([{"warm": 1.0}], [0])
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
+        """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
         return np.asarray(self.model.peek_proba_many(rows)) if isinstance(self.model, Peeked) else None
 
     def unusable(self, batch: Batch) -> dict[int, str]:
-        """The events that cannot be predicted, and why, by their numbers."""
+        """Return the reasons why events cannot be predicted, by their numbers."""
         from streamsvm.features.values import unusable_rows
 
         return unusable_rows(batch.features)
 
     def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
-        """The batch and all of them: `unusable` has left out the others before."""
+        """Return the batch and all its events; `unusable` has removed the others."""
         return batch, slice(None)
 
     def step(self, batch: Batch, learn: bool) -> Answers:
-        """Test, then train, all events in one call; those that cannot be used are set aside.
+        """Test, then train on all events in one call; unusable events are rejected.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class BatchLearner(OwnModel):
             Whether to learn them.
         """
         while True:
-            features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
+            features = batch.features or batch.rows()  # a table without columns has no length
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
                 codes, scores, *all_ = self.model.run_batch(
@@ -114,44 +114,44 @@ class BatchLearner(OwnModel):
 class RowLearner(RowModel):
     """Any other River classifier, one event at a time.
 
-    Events on which the model raises are rejected. For models of two classes the first label that comes is False and
-    the second True, unless the labels are such already.
+    Events that raise an error are rejected. For models of two classes, the first label is False and the second True,
+    unless labels are Boolean already.
 
     Parameters
     ----------
     model
         A River classifier.
     scored
-        Whether probabilities are wanted. Where they are not, only models that predict by them compute them.
+        Whether to predict probabilities. If not, only models that predict by probabilities compute them.
     """
 
     def __init__(self, model: Any, *, scored: bool) -> None:
         super().__init__(model, with_proba=scored)
         self._binary = not model._multiclass
-        self._failed: dict[int, str] = {}  # reasons by the number of the event in its batch
+        self._failed: dict[int, str] = {}  # reasons by position in the batch
         self._n_asked = 0
 
     def unusable(self, batch: Batch) -> dict[int, str]:
-        """Events that cannot be predicted: none is known before the model runs."""
+        """Return no events: errors are only known after the model runs."""
         self._failed, self._n_asked = {}, 0
         return {}
 
     def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
-        """The batch without the events that the model raised on, and the numbers of the others."""
+        """Return the batch without events that raised an error, and the numbers of the others."""
         keep = [i for i in range(len(batch)) if i not in self._failed]
         return batch.without(self._failed), keep
 
     def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows one after another; `settled` leaves out those that the model raises on."""
+        """Predict and learn rows in order; `settled` removes those that raise an error."""
         self._number(asked.labels)
         return super().run(asked)
 
     def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
-        """The predicted label, and the probabilities by label if the model has any."""
+        """Return the predicted label, and the probabilities by label if the model has any."""
         self._n_asked += 1
         try:
             return super().predict(x)
-        except (NotImplementedError, AttributeError):  # a pipeline whose last step has no probabilities
+        except (NotImplementedError, AttributeError):  # the last step of a pipeline has no probabilities
             if not self.with_proba:
                 raise
             prediction = self.model.predict_one(x)
@@ -159,25 +159,25 @@ class RowLearner(RowModel):
             return prediction, None
 
     def learn(self, x: dict[Any, Any], label: Any) -> None:
-        """Learn one event."""
+        """Learn an event."""
         self.model.learn_one(x, self.codes[label] == 1 if self._binary else label)
 
     def fail(self, error: Exception, is_predicted: bool) -> None:
-        """Note an event that the model raises on: foreign models may raise anything on a strange event."""
+        """Record an event that raises an error; foreign models may raise anything."""
         if is_predicted:
             self._failed[self._n_asked - 1] = f"{type(error).__name__}: {error}"
         else:
             logger.warning("an event could not be learned: %s: %s", type(error).__name__, error)
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """Probabilities of `classes` for rows, without a change of the model; None where it knows none."""
+        """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
         try:
             return self.table([self.model.predict_proba_one(row) for row in rows])
         except (NotImplementedError, AttributeError):
             return None
 
     def step(self, batch: Batch, learn: bool) -> Answers:
-        """Test, then train, one event after another; events that the model raises on are rejected."""
+        """Test, then train on one event after another; events that raise an error are rejected."""
         self.unusable(batch)
         n, none = len(batch), np.zeros(0, np.int64)
         self._number(batch.labels)
@@ -189,7 +189,7 @@ class RowLearner(RowModel):
         )
 
     def _number(self, labels: Sequence[Any]) -> None:
-        """Number the labels before any prediction, which may say True where the labels say 1."""
+        """Number the labels before any prediction, because models may predict True for labels of 1."""
         for label in labels:
             if label is None:
                 continue
@@ -204,24 +204,24 @@ class RowLearner(RowModel):
             )
 
     def encode(self, label: Any) -> int:
-        """The number of a class; warns of a new one that looks like a number to predict."""
+        """Return the number of a class; warn if a new one looks like a regression target."""
         if label not in self.codes and (notice := new_label_notice(label, self.codes)) is not None:
             logger.warning("%s", notice)
         return super().encode(label)
 
     def decode(self, prediction: Any) -> int:
-        """The number of a predicted class; -1 for none."""
+        """Return the number of a predicted class; -1 for none."""
         if self._binary and prediction is not None:
             return int(prediction) if prediction < len(self.classes) else -1
         return super().decode(prediction)
 
 
 Learner: TypeAlias = BatchLearner | RowLearner
-"""What the loop drives a model by."""
+"""Interface of the run loop to a model."""
 
 
 def as_learner(model: Any, *, scored: bool, proba: bool = True) -> Learner:
-    """The fastest way to drive a model; `scored` and `proba` say what of its answers will be used."""
+    """Return the fastest learner for a model; `scored` and `proba` say which of its answers are used."""
     if isinstance(model, Batched):
         return BatchLearner(model, proba=proba)
     return RowLearner(model, scored=scored)

@@ -1,4 +1,4 @@
-"""Locks, so that no two runs write the same files."""
+"""Locks that prevent two runs from writing one file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from streamsvm.run.errors import SetupError
 
 
 def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
-    """A file, made if absent, locked until it is closed or the process ends; None where somebody else holds it."""
+    """Return a locked file, created if absent, or None if it is locked; closing the file unlocks it."""
     while True:
-        file = open(path, "ab")  # noqa: SIM115 - held by the caller
+        file = open(path, "ab")  # noqa: SIM115 - the caller closes it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -27,20 +27,20 @@ def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
                 return file
-        file.close()  # its last holder removed it after it was opened
+        file.close()  # another process removed it after it was opened
 
 
 @contextlib.contextmanager
 def held(option: str, path: str) -> Iterator[None]:
-    """Keep other runs from writing a file or directory of results, by a lock beside it that is removed at the end.
+    """Prevent other runs from writing a file or directory of results, by a lock file that is removed at the end.
 
-    It stands beside, because results may be made late, or moved into place whole. Where it cannot be made, as in a
-    directory that may not be written or on a file system without locks, there is none.
+    The lock is a separate file, because results may be created later or moved into place. If it cannot be created, for
+    example in a read-only directory or on a file system without locks, there is no lock.
 
     Raises
     ------
     SetupError
-        Where another run holds it.
+        If another run holds the lock.
     """
     place = Path(path).resolve()
     beside = place.with_name(f".{place.name}.lock")

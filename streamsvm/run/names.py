@@ -1,4 +1,4 @@
-"""Times and classes as a run shows them."""
+"""Formatting of times and classes in a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 def meanings(label: Any) -> list[Any]:
-    """What a label in a setting, which is a text, may mean where labels have types.
+    """Return the possible meanings of a label in a setting, which is a string while labels have types.
 
     Examples
     --------
@@ -25,13 +25,13 @@ def meanings(label: Any) -> list[Any]:
     found = [label, *(truth for name, truth in _TRUTH.items() if label.lower() == name)]
     with contextlib.suppress(ValueError):
         number = float(label)
-        # Texts that are written otherwise, as "07", are other labels than the number, and "inf" is none.
+        # Other spellings such as "07" are different labels; "inf" is not a number here.
         found += [number] if repr(number) == label and math.isfinite(number) else []
     return found
 
 
 def meant(label: Any, *classes: Iterable[Any]) -> Any:
-    """The class that a label in a setting means: one of these, else one of such a type, else that of its name.
+    """Return the class that a label in a setting means: a known one, else one of a known type, else the string.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def meant(label: Any, *classes: Iterable[Any]) -> Any:
 
 
 def known(value: float) -> float | None:
-    """A figure for JSON: None where it is not known.
+    """Return a number for JSON, None for NaN.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def known(value: float) -> float | None:
 
 
 def span(seconds: float) -> str:
-    """A time in the unit that suits it.
+    """Format a time span in a suitable unit.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def span(seconds: float) -> str:
 
 
 class ClassNames:
-    """Classes as the names of fields in JSON, where only texts are names; different classes have different ones.
+    """Unique field names of classes in JSON, where names are strings.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class ClassNames:
         self._taken: set[str] = set()
 
     def of(self, classes: Sequence[Any]) -> list[str]:
-        """Names of classes, to which new ones may have come."""
+        """Return the names of classes, adding new ones."""
         for label in classes[len(self._names) :]:
             plain = label if isinstance(label, str) else json.dumps(label, default=str)
             name = plain if plain not in self._taken else json.dumps(label, default=str)

@@ -1,4 +1,4 @@
-"""What a run warns of while it goes on: sorted labels, labels that are no classes, and many rejected events."""
+"""Warnings during a run: sorted labels, labels unlike classes, and many rejected events."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from connectors.notices import Notices
 from streamsvm.labels import stranger_notices
 from streamsvm.run.metrics import Metrics
 
-_HALF = 0.5  # of a file, after which sorted labels are no chance
-_LOOK = 100  # events from one look at how many are rejected to the next
+_HALF = 0.5  # share of a file after which sorted labels are reported
+_LOOK = 100  # events between two checks of the rejected ones
 _WARN_AGAIN_S = 60.0
 
 logger = logging.getLogger("streamsvm.run")
 
 
 class Notes:
-    """Warnings of a run.
+    """Warnings during a run.
 
     Parameters
     ----------
     source
-        The name of the stream.
+        Name of the stream.
     metrics
         The counts so far.
     learns
@@ -41,15 +41,15 @@ class Notes:
 
     @property
     def texts(self) -> list[str]:
-        """What was warned of, as far as it is still so."""
-        order = self._metrics.order_notice if self._is_sorted else ""  # empty once a label has come again
+        """Warnings that still apply."""
+        order = self._metrics.order_notice if self._is_sorted else ""  # empty once an earlier label returns
         return [*self._strange.texts, *([order] if order else [])]
 
     def look(self, classes: Sequence[Any], fraction: float) -> None:
-        """Look at the labels so far, after a batch.
+        """Check the labels so far, after a batch.
 
-        That they come sorted is said once, when half of a file says so, or all of another stream. The first events
-        are no evidence: labels that persist have runs, too, but come again.
+        Sorted labels are reported once, after half of a file, or at the end of another stream. The first events are no
+        evidence, because persistent labels come in runs but return.
         """
         metrics = self._metrics
         if self._learns and not self._is_sorted and fraction >= _HALF and (notice := metrics.order_notice):
@@ -60,7 +60,7 @@ class Notes:
             self._strange.say(*stranger_notices(came, classes))
 
     def count_rejects(self, reason: str) -> None:
-        """Warn now and then where more than half of the recent events were rejected."""
+        """Warn, at most once a minute, if more than half of the recent events were rejected."""
         metrics, now = self._metrics, time.monotonic()
         predicted, rejected = metrics.events - self._looked[0], metrics.rejected - self._looked[1]
         if predicted + rejected < _LOOK:

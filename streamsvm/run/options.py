@@ -301,7 +301,7 @@ class ReportOptions:
 
 
 GROUPS = (StreamOptions, LateOptions, ModelOptions, ResultOptions, CheckpointOptions, ReportOptions)
-"""The options of a run, in the order of the help."""
+"""Groups of options, in the order of the help."""
 FLAGS = frozenset(
     (
         *("label", "types", "ignore", "time", "at_end", "max_events", "broker_timeout"),
@@ -311,14 +311,14 @@ FLAGS = frozenset(
         *("field", "consumer_group", "repartition", "prior_model", "key_ttl"),
     )
 )
-"""The fields that are options of the command line; the others are settings of ``--set`` and TOML."""
+"""Fields that are command-line options; the others are settings of ``--set`` and TOML."""
 STREAM_OPTIONS = tuple(each.name for each in fields(StreamOptions) if each.name not in ("source", "max_events"))
-"""The options of a stream that its URL may give as well."""
+"""Options of a stream that its URL may also contain."""
 LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "label_source")
 
 
 def option_of(name: str) -> str:
-    """How the command line sets a field."""
+    """Return the option or setting of a field on the command line."""
     if name in ("source", "params"):
         return {"source": "SOURCE", "params": "--param"}[name]
     return f"{'--' if name in FLAGS else '--set '}{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""The outputs of a run: what its records hold, and the sinks they are written to."""
+"""Outputs of a run: their records and sinks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _PURPOSES = {
     "label_output": "joined results",
     "query_output": "requests for labels",
 }
-"""What is written to each sink, by its role."""
+"""Content of each sink, by role."""
 
 
 class Outputs:
-    """The sinks of a run, by their roles.
+    """Sinks of a run, by role.
 
     Parameters
     ----------
     sinks
-        The sinks; None for those that are not wanted.
+        The sinks; None for unused roles.
     waiting
-        Entered while a sink works.
+        Context that is entered while a sink works.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Outputs:
         return role in self.sinks
 
     def name_of(self, role: str) -> str | None:
-        """The name of a sink; None where there is none."""
+        """Return the name of a sink; None if there is none."""
         return self.sinks[role].name if role in self.sinks else None
 
     def check_rewind(self) -> None:
-        """Refuse sinks that cannot take back what was written."""
+        """Refuse sinks that cannot rewind."""
         for sink in self.sinks.values():
             if not sink.can_rewind:
                 raise SetupError(
@@ -64,14 +64,14 @@ class Outputs:
                 )
 
     def check_replaced(self) -> None:
-        """Refuse to replace files that do not look like results."""
+        """Refuse to replace files that do not contain results."""
         for role, sink in self.sinks.items():
             if isinstance(sink, Replacing):
                 with refusing(), _named(role):
                     sink.check_replaced()
 
     def write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
-        """Write records, if anybody wants them; where nobody can take them back they are durable at once."""
+        """Write records if the role has a sink; flush sinks that cannot rewind."""
         if role in self.sinks:
             sink = self.sinks[role]
             with self._waiting(), _named(role):
@@ -79,10 +79,10 @@ class Outputs:
                 if sink.can_rewind or isinstance(sink, Advancing):
                     self._unflushed = True
                 else:
-                    sink.flush()  # somebody reads along
+                    sink.flush()  # for concurrent readers
 
     def advance(self, *, idle: bool) -> None:
-        """Between two batches: let live sinks work; while nothing arrives, make durable what was written."""
+        """Let live sinks work between two batches; while no events arrive, flush the others."""
         for role, sink in self.sinks.items():
             if isinstance(sink, Advancing) or (idle and self._unflushed):
                 with self._waiting(), _named(role):
@@ -90,31 +90,31 @@ class Outputs:
         self._unflushed &= not idle
 
     def flush(self) -> None:
-        """Make durable all that was written."""
+        """Make all written records durable."""
         for role, sink in self.sinks.items():
             with self._waiting(), _named(role):
                 sink.flush()
         self._unflushed = False
 
     def hurry(self) -> None:
-        """The run is to end."""
+        """Tell live sinks that the run is ending."""
         for sink in self.sinks.values():
             if isinstance(sink, Advancing):
                 sink.hurry()
 
     def state(self) -> dict[str, Position]:
-        """What is durable of each sink."""
+        """Return the durable position of each sink."""
         return {role: sink.position for role, sink in self.sinks.items()}
 
     def restore(self, positions: Mapping[str, Position]) -> None:
-        """Drop what was written after these positions."""
+        """Drop records after the given positions."""
         for role, sink in self.sinks.items():
             sink.rewind(positions[role])
 
 
 @contextlib.contextmanager
 def _named(role: str) -> Iterator[None]:
-    """Errors of a sink say what was to be written there."""
+    """Name the content of a sink in its errors."""
     try:
         yield
     except ConnectorError as error:
@@ -125,13 +125,13 @@ def _named(role: str) -> Iterator[None]:
 def prediction_table(
     answers: Answers, classes: Sequence[Any], class_names: ClassNames | None
 ) -> dict[str, Sequence[Any]]:
-    """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known.
+    """Return the records of a batch: origin, key if any, prediction, score, and label if known.
 
-    Where all probabilities are wanted (there are names of classes) they stand in one field, by class: which classes
-    there will be nobody knows when the columns are settled. So do sets of labels.
+    Probabilities of all classes, if requested by `class_names`, are one field by class, because classes may appear
+    after the columns are fixed. Prediction sets are one field for that reason, too.
     """
     batch = answers.batch
-    names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
+    names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: None
     keys = {} if batch.keys is None else {"key": batch.keys}
     results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": with_gaps(answers.scores)}
     if batch.late is None:
@@ -154,7 +154,7 @@ def prediction_table(
 
 
 def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list[Any] | None]:
-    """Sets by their labels, None for those with none; there are few different ones."""
+    """Return sets as lists of labels, None if empty; equal sets share one list."""
     bits = np.packbits(members, axis=1)
     words = np.zeros((len(bits), max(-(-bits.shape[1] // 8), 1) * 8), np.uint8)
     words[:, : bits.shape[1]] = bits
@@ -165,7 +165,7 @@ def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list
 
 
 def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
-    """The records of events whose labels are asked for: where each stood, its key, what is predicted, and its score."""
+    """Return the records of label queries: origin, key, prediction and score."""
     batch, named = answers.batch, [*classes, None]
     places = {name: [column[i] for i in asked] for name, column in batch.origins.columns.items()}
     return places | {
@@ -176,13 +176,13 @@ def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]
 
 
 def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
-    """Events set aside as a table: reason, raw text, and where they stood."""
+    """Return rejected events as a table: reason, raw record and origin."""
     origins = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
     return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **origins}
 
 
 def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
-    """The same for events and labels, which have their places in streams of different kinds."""
+    """Return rejected events and labels as a table, with origins of streams of different kinds."""
     places = [list(one.origin.values()) for one in rejected]
     return {
         "reason": [one.reason for one in rejected],
@@ -194,5 +194,5 @@ def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[A
 
 
 PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "how")
-"""The columns of results, of whatever source, that tell them apart: where an event stood, and how it came by its label:
-one that waited in vain may have a label all the same, later."""
+"""Columns that identify a result: the origin of its event, and how it got its label. An expired event may have a second
+result if its label arrives later."""

@@ -1,4 +1,4 @@
-"""A picture of a run: accuracy over time, beside the baselines, and what mattered when."""
+"""Plot of a run: accuracy over time with baselines, and the history of the model."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _STYLES = {
     "no_change": {"color": "#d1701f", "linewidth": 1.1, "zorder": 2},
     "majority": {"color": "#8a8a8a", "linewidth": 1.1, "zorder": 1},
 }
-# Eight lines that can be told apart (Okabe and Ito 2008, with the yellow darkened), and bands that need no more.
+# Eight distinguishable line colours (Okabe and Ito 2008, with a darker yellow), and six for bands.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#a89a00")
 _BANDS = ("#7fa8d1", "#e8b07a", "#8cc3a0", "#c9a0c4", "#b8b8b8", "#d8cf7a")
 _MOST_FEATURES = len(_COLORS)
-# The marks of refits, by what came of them; whatever else may come of one has the last.
+# Marks of refits by outcome; the last is for all others.
 _REFITS = {"votes": ("^", "#009e73"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
-_LITTLE = 0.1  # label autocorrelation has a panel above this weight
-_DIAGRAM = 3.2  # inches, of the diagram of probabilities
+_LITTLE = 0.1  # least weight of label autocorrelation for its panel
+_DIAGRAM = 3.2  # height of the calibration diagram in inches
 _FORMATS = (".png", ".svg", ".pdf")
 _MADE_BY = "streamsvm"
-# The metadata of PNG, SVG and PDF as matplotlib writes them.
+# Metadata of PNG, SVG and PDF as matplotlib writes them.
 _IN_PICTURES = (f"Software\0{_MADE_BY}", f"<dc:title>{_MADE_BY}</dc:title>", f"/Creator ({_MADE_BY})")
 
 
 def check_plot(path: str | os.PathLike[str]) -> None:
-    """Refuse beforehand a picture that could not be drawn at the end."""
+    """Refuse a plot that cannot be drawn at the end."""
     if Path(path).suffix.lower() not in _FORMATS:
         raise SetupError(f"--plot {path}: the name must end in one of {', '.join(_FORMATS)}")
     try:
         import matplotlib.backends.backend_agg
         import matplotlib.figure  # noqa: F401
-    except Exception as error:  # nobody knows how an installation is broken
+    except Exception as error:  # a broken installation may raise anything
         raise SetupError(f"--plot needs matplotlib: pip install 'streamsvm[plot]' ({error})") from error
 
 
 def is_picture(path: str) -> bool:
-    """Whether a file is a picture of a run, which says so in its metadata."""
+    """Return whether a file is a plot of a run, according to its metadata."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -63,18 +63,17 @@ def is_picture(path: str) -> bool:
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
-    """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows.
+    """Plot accuracy over a sliding window, with the baselines "no change" and "majority" over equal windows.
 
-    Dashed lines stand where a fall of accuracy was noticed, marks at the foot where a refit began. Below, as far as
-    they are known, the losses of probabilities, coverage and size of sets of labels, costs, which features mattered
-    when, the weight of label autocorrelation, and which of its members led; last, how often predictions of each
-    probability were right.
+    Dashed lines mark accuracy drops, and marks at the bottom the starts of refits. Further panels, if known, show
+    losses of probabilities, coverage and size of prediction sets, costs, relevance of features, the weight of label
+    autocorrelation, and leading members. The last panel is a calibration diagram.
     """
     from matplotlib import rc_context
 
-    # Names are taken as they are: a dollar sign begins no formula.
+    # A dollar sign in a name does not start a formula.
     with rc_context({"text.parse_math": False, "text.usetex": False}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn in its place
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn instead
         _draw(report, path)
 
 
@@ -113,7 +112,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     last = panels[list(heights)[-1]]
     last.set_xlabel("events with a label")
     last.set_xlim(0, max(report.metrics.judged, 1))
-    most = 8 if report.metrics.judged < 1_000_000 else 5  # labels with more digits are wider
+    most = 8 if report.metrics.judged < 1_000_000 else 5  # numbers with more digits are wider
     last.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=True))
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     with replacing(path) as file:
@@ -125,7 +124,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     from matplotlib.ticker import PercentFormatter
 
     metrics = report.metrics
-    # A window of at most a tenth of the stream: a short stream would be one straight line otherwise.
+    # At most a tenth of the stream, because the curve of a short stream would be a line.
     window = min(metrics.window, max(1, metrics.judged // 10))
     ends, shares = metrics.curve.windowed(window)
     names = {"model": report.model.rpartition(".")[2], "no_change": "no change", "majority": "majority"}
@@ -145,7 +144,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
 
 
 def _timed(report: Report) -> dict[str, list[str]]:
-    """What is known over time of probabilities, and of what was decided by them: panels, and the lines in each."""
+    """Return the panels of measures over time, with the lines in each."""
     totals = dict(zip(COLUMNS, report.metrics.measures.curve.totals().tolist(), strict=True))
     panels = {
         "Losses of probabilities": ["log_loss", "brier"],
@@ -157,7 +156,7 @@ def _timed(report: Report) -> dict[str, list[str]]:
 
 
 def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None:
-    """Means over a sliding window; their means over all stand beside their names."""
+    """Plot means over a sliding window; the legend shows overall means."""
     measures = report.metrics.measures
     overall = measures.overall
     names = {
@@ -175,7 +174,7 @@ def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None
 
 
 def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error: float) -> None:
-    """How often predictions of each probability were right; the larger a mark, the more of them there were."""
+    """Plot accuracy by predicted probability; marks grow with the number of predictions."""
     from matplotlib.ticker import PercentFormatter
 
     axes = figure.subplots()
@@ -194,7 +193,7 @@ def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error
 
 
 def _draw_estimate(axes: Any, late: JoinStage) -> None:
-    """What was said of the accuracy before labels came, with its error, over the events in order of their coming."""
+    """Plot the estimated accuracy before labels arrived, with its error, over events in order of arrival."""
     ends, estimate, error, _ = late.estimate.curve()
     if len(ends):
         axes.plot(ends, estimate, label="estimated before labels", color="#009e73", linewidth=1.1, linestyle=":")
@@ -202,7 +201,7 @@ def _draw_estimate(axes: Any, late: JoinStage) -> None:
 
 
 def _mark_refits(axes: Any, report: Report) -> None:
-    """A mark at the foot for each refit of the run, by what came of it."""
+    """Mark each refit of the run at the bottom, by outcome."""
     marks: dict[str, list[int]] = {}
     for refit in report.refits.last if report.refits is not None else []:
         at = refit["event"] - report.learned_before
@@ -221,14 +220,14 @@ def _mark_refits(axes: Any, report: Report) -> None:
 
 
 def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDArray[np.float64]) -> None:
-    """Lines on a logarithmic scale: what counts is how many times as much one feature weighs as another."""
+    """Plot relevance on a logarithmic scale, because ratios matter."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for j in range(len(names)):
         axes.plot(at, values[:, j], label=f"feature {j}", color=_COLORS[j], linewidth=1.4)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    if high < 4.0 * low:  # too narrow for decades, or for parts of them
+    if high < 4.0 * low:  # too narrow for decades or their parts
         axes.yaxis.set_major_locator(MaxNLocator(5))
     else:
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
@@ -236,7 +235,7 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_title("Relevance of features", loc="left", fontsize=11)
     axes.set_ylabel("relevance")
-    # Set as texts: matplotlib leaves out of a legend what begins with an underscore.
+    # Set later, because matplotlib omits labels that begin with an underscore from legends.
     for text, name in zip(_dress(axes).get_texts(), names, strict=True):
         text.set_text(shown(feature(name), _LONGEST_NAME))
 
@@ -249,7 +248,7 @@ def _draw_autocorrelation(axes: Any, at: list[int], weight: list[float]) -> None
 
 
 def _draw_leaders(axes: Any, at: list[int], members: list[str], led: NDArray[np.int64]) -> None:
-    """A band coloured by the member that led; each sample stands for the events before it."""
+    """Draw a band coloured by the leading member; each sample applies to the events before it."""
     starts = [0, *at[:-1]]
     for code, member in enumerate(members[: len(_BANDS)]):
         bars = [(start, end - start) for start, end, leader in zip(starts, at, led, strict=True) if leader == code]
@@ -260,7 +259,7 @@ def _draw_leaders(axes: Any, at: list[int], members: list[str], led: NDArray[np.
 
 
 def _dress(axes: Any) -> Any:
-    """What all panels share: the grid, and names to the right, which are returned."""
+    """Add the grid and the legend, which is returned."""
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     return axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.04), frameon=False, fontsize=9, handlelength=1.4)

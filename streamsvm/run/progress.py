@@ -1,4 +1,4 @@
-"""How a run shows that it goes on: a bar on a terminal, else a line every few seconds."""
+"""Progress of a run: a bar on a terminal, else a log line every few seconds."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class Lines:
         )
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no resource is open."""
 
 
 class Bar:
-    """A bar that is redrawn a few times a second; the number of events to come is estimated from the share read."""
+    """A progress bar; the total number of events is estimated from the share read."""
 
     def __init__(self, stream: TextIO) -> None:
         from tqdm import tqdm
 
-        # Nothing is drawn before the first batch: compiling, and what is said about it, come first.
+        # Nothing is drawn before the first batch, after compilation and its messages.
         settings = {"unit": " events", "unit_scale": True, "dynamic_ncols": True, "smoothing": 0.1, "delay": 1e-3}
         self._bar: Any = tqdm(file=stream, **settings)
-        self._bar._time = working_time  # its rate and its time to go leave out compilation, as all others do
+        self._bar._time = working_time  # like all other times, its rate and remaining time exclude compilation
         self._bar.start_t = self._bar.last_print_t = working_time()
         self._at = 0.0
         self._last: tuple[Report, float | None] | None = None
@@ -72,14 +72,14 @@ class Bar:
         self._bar.update(taken - self._bar.n)
 
     def close(self) -> None:
-        """Leave the bar as things stand."""
+        """Draw the final state and close the bar."""
         if self._last is not None:
             self._draw(*self._last)
         self._bar.close()
 
 
 def progress(stream: TextIO, every_s: float = 5.0) -> Bar | Lines:
-    """What suits a stream: a bar where it is a terminal."""
+    """Return a bar for a terminal, else log lines."""
     return Bar(stream) if stream.isatty() else Lines(every_s)
 
 

@@ -1,4 +1,4 @@
-"""How a run stands, for Prometheus to fetch."""
+"""Metrics of a run for Prometheus."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _FIGURES = {
     "alarm_precision": ("precision", "Share of alarms that are right."),
     "alarm_recall": ("recall", "Share of the events of their class with an alarm."),
 }
-"""Gauges, the figures of `Metrics.figures` that they show, and what they mean."""
+"""Gauges: their figure in `Metrics.figures` and their description."""
 
 
 class Collector:
-    """Figures for Prometheus, computed when they are asked for.
+    """Metrics for Prometheus, computed on request.
 
     Parameters
     ----------
     collect
-        Gives the figures, from the client library's families of counters and gauges.
+        Yields metrics, given the client library's families of counters and gauges.
     option
-        What asks for them.
+        Option that requests them, for messages.
 
     Raises
     ------
     SetupError
-        Where prometheus-client is missing.
+        If prometheus-client is not installed.
     """
 
     def __init__(self, collect: Callable[[Any, Any], Iterator[Any]], option: str = "--set metrics-port") -> None:
@@ -63,21 +63,21 @@ class Collector:
         self._text = functools.partial(prometheus_client.generate_latest, self.registry)
 
     def collect(self) -> Iterator[Any]:
-        """The figures, as the client library wants them."""
+        """Return metrics for the client library."""
         return self._collect(self._counter, self._gauge)
 
     def text(self) -> bytes:
-        """The figures as Prometheus reads them."""
+        """Return the metrics in Prometheus format."""
         return bytes(self._text())
 
 
 class Figures(Collector):
-    """The figures of a run, which is observed.
+    """Metrics of an observed run.
 
     Parameters
     ----------
     option
-        As for a `Collector`.
+        Option that requests them, for messages.
     """
 
     def __init__(self, option: str = "--set metrics-port") -> None:
@@ -87,7 +87,7 @@ class Figures(Collector):
         super().__init__(self._of_report, option)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
-        """Take note of how the run stands."""
+        """Record the state of the run."""
         self._report = report
         now = working_time()
         at, events = self._before
@@ -132,7 +132,7 @@ class Figures(Collector):
             yield self._counter("streamsvm_stalls", stalls, report.stalls)
 
     def _probabilities(self, metrics: Metrics) -> Iterator[Any]:
-        """How good probabilities are, over all and recently, as far as they are known."""
+        """Yield measures of probabilities, overall and recent, if known."""
         found = {"all": metrics.figures(), "recent": metrics.figures(recent=True)}
         for name, (figure, meaning) in _FIGURES.items():
             if found["all"][figure] == found["all"][figure]:
@@ -148,7 +148,7 @@ class Figures(Collector):
             yield recall
 
     def _late(self, late: JoinStage) -> Iterator[Any]:
-        """Of labels that come later."""
+        """Yield metrics of delayed labels."""
         totals = late.totals()
         gauges = {"waiting": "Events that wait for their label.", "early": "Labels that wait for their event."}
         labels = self._counter("streamsvm_late", "Events and labels, by what became of them.", labels=["what"])
@@ -169,24 +169,24 @@ class Figures(Collector):
 
 
 class Exporter:
-    """Serves figures over HTTP to whoever reaches it.
+    """Serves metrics over HTTP.
 
     Parameters
     ----------
     place
-        A port, or ADDRESS:PORT to listen elsewhere than on 127.0.0.1; port 0 takes any that is free.
+        A port of 127.0.0.1, or ADDRESS:PORT; port 0 selects a free one.
     figures
-        Those; None for the figures of a run.
+        The metrics; None for those of a run.
 
     Attributes
     ----------
     port
-        Where it listens.
+        The port in use.
 
     Raises
     ------
     SetupError
-        Where it cannot listen there, or prometheus-client is missing.
+        If it cannot listen there, or prometheus-client is not installed.
     """
 
     def __init__(self, place: str, figures: Collector | None = None) -> None:
@@ -196,7 +196,7 @@ class Exporter:
         self.port = self._http.port
 
     def __call__(self, report: Report, fraction: float | None) -> None:
-        """Take note of how the run stands."""
+        """Record the state of the run."""
         if isinstance(self._figures, Figures):
             self._figures(report, fraction)
 

@@ -1,7 +1,7 @@
-"""How well classes are ranked by their probabilities, over a stream, in bounded memory.
+"""Ranking of events by class probability over a stream, in bounded memory.
 
-Ranking is read from histograms of the probability of a class, in bins of equal width of its log-odds. The areas are off
-by at most half of what is tied within bins, as `Ranking.error` says.
+Measures are computed from histograms of the probability of a class, in bins of equal width of its log-odds. The error
+of the areas is at most half of the ties within bins, see `Ranking.error`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ALARMS = (0.01, 0.05)
-"""At which shares of alarms recall is measured."""
-MOST_RANKED = 8  # classes that are ranked, where there are no more
-_STEPS, _WIDEST = 512, 16.0  # of log-odds: so many bins from -16 to 16
-_SPANS = 16  # of the stream, each with histograms of its own
+"""Shares of alarms at which recall is measured."""
+MOST_RANKED = 8  # greatest number of classes to rank
+_STEPS, _WIDEST = 512, 16.0  # bins of log-odds, from -16 to 16
+_SPANS = 16  # spans of the stream, each with its own histograms
 
 
 class Ranking(Buckets):
-    """Histograms of the probability of each class, of events that are of it and of others, over the stream.
+    """Histograms of the probability of each class over the stream, for events of the class and others.
 
     Examples
     --------
@@ -43,14 +43,14 @@ class Ranking(Buckets):
         self.n_classes = 0
 
     def add(self, truth: Ints, proba: Floats) -> None:
-        """Take events: the number of each one's class, and the probabilities of all, shape (n, n_classes)."""
+        """Add events: class numbers, and probabilities of all classes, shape (n, n_classes)."""
         self.n_classes = max(self.n_classes, proba.shape[1], int(truth.max(initial=-1)) + 1)
         if self.n_classes > MOST_RANKED:
             self.events = 0
             self.values = np.zeros((_SPANS, 0, 2, _STEPS), np.int64)
             return
         if self.n_classes > self.values.shape[1]:
-            # A class that was not known had no probability: whatever came before is in the lowest bin.
+            # A new class had probability 0, so earlier events are in its lowest bin.
             grown = np.zeros((_SPANS, self.n_classes, 2, _STEPS), np.int64)
             grown[:, : self.values.shape[1]] = self.values
             if self.values.shape[1]:
@@ -70,7 +70,7 @@ class Ranking(Buckets):
             self.values[first : first + n_spans, c] += counts.reshape(n_spans, 2, _STEPS)
 
     def _spans(self, n: int) -> Ints:
-        """In which spans of the stream the next n events are."""
+        """Return the span of each of the next n events."""
         self.reach(self.events + n)
         spans: Ints = (self.events + np.arange(n)) // self.width
         self.events += n
@@ -78,43 +78,43 @@ class Ranking(Buckets):
 
     @property
     def spans(self) -> list[slice]:
-        """All spans of the stream that have begun, to be asked about."""
+        """Spans of the stream that have begun."""
         return [slice(i, i + 1) for i in range(self.used)] if self.values.shape[1] else []
 
     def of_late(self) -> slice:
-        """The last span that is whole, and what has come since."""
+        """Return the last complete span and the current one."""
         n = self.used
         return slice(max(n - 2, 0), n)
 
     def _split(self, c: int, spans: slice) -> tuple[Ints, Ints]:
-        """Of class c and of others, how many events are in each bin, the most probable first."""
+        """Return the numbers of events of class c and of others in each bin, the most probable first."""
         if c >= self.values.shape[1]:
             return np.zeros(_STEPS, np.int64), np.zeros(_STEPS, np.int64)
         others, own = self.values[spans, c].sum(axis=0)[:, ::-1]
         return own, others
 
     def roc_auc(self, c: int, spans: slice = slice(None)) -> float:
-        """How often an event of class c has a larger probability of it than one of another class, ties as half."""
+        """Return the area under the ROC curve of class c; ties count as half."""
         own, others = self._split(c, spans)
         n = int(own.sum()) * int(others.sum())
         above = np.cumsum(own) - 0.5 * own
         return float(above @ others) / n if n else math.nan
 
     def error(self, c: int, spans: slice = slice(None)) -> float:
-        """How far `roc_auc` may be off for the width of the bins."""
+        """Return the greatest error of `roc_auc` due to the bins."""
         own, others = self._split(c, spans)
         n = int(own.sum()) * int(others.sum())
         return 0.5 * float((own * others).sum()) / n if n else math.nan
 
     def average_precision(self, c: int, spans: slice = slice(None)) -> float:
-        """The precision of alarms for class c, in the mean over its events, as they are alarmed one after the other."""
+        """Return the average precision of alarms for class c."""
         own, others = self._split(c, spans)
         n, alarms = int(own.sum()), np.cumsum(own + others)
         used = alarms > 0
         return float((own[used] * np.cumsum(own)[used] / alarms[used]).sum()) / n if n else math.nan
 
     def recall_at(self, c: int, share: float, spans: slice = slice(None)) -> float:
-        """How many events of class c are among the share of all events that are the most probable to be."""
+        """Return the recall of class c if the given share of most probable events have an alarm."""
         own, others = self._split(c, spans)
         n, total = int(own.sum()), int((own + others).sum())
         if not n:
@@ -123,21 +123,20 @@ class Ranking(Buckets):
         return float(np.interp(share * total, alarms, np.concatenate([[0], np.cumsum(own)]))) / n
 
     def figures(self, classes: list[int], spans: slice = slice(None)) -> dict[str, Any]:
-        """How well these classes are told from the others, in the mean over those of which any event came.
+        """Return measures of the ranking of classes, averaged over those with any events.
 
         Parameters
         ----------
         classes
-            Their numbers.
+            Class numbers.
         spans
-            Of the stream.
+            Spans of the stream.
 
         Returns
         -------
         figures
-            The area under the ROC curve, and how far that may be off for bins; the precision of alarms, in the mean
-            over the class's events; and the share of its events that are among the most probable ones, by the share
-            of all events that these are. NaN where no event came.
+            The area under the ROC curve and its greatest error due to bins, the average precision, and the recall by
+            share of alarms. NaN without events.
         """
 
         def mean(measure: Callable[..., float], *more: float) -> float:
@@ -152,12 +151,12 @@ class Ranking(Buckets):
         }
 
     def state(self) -> State:
-        """All of it."""
+        """Return the state."""
         header, arrays = super().state()
         return header | {"n_classes": self.n_classes}, arrays
 
     def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
+        """Restore the result of `state`."""
         self.n_classes = whole(state[0]["n_classes"])
         n = self.n_classes if self.n_classes <= MOST_RANKED else 0
         self.values = np.zeros((_SPANS, n, 2, _STEPS), np.int64)

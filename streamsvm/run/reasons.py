@@ -1,4 +1,4 @@
-"""Why each event of a run is predicted as it is, by the model that predicts it."""
+"""Explanations of the predictions of a run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
 from streamsvm.names import feature
 from streamsvm.run.learners import Learner
 
-# `--explain` costs about as many predictions for each event.
+# Approximate number of predictions per event with `--explain`.
 EVALUATIONS_PER_EVENT = 64
 
 
 def reasons_for(
     learner: Learner, x: dict[Any, Any], label: Any = None, evaluations: int = EVALUATIONS, **more: Any
 ) -> Reasons | None:
-    """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class.
+    """Return the contribution of each feature of an event; None without probabilities or with one class.
 
-    A model that explains what it predicts does so; others are asked for predictions, as `explain` does with `more`.
+    A model with its own explanations provides them. Other models are explained by their predictions; `more` has options
+    of `explain`.
     """
     if isinstance(learner.model, Explains):
         return learner.model.explain_one(x, evaluations, nearest=0, label=label)
@@ -34,7 +35,7 @@ def reasons_for(
 
 
 def one_by_one(batch: Batch) -> Iterator[Batch]:
-    """The events of a batch, and the labels between two of them, each in a batch of its own."""
+    """Split a batch into single events, and the labels between them."""
     late, n = batch.late or LateLabels([], [], [], np.zeros(0, np.int64)), len(batch)
     ends = np.searchsorted(late.before, np.arange(n + 1), "right").tolist()
     nothing = None if batch.late is None else late.part(0, 0, n=0)
@@ -49,16 +50,16 @@ def one_by_one(batch: Batch) -> Iterator[Batch]:
 
 
 def written_reasons(learner: Learner, x: dict[Any, Any], most: int) -> list[dict[str, Any]] | None:
-    """The first reasons for the prediction of an event, for a field of results; None where there are none."""
+    """Return the top reasons for the prediction of an event, for a result field; None if there are none."""
     try:
         reasons = reasons_for(learner, x, evaluations=EVALUATIONS_PER_EVENT)
-    except Exception:  # the prediction of this event fails as well, and says why
+    except Exception:  # the prediction of this event fails too, and reports the error
         return None
     return None if reasons is None else _told(reasons, most)
 
 
 def _told(reasons: Reasons, most: int) -> list[dict[str, Any]]:
-    """The first reasons for a field of results."""
+    """Return the top reasons for a result field."""
     return [
         {"feature": feature(one.feature), "value": one.value, "adds": one.adds} for one in reasons.contributions[:most]
     ]

@@ -1,4 +1,4 @@
-"""Why events were set aside, in few words and numbers however many there are."""
+"""Rejected events by reason, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterable
 
 from connectors.events import Rejected
 
-_VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # what differs between events that share a reason
+_VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # values that differ between events with a common reason
 _MOST_REASONS, _MOST_LAST = 20, 5
 _OTHERS = "other reasons"
 
 
 class Rejects:
-    """Counts by reason, and the last events.
+    """Counts of rejected events by reason, and the last events.
 
     Attributes
     ----------
     reasons
-        How many had which, the values in it left out; those that come after 20 others are counted as one.
+        Number of events by reason, without values; after 20 reasons, others are counted together.
     last
-        The last five.
+        The last five events.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class Rejects:
         self.last: deque[Rejected] = deque(maxlen=_MOST_LAST)
 
     def add(self, rejected: Iterable[Rejected]) -> None:
-        """Take events."""
+        """Add rejected events."""
         for one in rejected:
             reason = _VALUES.sub("…", one.reason[:300])
             known = reason in self.reasons or len(self.reasons) < _MOST_REASONS

@@ -30,22 +30,21 @@ from streamsvm.run.reasons import one_by_one, written_reasons
 from streamsvm.run.stages import PredictStage, with_labels
 from streamsvm.run.standing import Observer, Report
 
-_HOPELESS = 100  # so many rejected events, and none learned, are a wrong setting and not bad luck
+_HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting
 _EXAMPLES = 3
 
 
 class Runner:
     """Predict and learn a stream event by event, with results, measures and checkpoints.
 
-    The caller opens and closes source, sinks and checkpoint. A checkpoint holds model, source position, sink positions
-    and measures of one moment. Sinks are flushed before each checkpoint. Results do not depend on
-    when checkpoints are taken or how the stream is cut into batches. `run` checks all settings before it replaces any
-    file.
+    The caller opens and closes source, sinks and checkpoint. A checkpoint contains model, source position, sink
+    positions and measures of one moment. Sinks are flushed before each checkpoint. Results do not depend on the times
+    of checkpoints or on the batch size. `run` checks all settings before it replaces any file.
 
     Parameters
     ----------
     model
-        A River classifier. Those with `run_batch` get whole batches, the others one event at a time.
+        A River classifier. Those with `run_batch` get whole batches, others one event at a time.
     source
         The stream of events, or of events and their labels as a `JoinedSource`.
     config
@@ -107,7 +106,7 @@ class Runner:
         )
         self._started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for = False, "model"
-        self._is_unknown = True  # whether no event of this stream has come
+        self._is_unknown = True  # whether no event of this stream has arrived
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:
@@ -117,7 +116,7 @@ class Runner:
 
     @property
     def waits_for(self) -> str:
-        """What the run waits for: model, streams or brokers; empty after a successful end."""
+        """What the run is waiting for: model, streams or brokers; empty after a successful end."""
         is_live = self._outputs.is_live or any(isinstance(part, Lagging) for part in self._parts)
         return "brokers" if is_live and self._waits_for == "streams" else self._waits_for
 
@@ -134,7 +133,7 @@ class Runner:
             self._loop(began)
             self._outputs.flush()
             self._snapshot()
-        except Exception as error:  # whatever it is, what was learned is worth keeping
+        except Exception as error:  # save what was learned after any error
             report.ended, report.seconds = "error", working_time() - began
             self._look()
             self._save(error)
@@ -152,7 +151,7 @@ class Runner:
         while not self._over() and (batch := self._next(batches)) is not None:
             rest, after = self._progress.rest(batch)
             is_whole = len(rest) <= self._n_left
-            if not is_whole:  # a source resumes between batches only: the progress says what was taken within this one
+            if not is_whole:  # a source resumes between batches only; `progress` records the position within a batch
                 rest, after = self._progress.first(rest, int(self._n_left))
             for part in self._cut(rest):
                 self._process(part)
@@ -188,7 +187,7 @@ class Runner:
         self._waits_for = "model"  # not after an error: sources and sinks are then closed
 
     def _over(self) -> bool:
-        if self._n_left <= 0 and self._joined is None:  # which ends by itself, with the last labels
+        if self._n_left <= 0 and self._joined is None:  # a joined source ends with its last labels
             self.report.ended = "max-events"
         elif self._stopping:
             self.report.ended = "stopped"
@@ -197,8 +196,8 @@ class Runner:
     def _cut(self, batch: Batch) -> Iterator[Batch]:
         """Split a batch into parts that are processed at once.
 
-        Batches of live streams are also cut where a sample of the model is due, so that a resumed run samples it at
-        equal events.
+        Batches of live streams are also split where a sample of the model is due, so that a resumed run takes samples
+        at equal events.
         """
         if self.config.explain:
             yield from one_by_one(batch)
@@ -277,7 +276,7 @@ class Runner:
 
     def _look(self) -> None:
         """Record the final state of the model."""
-        self.report.rejected = self._outputs.name_of("dead_letter")  # it may have had to take another
+        self.report.rejected = self._outputs.name_of("dead_letter")  # the sink may have chosen another name
         self.report.look(self.model, self.source, self._notes.texts)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
@@ -314,20 +313,20 @@ class Runner:
             return
         self._use_model()
         if checkpoint is not None:
-            with refusing(after=", or leave out --checkpoint"):  # such as a pipe, before there is a need to resume
+            with refusing(after=", or leave out --checkpoint"):  # refuse a pipe before a resume is necessary
                 self.source.seek(self._progress.at)
         self._outputs.check_replaced()
         if checkpoint is not None:
             checkpoint.discard()
         if self._outputs.is_live:
-            self._snapshot()  # what these commit stays: a crash before the next checkpoint must find one to go back to
+            self._snapshot()  # live sinks commit between checkpoints, so a first checkpoint must exist
         self._outputs.flush()
 
     def _use_model(self) -> None:
         """Use a new or restored model."""
         config, is_late = self.config, self._joined is not None
         needs_all = config.needs_probabilities
-        # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
+        # With delayed labels, probabilities are stored with the events, so only if requested.
         self._learner = learner = as_learner(
             self.model,
             scored=is_late or "out" in self._outputs or needs_all,
@@ -352,7 +351,7 @@ class Runner:
                 self.source.seek(self._progress.at)
                 self._outputs.restore(snapshot.sinks)
         except UnreachableError:
-            raise  # nothing is wrong with what is there
+            raise  # the checkpoint is valid
         except (ConnectorError, OSError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {checkpoint.directory}: {error}") from error
         self.report.resumed = self.report.metrics.taken

@@ -1,4 +1,4 @@
-"""Settings as texts: from a TOML file, and from NAME=VALUE on the command line; options of earlier versions."""
+"""Settings as strings, from a TOML file and from NAME=VALUE on the command line, and options of earlier versions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from streamsvm.run.errors import SetupError
 if TYPE_CHECKING:
     from streamsvm.run.config import RunConfig
 
-_TABLES = ("cost", "class_weight", "alarms")  # whose keys are labels, which may be any texts
-_REPEATED = ("ignore", "types", "missing")  # whose lists and tables hold names, which may be any texts
+_TABLES = ("cost", "class_weight", "alarms")  # tables whose keys are labels, which may be any string
+_REPEATED = ("ignore", "types", "missing")  # lists and tables of names, which may be any string
 _APART = ("config", "params")
 
 
 def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
-    """The entries of a file by the fields that they set, as texts; `model` as a table.
+    """Read the entries of a file as strings by field; `model` as a table.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     config
-        The class with the fields.
+        Class with the fields.
     """
     try:
         with open(path, "rb") as file:
             entries = tomllib.load(file)
     except OSError as error:
         raise SetupError(f"--config {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # also for very many digits, or brackets
+    except (ValueError, RecursionError) as error:  # also for too many digits or brackets
         raise SetupError(f"--config {path}: {error}") from error
     found: dict[str, Any] = {"model": _model(entries.pop("model", {}), path)}
     kinds = {name: kind for name, kind in config.kinds().items() if name not in _APART}
@@ -43,14 +43,14 @@ def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
 
 
 def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, Any]:
-    """The fields that texts like ``window=500`` set.
+    """Parse settings such as ``window=500``; return values by field.
 
     Parameters
     ----------
     texts
-        One setting each. Texts of lists of names add up, of other settings the last one counts.
+        Strings with one setting each. Repeated lists of names are concatenated; for other settings the last one wins.
     config
-        The class with the fields.
+        Class with the fields.
     """
     kinds = {name: kind for name, kind in config.kinds().items() if name not in _APART}
     found: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, An
 
 
 def _field(where: str, key: str, kinds: dict[str, str]) -> str:
-    """The field that a key sets."""
+    """Return the field of a key."""
     name = key.replace("-", "_")
     if "_" in key or name not in kinds:
         if (new := new_name(key)) is not None:
@@ -82,7 +82,7 @@ def _field(where: str, key: str, kinds: dict[str, str]) -> str:
 
 
 def _model(model: Any, path: str) -> dict[str, Any]:
-    """A model's name and parameters; its name alone may be given as a text."""
+    """Return a model's name and parameters; a string is a name without parameters."""
     table = {"name": model} if isinstance(model, str) else model
     if not isinstance(table, dict):
         raise SetupError(f"--config {path}: `model` must be a text or one table, got {model!r}")
@@ -92,7 +92,7 @@ def _model(model: Any, path: str) -> dict[str, Any]:
 
 
 def _entry(path: str, name: str, value: Any, kind: str) -> Any:
-    """The value of an entry as a text, or as its field takes it."""
+    """Return the value of an entry as a string, or in the type of its field."""
     key = name.replace("_", "-")
     if kind == "bool":
         if not isinstance(value, bool):
@@ -103,7 +103,7 @@ def _entry(path: str, name: str, value: Any, kind: str) -> Any:
     if name == "source" and not (isinstance(value, str) and value):
         raise SetupError(f"--config {path}: `source` must be a text, got {value!r}")
     if name in _REPEATED and isinstance(value, dict | list):
-        return value or ([""] if name == "missing" else None)  # none but the empty text is missing
+        return value or ([""] if name == "missing" else None)  # empty: only the empty string is missing
     if isinstance(value, dict) and name in _TABLES:
         return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -136,16 +136,16 @@ _NEW = {
     "no-until-end": "--at-end wait",
     "wait": "--label-timeout",
 }
-"""What takes the place of options of earlier versions, which are refused with the new name."""
+"""Replacements of options of earlier versions, for error messages."""
 
 
 def new_name(old: str) -> str | None:
-    """What takes the place of an option; None where it is unknown.
+    """Return the replacement of an old option; None if it is unknown.
 
     Parameters
     ----------
     old
-        Its name, without the dashes before it.
+        Name of the option without leading dashes.
 
     Examples
     --------
@@ -156,14 +156,14 @@ def new_name(old: str) -> str | None:
 
 
 def setting_of(old: str, names: Container[str]) -> str | None:
-    """How a setting that was an option is given; None for other names.
+    """Return the form of a setting that was an option; None for other names.
 
     Parameters
     ----------
     old
-        Its name, without the dashes before it.
+        Name of the option without leading dashes.
     names
-        The fields that are settings.
+        Fields that are settings.
 
     Examples
     --------

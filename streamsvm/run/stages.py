@@ -62,7 +62,7 @@ class PredictStage:
 
 
 def with_labels(batch: Batch) -> Batch:
-    """Return the batch without events whose label is not a single value, such as a list in JSON."""
+    """Reject events whose label is not a single value, such as a list in JSON; return the others."""
     try:
         set(batch.labels)
     except TypeError:

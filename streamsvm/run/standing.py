@@ -1,4 +1,4 @@
-"""How a run stands, or ended, for those who observe it."""
+"""State or result of a run, for observers."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ from streamsvm.run.rejects import Rejects
 
 @dataclass(slots=True, repr=False)
 class Report:
-    """The state of a run, or its result; `str` gives the report that the command line prints.
+    """State or result of a run; `str` returns the report that the command line prints.
 
     Parameters
     ----------
     model, source, out, rejected
-        Names for messages; None where there is no such sink.
+        Names for messages; None without that sink.
     metrics, history
-        All counts, and all samples of the model, those before a resumption included.
+        All counts and all samples of the model, including those before a resume.
     relevance, leaders, autocorrelation
-        What the model knows at the end: the relevance of its features, its heads, the leading first, and what label
-        autocorrelation does; None where that has no say.
+        Final state of the model: relevance of features, its heads (the leading one first), and the effect of label
+        autocorrelation, None if it is not used.
     notices, source_notices
-        What the model and the source have warned of, and the source alone.
+        Notices of the model and the source, and of the source alone.
     refits
-        The refits of the model, those before the run included; None where it has none by its kind.
+        Refits of the model, including those before the run; None for models without refits.
     learned_before
-        How many events the model had learned before the run.
+        Number of events that the model had learned before the run.
     ended
-        Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
+        Reason for the end: "end of stream", "max-events", "stopped" or "error"; empty while running.
     resumed
-        How many events had been taken when this process went on from a checkpoint; None if it did not.
+        Number of events at the checkpoint from which this process resumed; None if it did not resume.
     events
-        Events taken by this process.
+        Number of events of this process.
     seconds, learner_seconds
-        Wall time of the loop, and of it in the model.
+        Wall time of the loop, and of the model within it.
     compile_seconds
-        Wall time for which this process compiled kernels; the other times are without it.
+        Wall time of compiling kernels in this process, which other times exclude.
     first_prediction_s
-        Seconds from the start of the process, as told to the runner, to the first prediction.
+        Seconds from the start of the process to the first prediction.
     examples
-        The first few events set aside by this process.
+        First few rejected events of this process.
     checkpoint
-        Where snapshots are left, None for nowhere.
+        Checkpoint with snapshots, None for no checkpoint.
     lag
-        How many events each part of a live source is behind, by its name; None where the source does not know.
+        Number of events that each part of a live source is behind, by name; None if unknown.
     stalls
-        How often this process got no event for long although the source was behind.
+        How often this process received no events for a long time although the source was behind.
     learner, answers
-        The model as it is driven, and what it answered to the latest batch, for observers.
+        The learner of the run and its latest answers, for observers.
     rejects
-        The events set aside by this process, by reason.
+        Rejected events of this process, by reason.
     late
-        What is known of labels that come later, where they do.
+        State of delayed labels, if used.
     """
 
     model: str
@@ -99,22 +99,22 @@ class Report:
         )
 
     def __str__(self) -> str:
-        from streamsvm.run.report import text  # which needs this module
+        from streamsvm.run.report import text  # imports this module
 
         return text(self)
 
     def changes(self, since: int | None = None) -> tuple[int, list[str]]:
-        """What changed since so many events had been judged, in words: see `History.changes`.
+        """Describe changes since an earlier number of judged events, see `History.changes`.
 
         Parameters
         ----------
         since
-            Judged events; None: those before the accuracy last fell by more than chance, else half of them all.
+            Number of judged events. None: at the last accuracy drop, else half of all.
 
         Returns
         -------
         since, changes
-            The moment that was looked back to, in judged events; and what changed.
+            Number of judged events compared with, and the changes.
         """
         falls = self.metrics.falls.last
         if since is None:
@@ -122,14 +122,14 @@ class Report:
         return since, self.history.changes(since)
 
     def look(self, model: Any, source: Source, notes: Sequence[str]) -> None:
-        """Note what the model has come to.
+        """Record the final state of the model.
 
         Parameters
         ----------
         model, source
-            These at the end.
+            Model and source at the end.
         notes
-            What the run has warned of.
+            Warnings of the run.
         """
         found, metrics = Insight.of(model), self.metrics
         self.relevance, self.leaders, self.autocorrelation = found.relevance, found.leaders, found.autocorrelation
@@ -144,18 +144,18 @@ class Report:
 
     @property
     def mostly_rejected(self) -> bool:
-        """Whether more than half of all events were set aside."""
+        """Whether more than half of all events were rejected."""
         return self.metrics.rejected > self.metrics.events
 
 
 class Observer(Protocol):
-    """Who is told after every batch, such as a progress bar."""
+    """A callback after every batch, such as a progress bar."""
 
     def __call__(self, report: Report, fraction: float | None) -> None: ...
 
 
 def observe_all(observers: Sequence[Observer]) -> Observer | None:
-    """Several observers as one; None where there is none."""
+    """Combine several observers into one; None without observers."""
 
     def observe(report: Report, fraction: float | None) -> None:
         for observer in observers:
