@@ -1,7 +1,7 @@
-"""The command line in processes of their own.
+"""The command line in separate processes.
 
-Most of a short run is the start of Python: here a run is a fork of a process that has all imported and compiled
-(`tests.warm`). What is about the start itself, or about variables that are read there, starts `command` instead.
+Most of the time of a short run is the start of Python. Here a run is a fork of a process that has imported and compiled
+everything (`tests.warm`). Tests of the start itself, or of variables read then, start `command` instead.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def environment() -> dict[str, str]:
 
 
 def command(*arguments: Any) -> list[str]:
-    """What starts the command line anew."""
+    """Return the command that starts the command line in a new interpreter."""
     return [sys.executable, "-m", "streamsvm", *map(str, arguments)]
 
 
 class Command:
-    """A command of `streamsvm` under way, for which `subprocess.Popen` stands model.
+    """A running command of `streamsvm`, modelled on `subprocess.Popen`.
 
     Parameters
     ----------
     arguments
-        Of the command line.
+        Arguments of the command line.
     cwd
-        Where it runs.
+        Working directory.
     stdin
-        A file that it reads.
+        Input file.
     stdout, stderr
-        Files that it appends to; they may be the same.
+        Files to append to; they may be equal.
     more
-        Variables added to the environment.
+        Additional environment variables.
     most_bytes
-        Writing beyond so many bytes of a file fails, as on a disk that is full.
+        Limit of file sizes in bytes. Larger writes fail, as on a full disk.
     prepare
-        Called there before, a function of a module.
+        Module function to call before the command.
     """
 
     def __init__(
@@ -80,34 +80,34 @@ class Command:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """The exit code, None where it is not over."""
+        """Return the exit code, or None if it is running."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once it is over."""
+        """Wait for the exit code."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("streamsvm", timeout or 0.0)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it is over already."""
+        """Send a signal, unless the process has exited."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL."""
         self._process.kill()
 
 
 def completed(
     *arguments: Any, cwd: Path, input: str = "", timeout: float = 120.0, check: bool = False, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as `subprocess.run` does; `how` as `Command` has it."""
+    """Run a command to its end, like `subprocess.run`. `how` are the options of `Command`."""
     with tempfile.TemporaryDirectory() as folder:
         stdin, stdout, stderr = (Path(folder, name) for name in ("in", "out", "err"))
         stdin.write_text(input, encoding="utf-8")
@@ -138,10 +138,10 @@ def _run(
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     os.environ.update(more)
     os.chdir(cwd)
-    sys.path.insert(0, str(cwd))  # as `python -m` does
+    sys.path.insert(0, str(cwd))  # like `python -m`
     sys.argv[1:] = arguments
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
     if prepare is not None:
         prepare()
-    sys.dont_write_bytecode = most_bytes != resource.RLIM_INFINITY  # half of it would be kept
+    sys.dont_write_bytecode = most_bytes != resource.RLIM_INFINITY  # it would be truncated
     sys.exit(main())

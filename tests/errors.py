@@ -1,4 +1,4 @@
-"""Errors are told by their class and attributes, for messages may change."""
+"""Check errors by class and attributes, because messages may change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @contextlib.contextmanager
 def raises(error: type[Exception] | tuple[type[Exception], ...], **wanted: Any) -> Iterator[Any]:
-    """Like `pytest.raises`, and the error has these attributes. Its message contains all but the reason."""
+    """Like `pytest.raises`, with attributes of the error. The message must contain them, except the reason."""
     with pytest.raises(error) as caught:
         yield caught
     assert {name: getattr(caught.value, name) for name in wanted} == wanted, caught.value

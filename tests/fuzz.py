@@ -1,12 +1,11 @@
-"""Crafted archives, checkpoints and states of keys: each is refused with an error of ours, or works.
+"""Corrupt archives, checkpoints and keyed states either raise an error of this package or work.
 
     python -m tests.fuzz                    a thousand of each kind, with indices of compiled code checked
     python -m tests.fuzz --each 20000       a long trial
     python -m tests.fuzz --kinds late --first 4711 --each 1     one of them again
 
-Files are changed at random: a value of the header is replaced, left out or doubled, an array gets another element,
-shape or type, or a byte of the file is turned. What is not refused is used: it predicts, learns, and is saved. The
-number of a change is its seed.
+Files are changed at random: a header value is replaced, removed or duplicated, an array gets another element, shape or
+type, or a byte changes. A file that loads must predict, learn and save. The number of a change is its seed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import numpy as np
 
 State = tuple[dict[str, Any], dict[str, Any]]
 Trial = Callable[[np.random.Generator, Path], bool]
-"""Tries one change in a folder, and returns whether it was refused."""
+"""Apply one change in a directory. Return whether it was rejected."""
 
 DEEP: Any = [[[[[[]]]]]]
 VALUES: list[Any] = [
@@ -49,7 +48,7 @@ WHOLES = (0, 1, -1, 2, 3, 100, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
 
 
 def nodes(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each place in a header: what holds it, and its name or number there."""
+    """Yield each position of a header: its container, and the name or index in it."""
     found = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in found:
         yield value, key
@@ -57,7 +56,7 @@ def nodes(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def change_header(rng: np.random.Generator, header: Any) -> None:
-    """Change one place of a header."""
+    """Change one position of a header."""
     places = list(nodes(header))
     if not places:
         return
@@ -112,7 +111,7 @@ def change_element(rng: np.random.Generator, flat: Any) -> None:
 
 
 def changed(rng: np.random.Generator, state: State) -> State:
-    """A state with one to three changes."""
+    """Return a state with one to three changes."""
     header, arrays = copy.deepcopy(state[0]), dict(state[1])
     for _ in range(1 + int(rng.integers(3))):
         if rng.random() < 0.5:
@@ -125,7 +124,7 @@ def changed(rng: np.random.Generator, state: State) -> State:
 
 
 def write(rng: np.random.Generator, path: Path, state: State) -> bool:
-    """Write a changed state, now and then with a byte turned; False where JSON cannot hold it."""
+    """Write a changed state, sometimes with a changed byte. Return False if JSON cannot represent it."""
     from streamsvm.models.archive import write_archive
 
     header, arrays = changed(rng, state)
@@ -133,7 +132,7 @@ def write(rng: np.random.Generator, path: Path, state: State) -> bool:
         header.pop(key, None)
     try:
         write_archive(path, header, arrays)
-    except (TypeError, ValueError, OSError):  # such as a surrogate, or a name that is no text
+    except (TypeError, ValueError, OSError):  # such as a surrogate, or a name that is not text
         return False
     if rng.random() < 0.05:
         content = bytearray(path.read_bytes())
@@ -147,7 +146,7 @@ def write(rng: np.random.Generator, path: Path, state: State) -> bool:
 
 @cache
 def models() -> list[State]:
-    """What models of all kinds have saved."""
+    """Return saved models of all kinds."""
     from streamsvm import (
         BSGDClassifier,
         CoveringClassifier,
@@ -186,7 +185,7 @@ def use(model: Any, n: int = 8) -> None:
 
 
 def try_archive(rng: np.random.Generator, folder: Path) -> bool:
-    """A file of a model."""
+    """A model file."""
     import streamsvm
     from streamsvm.models import ArchiveError
 
@@ -207,7 +206,7 @@ def try_archive(rng: np.random.Generator, folder: Path) -> bool:
 
 @cache
 def keyed() -> list[tuple[Any, bytes]]:
-    """Classifiers by key, and what one key has left."""
+    """Return keyed classifiers and the state of one key."""
     from streamsvm import CPMClassifier, StreamSVMClassifier
     from streamsvm.keyed import KeyedClassifier
 
@@ -231,7 +230,7 @@ def key_events(n: int) -> list[dict[str, Any]]:
 
 
 def try_key(rng: np.random.Generator, folder: Path) -> bool:
-    """The state of a key, whose sections are sealed again."""
+    """The state of a key, with new checksums of its sections."""
     from streamsvm.keyed.packing import KeyStateError, seal, unseal
 
     classifier, state = keyed()[rng.integers(len(keyed()))]
@@ -285,7 +284,7 @@ _RUNS: dict[str, list[str]] = {
 
 
 def run(arguments: list[str]) -> tuple[int, str]:
-    """Run the command line here: its exit code, and what it said."""
+    """Run the command line in this process. Return exit code and output."""
     from streamsvm import cli
 
     said = io.StringIO()
@@ -296,7 +295,7 @@ def run(arguments: list[str]) -> tuple[int, str]:
 
 @cache
 def left(kind: str) -> tuple[dict[str, bytes], State]:
-    """The files of a run that was stopped on its way, and its checkpoint."""
+    """Return the files of an interrupted run, and its checkpoint."""
     from streamsvm.models.archive import read_archive
 
     events, labels = ["k,t,x,c" + ("" if kind == "late" else ",y")], ["k,t,y"]
@@ -312,12 +311,12 @@ def left(kind: str) -> tuple[dict[str, bytes], State]:
         found = {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
         state = read_archive(Path("check/checkpoint.npz"))
         code, said = run(_RUNS[kind])
-        assert code == 0, said  # what is not changed is gone on from
+        assert code == 0, said  # an unchanged checkpoint must resume
         return found, state
 
 
 def try_run(kind: str) -> Trial:
-    """What tries to go on from a checkpoint."""
+    """Resume from a changed checkpoint."""
 
     def trial(rng: np.random.Generator, folder: Path) -> bool:
         files, state = left(kind)
@@ -348,14 +347,14 @@ KINDS: dict[str, Trial] = {"archive": try_archive, "key": try_key} | {kind: try_
 
 
 def trial(kind: str, number: int, folder: Path) -> bool:
-    """Try the change of this number; returns whether it was refused."""
+    """Apply the change of this number. Return whether it was rejected."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return KINDS[kind](np.random.default_rng([sorted(KINDS).index(kind), number]), folder)
 
 
 def main() -> int:
-    """Try changes of all kinds, and say how many were refused and which failed."""
+    """Apply changes of all kinds. Print the number of rejected files, and the failures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--each", type=int, default=1_000, help="how many changes of each kind")
     parser.add_argument("--first", type=int, default=0, help="the number of the first")
@@ -369,7 +368,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=scratch if scratch.is_dir() else None) as name:
         for kind in args.kinds:
             for number in range(args.first, args.first + args.each):
-                (Path(name) / "at").write_text(f"{kind} {number}")  # for one that ends the process
+                (Path(name) / "at").write_text(f"{kind} {number}")  # recorded in case the process crashes
                 try:
                     refused = trial(kind, number, Path(name))
                     counts[f"{kind} {'refused' if refused else 'harmless'}"] += 1
@@ -390,7 +389,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("NUMBA_BOUNDSCHECK") != "1":  # read when numba is imported
+    if os.environ.get("NUMBA_BOUNDSCHECK") != "1":  # numba reads it on import
         checked = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
         os.execve(sys.executable, [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]], checked)
     raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""The house as planned: who may import whom, what starting up costs, and the state of the code."""
+"""The architecture: import rules, cost of startup, and code quality."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ StreamSVMClassifier(effort="hihg")
 @pytest.mark.slow
 def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT + WRONG)
-    # With the settings of the package, which are strict, what mypy knows of it is there already.
+    # mypy has the results of the package for its own settings, which are strict.
     done = run(sys.executable, "-m", "mypy", str(tmp_path / "script.py"))
     lines = [line for line in done.stdout.splitlines() if "error:" in line]
     assert all(mistake in done.stdout for mistake in ("predict_won", "lern_one", "hihg")), done.stdout
@@ -167,5 +167,5 @@ def test_private_members_are_used_by_their_own_class_and_module_alone(folder):
         assert not others or path in OF_KAFKA, f"{path}: {others}"
 
 
-# These write to, and abort, transactions of kafka-python's producer, which has no public interface for either.
+# These use private parts of kafka-python's transactional producer, which has no public interface for this.
 OF_KAFKA = {ROOT / "connectors" / "kafka" / name for name in ("packing.py", "producer.py")}

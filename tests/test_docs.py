@@ -1,4 +1,4 @@
-"""The documentation says only what is so: pages made from code are up to date, links lead somewhere, examples run."""
+"""The documentation is correct: generated pages are up to date, links work, and examples run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_reference_has_every_public_class_and_function(name):
 
 
 def shown() -> dict[str, Any]:
-    """What the pages of the reference show."""
+    """Return the objects shown on the reference pages."""
     text = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
     paths = []
     for path, members in re.findall(r"^::: (\S+)\n(?:    options: .*members: \[(.*)\])?", text, re.MULTILINE):
@@ -93,7 +93,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def methods(name: str, cls: type) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties that are our own, inherited ones too."""
+    """Yield the public methods and properties of this project, including inherited ones."""
     for key in dir(cls):
         each = inspect.getattr_static(cls, key)
         function = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
@@ -103,7 +103,7 @@ def methods(name: str, cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def untold(found: Any) -> set[str]:
-    """The parameters that stand in no section of a docstring."""
+    """Return the parameters that a docstring does not document."""
     if isinstance(found, property) or getattr(found, "_is_protocol", False):
         return set()
     if inspect.isclass(found) and issubclass(found, Exception):
@@ -166,13 +166,13 @@ def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
-    """The kind, the title and the text of each block of code."""
+    """Return language, title and text of each code block."""
     fences = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
     return fences.findall(page.read_text(encoding="utf-8"))
 
 
 def run(script: str) -> str:
-    """Run a block of the shell, and fail where it does."""
+    """Run a shell block. Fail if it fails."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], env=os.environ | SHELL, capture_output=True, text=True, check=False
     )

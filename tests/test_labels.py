@@ -1,4 +1,4 @@
-"""What learners take as labels, and what they refuse or report."""
+"""Labels that learners accept, reject or report."""
 
 from __future__ import annotations
 
@@ -204,5 +204,5 @@ def test_members_of_other_enums():
     grade, side = IntEnum("grade", "low high"), Enum("side", "left right")
     numbers.learn_many(X, [grade.low, grade.high] * 3)
     assert list(map(repr, numbers.classes_)) == ["1", "2"]
-    plain.learn_many(X, [side.left, side.right] * 3)  # no string and no number: a label of its own
+    plain.learn_many(X, [side.left, side.right] * 3)  # neither text nor number: a separate label
     assert plain.classes_ == [side.left, side.right]

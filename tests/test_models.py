@@ -138,7 +138,7 @@ def test_being_killed_in_the_middle_leaves_the_old_file(saved, step):
     )
     assert done.returncode == -9
     assert saved.read_bytes() == before
-    learner().save(saved)  # what was left behind is in nobody's way
+    learner().save(saved)  # leftover files do no harm
     assert streamsvm.load(saved).classes_ == [0, 1, 2]
 
 
@@ -152,7 +152,7 @@ def test_a_symbol_for_the_current_folder_is_not_needed(tmp_path, monkeypatch):
 
 
 def remade(path: Path, **changes: Any) -> Path:
-    """The archive with members changed, left out (None) or added."""
+    """The archive with members changed, removed (None) or added."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     members |= {name.replace("_npy", ".npy").replace("_json", ".json"): content for name, content in changes.items()}
@@ -218,7 +218,7 @@ def test_a_flipped_bit_is_seen_or_of_no_consequence(saved):
     content, known = saved.read_bytes(), snapshot(learner())
     rng = np.random.default_rng(0)
     refused = 0
-    # Anywhere, and at every byte of the directory's end, where reading starts.
+    # Any position, and each byte of the end of the directory, which is read first.
     places = [*rng.integers(0, len(content), 300), *range(len(content) - 22, len(content))]
     for at in places:
         damaged = bytearray(content)
@@ -232,7 +232,7 @@ def test_a_flipped_bit_is_seen_or_of_no_consequence(saved):
 
 
 class Trap:
-    """What a pickle can do to whoever opens it."""
+    """Code that a pickle could execute."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("trapped",)

@@ -1,4 +1,4 @@
-"""Checks of parameters: what they let through, and how they say what they do not."""
+"""Checks of parameters: accepted values and error messages."""
 
 from __future__ import annotations
 

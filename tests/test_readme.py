@@ -1,4 +1,4 @@
-"""The README, and what stands beside it, say only what is so."""
+"""The README and related files are correct."""
 
 from __future__ import annotations
 

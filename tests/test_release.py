@@ -1,4 +1,4 @@
-"""What is released stands alone: without the checkout, and with no more than the dependencies that it names."""
+"""The release files work without the checkout, with only the declared dependencies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*command: object, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist, and the wheel that is built from it."""
+    """The sdist, and the wheel built from it."""
     place = tmp_path_factory.mktemp("release")
     shutil.copytree(ROOT, place / "checkout", ignore=NOT_COPIED)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", place, cwd=place / "checkout")
@@ -36,7 +36,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def lend_what_is_needed(wanting: Distribution, site: Path) -> None:
-    """Link what a package needs without any extra from here into another environment: nothing is fetched."""
+    """Link the dependencies without extras into another environment, without downloads."""
     for requirement in map(Requirement, wanting.requires or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             found = distribution(requirement.name)
@@ -49,7 +49,7 @@ def lend_what_is_needed(wanting: Distribution, site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fresh(released: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and its core dependencies alone."""
+    """An environment with the wheel and its core dependencies only."""
     place = tmp_path_factory.mktemp("fresh")
     run(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin" / "python"

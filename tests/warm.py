@@ -1,4 +1,4 @@
-"""What commands need, imported and compiled, so that they are forks of a process that has it all."""
+"""Import and compile everything that commands need, so that they can be forked from this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ with contextlib.suppress(ImportError):
 
 __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
 
-# What solves in a process of its own would start one, of which forks have nothing.
+# A solver in a separate process would not be available in forks.
 refitted = RefitClassifier(CPMClassifier(n_faces=3), "cuts")
 for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), refitted):
     model.run_batch([{"warm": 1.0}], [0])
@@ -38,4 +38,4 @@ figure = matplotlib.figure.Figure()
 figure.subplots().set_title("warm")
 figure.savefig(io.BytesIO(), format="png")
 gc.collect()
-gc.freeze()  # what is here stays: forks share it with one another as long as none looks through it for garbage
+gc.freeze()  # forks share these objects as long as no garbage collection visits them

@@ -1,4 +1,4 @@
-"""What changed between two moments of a learner: what is told, and that all paths tell the same."""
+"""Changes between two moments of a learner: the report, and equality of all paths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAKERS = [
 
 
 def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], list[str]]:
-    """Which of two features tells classes apart, how one is distributed, a string, and a class change."""
+    """A stream in which the relevant feature, a distribution, a string and a class change."""
     rng = np.random.default_rng(seed)
     rows, labels = [], []
     for a, b, c, d in rng.normal(size=(n, 4)):

@@ -1,4 +1,4 @@
-"""Decisions by cost, against brute force, and alarms; all the same in batches, a loop, saved and resumed."""
+"""Decisions by cost and alarms: compare with brute force, and batches with a loop, saved and resumed."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_any_classifier_of_river_may_decide() -> None:
 def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_same() -> None:
     X, y = ring(120)
     model = DecidingClassifier(CPMClassifier(), {True: {False: 3.0}}, abstain=0.6)
-    model.learn_one({"never": 0.0}, "first", w=0.0)  # which the classifier leaves out
+    model.learn_one({"never": 0.0}, "first", w=0.0)  # the classifier ignores it
     for x, label in zip(dicts(X), y.tolist(), strict=True):
         classes, shares = model.classes_, model.predict_proba_one(x)
         counts = model.costs.counts.copy()
@@ -226,7 +226,7 @@ def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_sam
 
 
 def rare(n: int, seed: int = 0) -> tuple[Any, Any]:
-    """Calibrated probabilities of a rare class, whose level rises tenfold in the middle."""
+    """Calibrated probabilities of a rare class, whose frequency increases tenfold halfway."""
     rng = np.random.default_rng(seed)
     level = np.where(np.arange(n) < n // 2, -6.0, -3.7)
     p = 1.0 / (1.0 + np.exp(-(level + 2.0 * rng.normal(size=n))))

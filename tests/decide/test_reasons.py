@@ -1,4 +1,4 @@
-"""Reasons: contributions against exact Shapley values, that they add up, and that asking leaves no trace."""
+"""Explanations: compare with exact Shapley values, check additivity, and check that the model does not change."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.learners import snapshot
 
 
 def worth(masks: Any) -> Any:
-    """A game in which players count together."""
+    """A game with interactions between players."""
     m = np.asarray(masks, float)
     pairs = sum(m[:, i] * m[:, j] * (i + 2 * j) for i in range(m.shape[1]) for j in range(i))
     return 1.0 + m @ np.arange(1.0, m.shape[1] + 1.0) - 0.1 * pairs
 
 
 def by_definition(n: int) -> list[float]:
-    """The mean gain over all orders."""
+    """Return the mean gain over all orders."""
     gains = np.zeros(n)
     orders = list(permutations(range(n)))
     for order in orders:
@@ -100,7 +100,7 @@ def test_contributions_are_the_log_odds_and_asking_leaves_no_trace(model: Any, d
 
 @pytest.mark.parametrize("members", [("polytope",), ("polytope", "standard", "linear")])
 def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: tuple[str, ...]) -> None:
-    """Planes of members that vote are joined by a softmax each: there is no closed form, but a bound."""
+    """Members are combined through softmax functions: there is no closed form, but a bound."""
     rows, y = stream(600, 10)
     model = StreamSVMClassifier(members=members, budget=30)
     model.run_batch(rows, y)
@@ -133,7 +133,7 @@ def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: 
     ids=["bsgd", "heads", "low", "ranks", "cpm"],
 )
 def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None:
-    """With a text, a value that is missing, one that no column has, and, the first time, labels that follow another."""
+    """With a text, a missing value, one without a column, and label autocorrelation on the first call."""
     rows, y = stream(300, 4)
     for labels in (y, [f"{label}{i % 30}" for i, label in enumerate(y)]):
         one = model.clone()

@@ -1,4 +1,4 @@
-"""Sets of labels: what they cover, whatever the probabilities and the stream do, and that all paths give the same."""
+"""Prediction sets: coverage for any probabilities and streams, and equality of all paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAKERS = [
 
 
 def stream(n: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that are right about the labels; each class has come once."""
+    """Calibrated probabilities. Each class has occurred once."""
     rng = np.random.default_rng(seed)
     proba = rng.dirichlet(np.full(n_classes, 0.4), n)
     codes = (proba.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
@@ -45,8 +45,8 @@ def covered(sets: ConformalSets, proba: np.ndarray, codes: np.ndarray) -> np.nda
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
 def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
-    """The adversary knows the probabilities, and is wrong as often as it likes, for stretches of the stream; in some of
-    these there are none: they are 0, or no numbers.
+    """The adversary knows the probabilities and can make any number of errors for parts of the stream. In some parts,
+    probabilities are 0 or NaN.
     """
     kinds = st.sampled_from([1.0, 1.0, 0.0, np.nan])
     parts = data.draw(
@@ -81,7 +81,7 @@ def test_rows_without_a_code_are_refused():
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
 def test_coverage_is_kept_through_sudden_drift_where_a_fixed_threshold_loses_it(coverage):
     proba, codes = stream(9_000, 4)
-    codes[3_000:6_000] = (codes[3_000:6_000] + 1) % 4  # what is probable is no longer so
+    codes[3_000:6_000] = (codes[3_000:6_000] + 1) % 4  # the probable label is now wrong
     sets = ConformalSets(coverage)
     found = covered(sets, proba, codes)
     least = np.quantile(proba[np.arange(1_000), codes[:1_000]], 1.0 - coverage)
@@ -126,7 +126,7 @@ def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
 def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class):
     X, y = ring(450, seed=1)
     X[::50, 0] = np.nan
-    labels = np.where(np.arange(450) > 200, y.astype(int), 2 * y).tolist()  # a class that comes late
+    labels = np.where(np.arange(450) > 200, y.astype(int), 2 * y).tolist()  # a class that appears late
     labels[30] = None
     looped, batched, saved = make(), make(), make()
     expected = []
@@ -229,7 +229,7 @@ def test_sets_around_a_classifier_are_saved_with_it(tmp_path: Any, by_class: boo
 
 
 class Elsewhere(linear_model.LogisticRegression):
-    """It has probabilities for a label that never comes, and refuses to learn some events."""
+    """Has probabilities for a label that never occurs, and refuses to learn some events."""
 
     def predict_proba_one(self, x):
         return {"elsewhere": 1.0}
@@ -245,7 +245,7 @@ def test_labels_are_covered_around_a_classifier_that_knows_none_of_them():
         x, y = {"a": float(i % 7)}, "ab"[i % 2]
         hits += y in model.predict_set_one(x, coverage=0.9)
         model.learn_one(x, y)
-    assert abs(hits - 1_800) <= SLACK + 3  # and the first of each class
+    assert abs(hits - 1_800) <= SLACK + 3  # and the first event of each class
 
 
 def test_an_event_that_a_classifier_refuses_to_learn_moves_no_threshold():

@@ -1,4 +1,4 @@
-"""Which labels are asked for, where they cost."""
+"""Selection of labels to request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm import CPMClassifier, LabelBudget
 
 
 def scores(n: int, seed: int = 0) -> np.ndarray:
-    """Most predictions are sure, one in four is not."""
+    """Most predictions are certain; one in four is not."""
     rng = np.random.default_rng(seed)
     return np.where(rng.random(n) < 0.25, rng.uniform(0.5, 0.7, n), rng.uniform(0.9, 1.0, n))
 

@@ -1,4 +1,4 @@
-"""Any classifier, with labels by key."""
+"""Any classifier with labels by key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_texts_that_are_no_unicode_wait_as_others_do() -> None:
 
 
 def test_what_is_learned_is_what_was_predicted_on() -> None:
-    """Whoever changes the event, or brings other features with the label, changes nothing."""
+    """Changing the event, or sending other features with the label, has no effect."""
     late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
     for i in range(200):
         x = {"a": float(i % 7), "b": "odd" if i % 2 else "even"}

@@ -1,4 +1,4 @@
-"""Labels that come later, against a slow twin: dictionaries, one event or label at a time."""
+"""The label join, against a slow reference implementation with dictionaries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOT_BYTES = slots.SLOT_BYTES + stores.WAITING_BYTES + 8  # with one origin
 
 
 class Echo:
-    """A model whose predictions tell what it was asked so far: what it learned, how often, and with which memory."""
+    """A model whose predictions encode the features, the number of calls, and the memory."""
 
     memory_size, tells_all = 2, False
 
@@ -62,13 +62,13 @@ def _as_dict(x: float) -> dict[str, Any]:
 
 
 def _row(x: float, kind: str) -> bytes:
-    """What a row takes in memory."""
+    """Return the memory size of a row."""
     values = [*_as_dict(x).values()] if kind == "dicts" else [x, 0.0]
     return orjson.dumps(values) if any(isinstance(value, str) for value in values) else bytes(8 * len(values))
 
 
 class Twin:
-    """What must come of events and labels."""
+    """Reference implementation of events and labels."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Twin:
 
 
 def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int], list[tuple[Any, ...]]]:
-    """Take events and labels, so many at a time."""
+    """Process events and labels in batches."""
     codes: list[int] = []
     found: list[tuple[Any, ...]] = []
     n_before = getattr(join, "n_before", 0)
@@ -259,7 +259,7 @@ def test_a_join_does_what_its_slow_twin_does(
     cut: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """With random delays, losses, duplicates and reorderings, and a store that is saved and taken up again."""
+    """Random delays, losses, duplicates and reordering, with a store that is saved and restored."""
     most_bytes = 1 << 30 if room is None else room * (SLOT_BYTES + 40)
     twin = Twin(wait, most, on_timeout, relearns, most_bytes, kind)
     for op in ops:

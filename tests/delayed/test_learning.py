@@ -1,4 +1,4 @@
-"""The join around the classifiers of this package: what is learned is what was seen."""
+"""The label join with the classifiers of this package: training uses the stored features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N, DELAY = 900, 60
 
 
 def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
-    """Values grow a thousandfold in the middle: who scales by what comes later sees it."""
+    """Values grow a thousandfold halfway: scaling with later values would change the results."""
     rng = np.random.default_rng(6)
     X = rng.normal(size=(n, 3))
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other").tolist()
@@ -29,7 +29,7 @@ def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
 
 
 def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarray, np.ndarray]:
-    """Predictions and their scores, where labels come `DELAY` events late, `cut` events at a time."""
+    """Return predictions and scores with labels `DELAY` events late, `cut` events at a time."""
     n, join = len(X), Join(Store(), OwnModel(model))
     answers: list[Answer] = []
     for start in range(0, n + DELAY, cut):
@@ -61,7 +61,7 @@ MODELS: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("make", MODELS)
 def test_nothing_that_comes_later_is_seen(make: Callable[[], Any]) -> None:
-    """All of it in one batch, once with another end: until then nothing may differ, to the bit."""
+    """One batch, with two different ends: before them, the results must be bit-identical."""
     X, y = stream()
     end = slice(N // 2 + 100, None)
     other, other_y = X.copy(), [*y[: end.start], *("same" for _ in y[end])]
@@ -82,7 +82,7 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
     np.testing.assert_array_equal(scores, cut_scores)
     assert len(whole.refits) >= 2
     assert [refit["event"] for refit in whole.refits] == [refit["event"] for refit in cut.refits]
-    # The learner within has learned what it would have without refits: these only vote.
+    # The inner learner equals one without refits, which only vote.
     alone = BSGDClassifier(budget=20)
     joined(alone, X, y, cut=512)
     assert_same_knowledge(whole.model, alone)

@@ -1,4 +1,4 @@
-"""The blend as a River classifier."""
+"""The ensemble as a River classifier."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_probabilities_follow_label_noise():
 def test_log_loss_has_a_say_beside_accuracy_where_classes_are_not_even(share):
     rng = np.random.default_rng(3)
     y = rng.random(960) < share
-    y[::2] = ~y[1::2] if share == 0.5 else y[::2]  # as even as can be
+    y[::2] = ~y[1::2] if share == 0.5 else y[::2]  # as balanced as possible
     model = StreamSVMClassifier(effort="low")
     model.test_then_train(rng.normal(size=(960, 3)) + y[:, None], y.tolist())
     state = model._state
-    known = y[np.flatnonzero(y != y[0])[0] + 1 : 929]  # from when there are two, until a block last ended
+    known = y[np.flatnonzero(y != y[0])[0] + 1 : 929]  # from the second class to the end of a block
     counts = 0.999 ** np.arange(len(known))[::-1]
     shares = np.array([counts[~known].sum(), counts[known].sum()]) / counts.sum()
     entropy = -(shares * np.log(shares)).sum()
@@ -160,7 +160,7 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
 
 
 def awkward(n=700):
-    """Rows with missing values whose classes come late, one after another, some without a label."""
+    """Rows with missing values. Classes arrive late, one after another, and some rows have no label."""
     rng = np.random.default_rng(11)
     X, y = blobs(n, 6, seed=11)
     X[rng.random(X.shape) < 0.2] = np.nan
@@ -203,7 +203,7 @@ def test_wide_sparse_rows_of_many_classes_may_come_in_any_batches():
 
 
 def late(model, X, y, delay):
-    """The predictions where labels come so many events late."""
+    """Return the predictions if labels arrive a number of events late."""
     predicted = []
     for i, x in enumerate(X.tolist()):
         predicted.append(model.predict_one(dict(enumerate(x))))
@@ -225,15 +225,15 @@ def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_
     model = StreamSVMClassifier(effort="low")
     late(model, X, y, 100)
     counts = model.state()[1]["autocorrelation.counts"]
-    # All but the first were predicted when nothing had been learned, nobody knows which.
+    # All events but the first were predicted before anything was learned.
     assert np.count_nonzero(counts[0]) == 5
     assert np.count_nonzero(counts[1:]) == 3
 
 
 def remembered(model, X, y, delay, cut):
-    """Predictions where each event is learned `delay` events later, by its memory, `cut` rows a call."""
+    """Return predictions with each event learned `delay` events later from its memory, in batches of `cut` rows."""
     memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
-    # At each time an event is predicted and then another learned.
+    # At each time step an event is predicted, then another learned.
     order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
     predicted = np.zeros(n, np.int64)
     for start in range(0, len(order), cut):
@@ -289,7 +289,7 @@ def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
     for start in range(0, len(y), 8):
         predicted += list(model.predict_many(X[start : start + 8]))
         model.learn_many(X[start : start + 8], y[start : start + 8])
-    # Eight events in a row are predicted after the same label: its place in the batch is not known.
+    # Eight consecutive events are predicted after the same label: their position in the batch is unknown.
     assert np.mean(np.array(predicted[1_000:]) == y[1_000:]) < 0.4
     assert model.autocorrelation_weight < 0.2
 
@@ -308,7 +308,7 @@ PREDICTIONS = {
 @pytest.mark.parametrize("what", PREDICTIONS)
 @pytest.mark.parametrize("turn", ["before", "after", "alone"])
 def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
-    """Whatever is predicted before or after an event's own prediction, or in a stream that is only learned."""
+    """Further predictions before or after that of the event, or no predictions, make no difference."""
     if turn == "alone" and what != "others":
         pytest.skip("what was predicted last before its turn is what an event goes by")
     rng = np.random.default_rng(9)
@@ -355,7 +355,7 @@ def test_an_event_learned_several_times_does_not_follow_itself(delay):
 
 @pytest.mark.parametrize("turning", [True, False])
 def test_a_model_that_only_predicts_does_not_go_by_the_last_labels(turning):
-    """Labels cycle or stay as long as the model learns; what it is asked about then is in no order."""
+    """Labels cycle or persist during training. Later queries are in no order."""
     n, rng = 2_000, np.random.default_rng(11)
     y = np.arange(n) % 5 if turning else np.arange(n) // 40 % 5
     X = rng.normal(size=(n, 4)) + np.eye(5, 4)[y]
@@ -436,7 +436,7 @@ def test_memory_of_wide_rows_is_bounded():
     model = StreamSVMClassifier()
     narrow = model.memory_bytes(n_features=KERNEL_COLUMNS, n_classes=2)
     wide = model.memory_bytes(n_features=65_536, n_classes=2)
-    assert wide - narrow < 500 * (65_536 - KERNEL_COLUMNS)  # bytes a column: statistics, layouts and linear weights
+    assert wide - narrow < 500 * (65_536 - KERNEL_COLUMNS)  # bytes per column: statistics, layouts and linear weights
     assert wide < 100e6
 
 
@@ -466,7 +466,7 @@ def test_memory_grows_with_what_was_learned(effort, most):
 
 @pytest.mark.parametrize("n", [3, 4, 5, 31, 32, 33, 250])
 def test_growing_memory_changes_nothing(n):
-    """Single events, rows, and a learner that begins with all the memory there may be."""
+    """Compare single events, rows, and a learner that starts with the maximum memory."""
     X, y = blobs(300, 3)
     begun, single, rows = (StreamSVMClassifier(budget=40) for _ in range(3))
     begun._make_room(1 << 62)

@@ -1,4 +1,4 @@
-"""What the labels before say, against a plain oracle."""
+"""Label autocorrelation against a reference implementation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def learn(state, key, label, n=N_CLASSES, proba=None):
 
 
 def frequencies(labels, recent, k):
-    """Decayed frequencies after k labels, by going through all; contexts that share a row count as one."""
+    """Return decayed frequencies after k labels by a loop over all. Contexts that share a row are one context."""
     weights = np.zeros(N_CLASSES)
     padded = [-1] * notes.LAGS + list(labels)
 
@@ -99,7 +99,7 @@ def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
 
 
 def heard(state, labels, delay=0):
-    """On which events it is heard beside a vote that knows nothing, where labels come so many events late."""
+    """Return for which events autocorrelation is used, next to a vote without information, with delayed labels."""
     out = []
     for i in range(len(labels) + delay):
         if i < len(labels):
@@ -122,7 +122,7 @@ def test_it_falls_silent_as_soon_as_labels_turn(seed):
     assert is_used[500:2_000].all()
     assert not is_used[2_010]
     assert is_used[2_000:].sum() < 30
-    assert is_used[2_000:].sum() > 2  # a single surprise does not silence it
+    assert is_used[2_000:].sum() > 2  # a single surprise does not disable it
 
 
 @pytest.mark.parametrize("stay", [0.5, 0.8, 0.95])
@@ -170,7 +170,7 @@ def test_counts_do_not_overflow():
 @given(st.integers(0, 40), st.integers(0, 5), st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
 def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
-    """Each event finds the note of its own prediction, though some never get a label."""
+    """Each event finds the record of its own prediction, although some never get a label."""
     state = fresh()
     waiting = []
     for i in range(200):
@@ -191,7 +191,7 @@ def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     for _ in range(20):
         notes.note(state, nothing)
     autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0, 0)
-    # No predictions come: those before were of other events.
+    # There are no more predictions; the earlier ones were of other events.
     assert notes.recall(state, 1.0) == notes.NOW
     for i in range(1, 20):
         notes.note(state, float(20 + i))
@@ -227,7 +227,7 @@ def test_too_many_notes_push_out_the_oldest():
     for i in range(notes.NOTES + 10):
         notes.note(state, float(i))
         if i:
-            notes.note(state, float(i))  # the same event again: no second note
+            notes.note(state, float(i))  # the same event again: no second record
         state.n_fresh, state.n_learned = 0, i + 1  # an event is learned
     assert notes.recall(state, 9.0) == notes.UNKNOWN
     assert notes.recall(state, 10.0) >= 0

@@ -1,4 +1,4 @@
-"""`StreamSVMClassifier` with refits and costs: one class, which answers as its parts do."""
+"""`StreamSVMClassifier` with refits and costs predicts like its parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blend(**settings):
 
 
 def by_hand(**settings):
-    """The parts without the class around them."""
+    """Combine the parts without the class."""
     model = blend()
     if "refit" in settings:
         model = RefitClassifier(model, **settings["refit"])

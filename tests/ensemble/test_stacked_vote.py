@@ -1,4 +1,4 @@
-"""The stacked vote against a plain oracle."""
+"""The stacked vote against a reference implementation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vote(state, heads, first):
 
 
 def pooled(weights, heads, first):
-    """A product of powers, scaled to 1."""
+    """Return a normalized product of powers."""
     product = np.exp(weights @ np.log([*heads, first]))
     return product / product.sum()
 
@@ -66,7 +66,7 @@ def test_the_step_is_the_gradient_of_the_log_loss():
 
 
 def test_heads_that_complete_one_another_are_heard_together():
-    """Each head knows one class from the rest; the first vote leans on the wrong ones."""
+    """Each head separates one class from the rest. The first vote prefers the wrong ones."""
     rng = np.random.default_rng(2)
     state = fresh()
     right = []

@@ -1,4 +1,4 @@
-"""Datetimes among features, and data frames of rarer kinds."""
+"""Datetime features, and rare kinds of data frames."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_it_is_said_once_how_a_datetime_is_learned(caplog: pytest.LogCaptureFixt
 
 
 def frames() -> dict[str, Any]:
-    """The rows in data frames of many kinds."""
+    """Return the rows in many kinds of data frames."""
     pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
     events, _ = rows()
     table = {name: [x[name] for x in events] for name in events[0]}

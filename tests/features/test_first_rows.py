@@ -1,4 +1,4 @@
-"""What learners notice of features: sentinels, counters, numbers in texts, and numbers among texts."""
+"""Warnings about features: sentinels, counters, numbers as text, and numbers among text."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_was_noticed_survives_saving_and_copying_and_is_not_told_again(capl
         learned_one_by_one(other)
         assert other.notices == model.notices
     assert model.clone().notices == []
-    late = "streamsvm.refit.jobs"  # says that a busy machine is slow
+    late = "streamsvm.refit.jobs"  # reports that a busy machine is slow
     assert [record for record in caplog.records if record.name != late] == []
 
 

@@ -1,4 +1,4 @@
-"""What happens where a model is given other features than those it has learned."""
+"""Models that get other features than in training."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_columns_that_are_only_missing_or_only_new_are_an_information(caplog):
         assert part in record.getMessage()
         caplog.clear()
     model = CPMClassifier()
-    model.learn_many(FRAME.assign(e=math.nan), Y)  # what never has a value is not learned
+    model.learn_many(FRAME.assign(e=math.nan), Y)  # a feature without values is not learned
     model.predict_many(FRAME.assign(e=math.nan))
     model.predict_many(FRAME[list("dcba")])
     assert caplog.records == []
@@ -249,7 +249,7 @@ def test_texts_that_are_new_are_no_mistake(caplog):
     model.learn_many([{"x": "north"}, {"x": "a"}] * 30, ["u", "d"] * 30)
     for i in range(300):
         model.predict_one({"x": f"place {i % 150}"})
-        model.predict_one({"x": "A"})  # letters may be classes of their own
+        model.predict_one({"x": "A"})  # letters may be categories
     model.predict_many([{"x": "South"}] * 300)
     assert model.notices == []
     assert caplog.records == []

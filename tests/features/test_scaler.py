@@ -1,4 +1,4 @@
-"""Running scaling, against a twin that keeps all values and computes every statistic anew."""
+"""Online scaling, against a reference implementation that stores all values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SCALINGS = ("none", "standard", "decayed", "rank")
 
 
 class TwinColumn:
-    """One column as the documentation has it."""
+    """One column, as documented."""
 
     def __init__(self, scaling: str, window: int, indicator: bool = False, spacing: int = 1) -> None:
         self.scaling, self.window, self.spacing, self.indicator = scaling, window, spacing, indicator
         self.values: list[float] = []
-        self.kept: list[float] = []  # values in the sums, since the last restart
+        self.kept: list[float] = []  # values in the sums since the last restart
         self.prior: list[float] = []
         self.born = 0
         self.due = self.count = 0.0
@@ -54,7 +54,7 @@ class TwinColumn:
         return self.scaling != "none" and abs(z) > rows.FAR and len(self.values) >= rows.KNOWN
 
     def observe(self, x: float, seen: int) -> None:
-        """Take in a value of the event that is number `seen`."""
+        """Add a value of the event with index `seen`."""
         if not self.values:
             self.born = seen - 1
         if self.scaling != "none" and not self.indicator:
@@ -84,7 +84,7 @@ class TwinColumn:
             self.restart(self.anchor, abs(x - self.anchor) / rows.NARROW, seen)
 
     def begins_anew(self, x: float, seen: int) -> bool:
-        """Count an outlier, and restart where they are many."""
+        """Count an outlier. Return whether the statistics restart."""
         untied = max(1.0 - self.ties, rows.LEAST_UNTIED)
         step, present = 1.0 / (rows.LEAK * untied), len(self.values)
         self.outliers = max(self.outliers - present, 0.0) + step + 1.0 + present
@@ -102,7 +102,7 @@ class TwinColumn:
         self.renew(seen)
 
     def weights(self) -> Any:
-        """What the values in the sums count, after those of the prior."""
+        """Return the weights of the values in the sums, after those of the prior."""
         half_life = self.window if self.scaling == "decayed" else math.inf
         ages = np.arange(len(self.kept))[::-1]
         prior = rows.PRIOR / 2 * 0.5 ** (len(self.kept) / half_life)
@@ -131,7 +131,7 @@ class Twin:
         self.seen = 0
 
     def scaled(self, row: Sequence[float]) -> list[float]:
-        """Scaled values, 0 where missing."""
+        """Return scaled values, 0 where missing."""
         pairs = zip(self.columns, row, strict=True)
         return [0.0 if math.isnan(x) else column.scaled(x) for column, x in pairs]
 
@@ -143,7 +143,7 @@ class Twin:
 
 
 class Kernel:
-    """The compiled scaling, fed row by row, either whole or as pairs of what is present."""
+    """The compiled scaling, with dense rows or pairs of present values."""
 
     def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool, spacing: int = 1) -> None:
         self.rows = new_rows(len(indicators), scaling, window, spacing)
@@ -175,7 +175,7 @@ class Kernel:
         statistics.observe(*self._entries(row))
 
     def statistics(self) -> dict[str, Any]:
-        """What is known of the columns."""
+        """Return the statistics of the columns."""
         return {name: array for name, array in self.rows.saved().items() if name != "seen"}
 
 
@@ -199,7 +199,7 @@ def assert_like_twin(
         kernel.observe(row)
 
 
-# Quarters, so that means and variances are far from rounding; few distinct values, so that ties and constants come.
+# Quarters keep means and variances exact. Few distinct values give ties and constants.
 cells = st.one_of(st.integers(-3, 3), st.integers(-4000, 4000), st.none())
 tables = st.integers(1, 4).flatmap(
     lambda d: st.tuples(
@@ -245,7 +245,7 @@ def test_both_ways_of_arriving_give_the_same_bits():
 
 def test_standard_scaling_is_the_mean_and_deviation_of_the_events_before():
     kernel = Kernel("standard", 0, [False], True)
-    assert kernel.scaled([5.0]) == [0.0]  # nothing is known of it yet
+    assert kernel.scaled([5.0]) == [0.0]  # the column has no statistics yet
     for x in (1.0, 3.0):
         kernel.observe([x])
     assert kernel.scaled([4.0]) == [2.0]  # mean 2, deviation 1
@@ -256,7 +256,7 @@ def test_a_constant_column_is_zero():
     for _ in range(100):
         kernel.observe([0.1, 1e9 + 0.1])
     assert kernel.scaled([0.1, 1e9 + 0.1]) == [0.0, 0.0]
-    assert kernel.scaled([5.0, 0.0]) == [0.0, 0.0]  # there is no unit to measure by
+    assert kernel.scaled([5.0, 0.0]) == [0.0, 0.0]  # there is no unit of measurement
 
 
 def test_a_column_absent_in_most_events_is_not_centred():
@@ -324,7 +324,7 @@ def test_ranks_are_immune_to_monotone_transforms():
 def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(decimals, looks):
     rng = np.random.default_rng(decimals)
     table = rng.normal(size=(150, 11)).round(decimals)
-    table[rng.random(table.shape) < 0.2] = NAN  # so that columns are full at different rows
+    table[rng.random(table.shape) < 0.2] = NAN  # so that columns fill up at different rows
     twin, kernel = Twin("rank", 17, [False] * 11), Kernel("rank", 17, [False] * 11, False)
     for row, other in zip(table, np.roll(table, 1, axis=0), strict=True):
         for seen in [row, other][:looks]:
@@ -425,7 +425,7 @@ def test_a_flag_that_is_there_only_when_set_keeps_its_one():
 
 
 class TestOutliers:
-    """Values far beyond what a column is known for."""
+    """Values far outside the known range of a column."""
 
     RNG = np.random.default_rng(0)
 
@@ -493,7 +493,7 @@ class TestOutliers:
 
     def test_a_column_that_begins_constant_is_scaled_by_what_follows(self) -> None:
         values = np.where(np.arange(1_500) < 1_000, 3.0, 3.0 + self.RNG.normal(size=1_500))
-        assert self.fed(values).rows.scale[0] == pytest.approx(np.sqrt(3.0), rel=0.15)  # a third of them varies
+        assert self.fed(values).rows.scale[0] == pytest.approx(np.sqrt(3.0), rel=0.15)  # a third of the values varies
 
     def test_what_is_rarely_other_than_zero_stays_as_far_off(self) -> None:
         kernel = self.fed(np.zeros(5_000))

@@ -1,4 +1,4 @@
-"""Where values stand among recent ones, against numpy's search; and how one takes the place of another."""
+"""Ranks among recent values, against numpy's search, and replacement of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUES = st.lists(FEW | st.floats(-1e100, 1e100), min_size=1, max_size=70)
 
 @kernel
 def look_up_rank(values, x, held):
-    """How many are below x, how many not above it, and how many below the next number."""
+    """Return how many values are below x, at most x, and below the next number."""
     below = count_below(values, x, held)
     return below, count_upto(values, x, held, below), count_below(values, next_above(x), held)
 

@@ -1,4 +1,4 @@
-"""From named features to columns: what a stream may bring, in whatever form."""
+"""Columns of named features, for all forms of input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAN = math.nan
 
 
 def encode(space: FeatureSpace, X: Any, learn: Any = True) -> list[dict[Any, float]]:
-    """Rows as names and values, the missing left out."""
+    """Return rows as names and values, without missing ones."""
     if learn is True:
         learn = [True] * (X.shape[0] if hasattr(X, "shape") else len(X))
     return named(space, space.encode(X, learn))
@@ -44,7 +44,7 @@ def named(space: FeatureSpace, rows: EncodedRows) -> list[dict[Any, float]]:
     out = []
     for start, end in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
         columns = rows.columns[: end - start] if rows.shared else rows.columns[start:end]
-        assert (np.diff(columns) > 0).all()  # ascending, none twice
+        assert (np.diff(columns) > 0).all()  # ascending, without duplicates
         values = rows.values[start:end]
         pairs = zip(columns, values.tolist(), strict=True)
         out.append({space.names[column]: value for column, value in pairs if not math.isnan(value)})
@@ -184,7 +184,7 @@ def test_names_take_columns_as_they_arrive():
 
 
 def test_names_of_one_event_have_an_order_of_their_own():
-    """Integers by size, then all others by their representation."""
+    """Integers by value, then other names by their repr."""
     for names in (["b", 10, "a", 9, (1,)], [(1,), "a", 9, "b", 10]):
         space = FeatureSpace(100)
         encode(space, [dict.fromkeys(names, 1.0)])
@@ -227,7 +227,7 @@ def test_a_list_of_events_is_encoded_like_one_after_the_other(events, cap, learn
 
 @given(events=streams, later=streams, cap=st.integers(1, 8), categories=st.booleans())
 def test_known_events_are_encoded_at_once_as_one_after_the_other(events, later, cap, categories):
-    """What is known already takes a shorter way."""
+    """Known columns use a shorter path."""
     kept = ("a", "b", "c", 1, 2, 10) if categories else ()
     many, single = FeatureSpace(cap, kept), FeatureSpace(cap, kept)
     with warnings.catch_warnings():
@@ -253,7 +253,7 @@ def test_sparse_rows_are_as_events_whatever_their_names(first):
             warnings.simplefilter("ignore")
             for space in (many, single):
                 space.encode([dict.fromkeys(known, 1.0)], [True])
-            rows = [many.encode(sparse, learn) for _ in range(2)]  # the second time all is known
+            rows = [many.encode(sparse, learn) for _ in range(2)]  # everything is known the second time
             pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
             pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
         expected = [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
@@ -374,7 +374,7 @@ DAY = datetime(2024, 5, 31)
 
 
 def strings_of(space: FeatureSpace, strings: list[str], name: Any = "a") -> list[bool]:
-    """Whether each event of these strings, one after the other, has a column for its own."""
+    """Return whether each event of these strings, in order, has a column of its own."""
     return [len(space.encode_event({name: string}, learn=True)[0]) > 0 for string in strings]
 
 
@@ -386,7 +386,7 @@ def test_a_name_under_which_nearly_every_string_is_new_is_left_out(caplog):
     (record,) = caplog.records
     for text in ("feature 'a' is left out", "--types a:category", "categories=('a',)"):
         assert text in record.getMessage()
-    assert strings_of(space, ["id-3"]) == [False]  # not even those that had a column
+    assert strings_of(space, ["id-3"]) == [False]  # not even strings that had a column
     assert encode(space, [{"a": "id-3", "b": 1.0}, {"a": 2.0}]) == [{"b": 1.0}, {"a": 2.0}]
 
 
@@ -424,7 +424,7 @@ def test_categories_stay_however_many_there_are(n, caplog):
 
 
 def test_many_categories_of_which_some_are_frequent_keep_the_columns_they_always_had():
-    """Such as airports: 283 of them, of which the first 20 met differ more often than not."""
+    """For example airports: 283 of them, and the first 20 are distinct more often than not."""
     seeded = random.Random(5)
     strings = [f"c{int(283 * seeded.random() ** 2)}" for _ in range(5000)]
     watched, kept = FeatureSpace(10_000), FeatureSpace(10_000, categories=("a",))
@@ -733,7 +733,7 @@ def learned() -> CPMClassifier:
 
 @pytest.mark.parametrize("make", [Counter, OrderedDict, lambda x: defaultdict(float, x)])
 def test_mappings_that_invent_values_are_read_only_for_what_they_hold(make):
-    """A Counter, such as River's BagOfWords gives, has an answer for every name."""
+    """A Counter, as returned by River's BagOfWords, has a value for every name."""
     plain, other = learned(), learned()
     for names in (("a", "z"), ("z", "y"), ("a", "b"), ("b",)):
         x, made = dict.fromkeys(names, 2), make(dict.fromkeys(names, 2))

@@ -15,7 +15,7 @@ __all__ = ["broker", "secured", "started", "topic"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a worker to its end."""
+    """Run a worker to its end."""
 
     def call(
         *arguments: Any, cwd: Path = tmp_path, timeout: float = 60, **how: Any

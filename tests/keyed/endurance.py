@@ -1,10 +1,10 @@
-"""Workers in trouble: killed at random, joined by one, left by one, without a broker for a while; nothing is lost.
+"""Workers that are killed, join or leave, and a broker that is down for a while: no event is lost.
 
     python -m tests.keyed.endurance             12 partitions, 100,000 keys, four workers, five minutes
 
-At the end each event must have been predicted once for readers at read_committed, and as by one process that has only
-the events of its key; the state of each key must be that of one process, to the byte. A worker that ends by itself, as
-for a broker that is away, says with its exit code that it may be started again, and is, as by any supervisor.
+Each event must have one prediction for readers at read_committed, equal to that of a single process with the events of
+its key. The state of each key must equal that of a single process, byte for byte. A worker that exits with a code that
+allows a restart, for example because the broker is down, is restarted, as a supervisor would do.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.kafka.conftest import starter
 from tests.keyed.fleet import TEMPORARY, Expected, Record, Worker, arguments, customers, faults, predicted
 
 PARTITIONS, GROUP = 12, "endurance"
-QUIET_S = 45.0  # without a prediction, when all were sent
+QUIET_S = 45.0  # without a prediction, after all events were sent
 TERMINATED = 128 + 15
 
 
 class Feeder(threading.Thread):
-    """Sends events at a steady rate, each once and in order, whatever becomes of the broker."""
+    """Sends events at a constant rate, each once and in order, whatever the state of the broker."""
 
     def __init__(self, address: str, topic: str, records: Sequence[Record], seconds: float) -> None:
         super().__init__(daemon=True)
@@ -50,7 +50,7 @@ class Feeder(threading.Thread):
 
 
 def main() -> int:
-    """Run it; 0 where all is as it should be."""
+    """Run the trial. Return 0 if it passes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=400_000)
     parser.add_argument("--keys", type=int, default=100_000)
@@ -96,7 +96,7 @@ def _trial(
     given: Sequence[str],
     folder: Path,
 ) -> list[int]:
-    """Send events, and do to workers and broker what is to be done; the codes with which workers ended."""
+    """Send events and disturb workers and broker. Return the exit codes of workers."""
     rng, codes = random.Random(args.seed), list[int]()
 
     def kill() -> None:
@@ -139,7 +139,7 @@ def _trial(
 
 
 def _tended(workers: Sequence[Worker]) -> list[int]:
-    """Start workers again that have ended; the codes with which they did."""
+    """Restart workers that have exited. Return their exit codes."""
     codes = []
     for worker in workers:
         code = worker.tend()
@@ -153,7 +153,7 @@ def _tended(workers: Sequence[Worker]) -> list[int]:
 def _settled(
     expected: Expected, address: str, topics: Sequence[str], workers: Sequence[Worker], codes: list[int]
 ) -> list[str]:
-    """What is wrong when nothing more comes."""
+    """Return the errors after the last event."""
     before, since = -1, time.monotonic()
     while time.monotonic() - since < QUIET_S:
         codes += _tended(workers)

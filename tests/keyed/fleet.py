@@ -1,4 +1,4 @@
-"""Workers that are put to the test, the events that they are given, and what must have become of these."""
+"""Workers under test, their events, and the expected results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Record = tuple[int, bytes, bytes, int]
 
 
 def customers(n: int, n_keys: int, partitions: int, seed: int = 1) -> Iterator[Record]:
-    """Events of customers that differ; now and then one that cannot be read, or has the key of another."""
+    """Events of different customers. Some are malformed, or have the key of another customer."""
     rng, n_features = random.Random(seed), 5
     for i in range(n):
         key = rng.randrange(n_keys)
@@ -40,7 +40,7 @@ def customers(n: int, n_keys: int, partitions: int, seed: int = 1) -> Iterator[R
 
 
 class Expected:
-    """What one process makes of events: its answer to each, and the state of each key in the end.
+    """Results of a single process: the answer to each event, and the final state of each key.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Expected:
 
 
 def faults(expected: Expected, address: str, out: str, rejected: str, group: str) -> list[str]:
-    """What is not as one process would have left it; nothing, where all is well."""
+    """Return the differences from a single process."""
     found: list[str] = []
     records = [json.loads(record.value) for record in read(address, out)]
     places = Counter((record["partition"], record["offset"]) for record in records)
@@ -91,7 +91,7 @@ def faults(expected: Expected, address: str, out: str, rejected: str, group: str
 
 
 def states(address: str, group: str) -> dict[bytes, bytes]:
-    """The state of each key as the changelog has it, which is what a worker restores."""
+    """Return the state of each key in the changelog, which a worker restores."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(bootstrap_servers=address.split(","))
@@ -99,13 +99,13 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
     consumer.close()
     kept: dict[bytes, bytes] = {}
     for record in sorted(read(address, topic), key=lambda record: record.timestamp):  # a key may have moved
-        if ("__column_family__", b"default") in record.headers:  # others are the engine's own
+        if ("__column_family__", b"default") in record.headers:  # others are internal to the engine
             kept[record.key.partition(b"|")[0]] = record.value
     return {key: value for key, value in kept.items() if value is not None}
 
 
 def hurried() -> None:
-    """Shorten what a worker waits for where it, another worker, or a topic is not as it was."""
+    """Shorten the timeouts of a worker."""
     from streamsvm.keyed import quix, topics
 
     quix._PRODUCER["transaction.timeout.ms"] = 6000
@@ -115,7 +115,7 @@ def hurried() -> None:
 
 
 def dying() -> None:
-    """End the process at its first commit, with a transaction that nobody ends."""
+    """Exit at the first commit and leave its transaction open."""
     from quixstreams.internal_producer import InternalProducer
 
     hurried()
@@ -123,16 +123,16 @@ def dying() -> None:
 
 
 class Worker:
-    """A worker in a process of its own, with state of its own; started again where it ends by itself.
+    """A worker in a separate process with separate state. It is restarted if it exits.
 
     Parameters
     ----------
     folder
-        Where it runs.
+        Working directory.
     arguments
-        Of the command line.
+        Arguments of the command line.
     prepare
-        As of a `Command`.
+        See `Command`.
     """
 
     def __init__(self, folder: Path, *arguments: str, prepare: Callable[[], object] | None = None) -> None:
@@ -148,7 +148,7 @@ class Worker:
         self._process = Command("per-key", *self._arguments, cwd=self.folder, prepare=self._prepare, **files)
 
     def tend(self) -> int | None:
-        """Start it again where it has ended; with which code, if it did."""
+        """Restart the worker if it has exited. Return its exit code, or None."""
         code = self._process.poll()
         if code is not None:
             self.start()
@@ -159,7 +159,7 @@ class Worker:
         self._process.wait()
 
     def leave(self) -> int:
-        """Have it end after the event in hand; its exit code."""
+        """Stop the worker after the current event. Return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=60)
 
@@ -175,14 +175,14 @@ class Worker:
 
 
 def arguments(address: str, source: str, out: str, rejected: str, group: str) -> list[str]:
-    """What workers are started with."""
+    """Return the arguments of workers."""
     url = f"kafka://{address}/"
     given = [url + source, "--field", FIELD, "--consumer-group", group, "--label", LABEL, "--model", "cpm", "--quiet"]
     return [*given, "--out", url + out, "--dead-letter", url + rejected, "--checkpoint", "state"]
 
 
 def predicted(address: str, *topics: str) -> int:
-    """How many records readers at read_committed see, transactions' own marks included."""
+    """Return the end offsets for readers at read_committed, including transaction markers."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=address.split(","), isolation_level="read_committed")
@@ -194,7 +194,7 @@ def predicted(address: str, *topics: str) -> int:
 
 
 def wait_for(what: Any, seconds: float = 120.0, every: float = 0.3, tended: Sequence[Worker] = ()) -> None:
-    """Wait until something is so; workers that end meanwhile are started again."""
+    """Wait until a condition holds. Workers that exit meanwhile are restarted."""
     deadline = time.monotonic() + seconds
     while not what():
         for worker in tended:

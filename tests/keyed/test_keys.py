@@ -1,4 +1,4 @@
-"""However keys take turns, and engines save, forget and start again: each key has the model it would have alone."""
+"""Keys may be interleaved, saved, dropped and restarted in any order: each has the model it would have alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOINGS = st.one_of(
 
 
 def by_hand(model, events) -> list[dict[str, Any]]:
-    """What a model of one key alone answers."""
+    """Return the predictions of a model of one key."""
     answers = []
     for event in events:
         x = {name: value for name, value in event.items() if name != "label"}
@@ -49,12 +49,12 @@ def by_hand(model, events) -> list[dict[str, Any]]:
 @settings(max_examples=60)
 @given(model=st.sampled_from(MODELS), max_live=st.integers(1, 3), doings=st.lists(DOINGS, max_size=25))
 def test_a_model_per_key_alone(model, max_live, doings):
-    """Interleaved, flushed, evicted, dropped and restarted, keys answer as the same events of each alone.
+    """Interleaved, flushed, evicted, dropped and restarted keys give the results of separate models.
 
-    What was dropped, or not saved before a restart, comes again from the source, as an engine sees to.
+    Dropped or unsaved events come again from the source, as with an engine.
     """
     keyed, store = KeyedClassifier(model), dict[str, bytes]()
-    # Of each key the events that its state in the store has met, and those since.
+    # For each key, the events in its stored state, and later ones.
     saved = dict.fromkeys("pqr", 0)
     events: dict[str, list[Any]] = {key: [] for key in "pqr"}
     plain: dict[str, bytes | None] = dict.fromkeys("pqr")
@@ -108,7 +108,7 @@ def test_an_event_of_no_use_costs_nothing_but_itself():
 
 
 def test_events_without_label_are_only_predicted():
-    """None, NaN and an absent label are all none; the score is the probability of the label predicted."""
+    """None, NaN and absent labels are missing. The score is the probability of the predicted label."""
     keyed = KeyedClassifier(CPMClassifier())
     _, state = keyed.step(None, [{"a": float(i % 2), "label": i % 2} for i in range(20)])
     answers, after = keyed.step(state, [{"a": 1.0}, {"a": 1.0, "label": None}, {"a": 1.0, "label": float("nan")}])
@@ -129,7 +129,7 @@ def test_fields_that_are_no_features_are_left_out():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_it_can_be_sent_to_workers(model):
-    """By pickle, as engines do, also while keys are at work."""
+    """Engines use pickle, also while keys are in memory."""
     events = [{"a": float(i % 2), "label": i % 2} for i in range(30)]
     keyed = KeyedClassifier(model, parent=trained())
     _, state = keyed.step(None, events)
@@ -140,7 +140,7 @@ def test_it_can_be_sent_to_workers(model):
 
 
 def test_parents_of_other_kinds():
-    """Any classifier that knows probabilities: River's, or one with refits beside it."""
+    """Any classifier with probabilities can be a parent: a River classifier, or one with refits."""
     for model in (linear_model.LogisticRegression(), RefitClassifier(CPMClassifier())):
         for i in range(200):
             model.learn_one({"a": float(i % 2)}, i % 2 == 1)
@@ -162,7 +162,7 @@ def test_a_key_of_another_model_is_refused():
 
 
 def test_live_keys_are_bounded_and_saved_when_they_give_way():
-    """The one used longest ago gives way; what has not changed since it was saved is not saved again."""
+    """The least recently used key is evicted. Unchanged keys are not saved again."""
     store: dict[str, bytes] = {}
     said: list[str] = []
 
@@ -195,7 +195,7 @@ def test_a_stateful_function_of_an_engine():
 
 
 def customers(n, seed=0, n_keys=10):
-    """Half of the customers are as the others, the rest the other way round."""
+    """Half of the customers are like the others; the rest are the opposite."""
     rng = np.random.default_rng(seed)
     for _ in range(n):
         who, a = int(rng.integers(n_keys)), float(rng.normal())
@@ -219,7 +219,7 @@ def test_a_new_key_answers_as_its_parent():
 
 @pytest.mark.parametrize("learn", [True, False])
 def test_a_key_learns_where_it_is_unlike_the_others(learn):
-    """Keys that are as their parent stay as good, those that are not become better than it."""
+    """Keys like their parent stay as accurate; others become more accurate than it."""
     keyed = KeyedClassifier(CPMClassifier(), parent="learn" if learn else trained())
     states: dict[int, bytes | None] = dict.fromkeys(range(10))
     right: dict[bool, list[bool]] = {True: [], False: []}
@@ -231,7 +231,7 @@ def test_a_key_learns_where_it_is_unlike_the_others(learn):
 
 
 def test_the_own_model_is_the_same_with_a_parent():
-    """What a key learns by itself is as without a parent, which can come and go."""
+    """The own model of a key does not depend on the parent, which may be added or removed."""
     parent, events = trained(), [event for _, event in customers(60)]
     alone, beside = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=parent)
     _, state = beside.step(None, events)
@@ -254,7 +254,7 @@ def test_a_parent_that_does_not_learn_stays_as_it_is(model):
 
 
 def test_a_parent_does_not_go_by_the_labels_it_learned_last():
-    """Labels that follow one another in what it was trained on say nothing of the next event of a key."""
+    """Label autocorrelation of the parent's training data does not affect the events of a key."""
     model = StreamSVMClassifier(effort="low", budget=5)
     for i in range(300):
         model.learn_one({"a": float(i % 2)}, i % 2)
@@ -300,7 +300,7 @@ def test_votes_that_are_none_are_refused(section):
 
 
 def late_doings():
-    """Orders and their labels in any order, some of both never, twice, or by themselves."""
+    """Orders and their labels in any order. Some have no label, two labels, or no event."""
     orders = st.integers(0, 5)
     order = st.fixed_dictionaries({"order": orders, "a": st.floats(-3.0, 3.0), "at": st.integers(0, 8)})
     label = st.fixed_dictionaries({"order": orders, "label": st.sampled_from("xy"), "at": st.integers(0, 8)})
@@ -308,7 +308,7 @@ def late_doings():
 
 
 class Slow:
-    """What becomes of late labels, in plain words."""
+    """Plain implementation of late labels."""
 
     def __init__(self, wait, most):
         self.model, self.wait, self.most, self.newest = CPMClassifier(), wait, most, -1
@@ -335,7 +335,7 @@ class Slow:
 @settings(max_examples=60)
 @given(doings=late_doings(), most=st.integers(1, 4))
 def test_late_labels_teach_what_was_predicted(doings, most):
-    """Whatever comes in whatever order, with the state packed in between or the key kept live."""
+    """Compare any order of records, with packed states and live keys."""
     keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003, max_waiting=most)
     states: dict[str, bytes | None] = dict.fromkeys("pqr")
     store: dict[str, bytes] = {}
@@ -365,7 +365,7 @@ def test_a_label_within_its_event_is_learned_at_once():
 
 
 def test_late_labels_with_a_parent_and_a_blend():
-    """The vote learns from late labels, too; the blend takes note of no prediction but that which was asked for."""
+    """The vote learns from late labels. The ensemble only stores requested predictions."""
     keyed = KeyedClassifier(StreamSVMClassifier(effort="low", budget=5), parent=trained(), join="order")
     alone, state = StreamSVMClassifier(effort="low", budget=5), None
     records = [event for _, event in customers(100)]

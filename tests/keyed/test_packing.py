@@ -1,4 +1,4 @@
-"""The state of a key is what its learner has learned, whole and to the bit, or is refused by name."""
+"""The packed state of a key is complete and bit-identical, or is rejected with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEARNERS = {
 
 
 def events(n, seed=0):
-    """Numbers, some missing, a name and a class that come late, texts that recur, and texts that are identifiers."""
+    """Numbers, some missing, a name and a class that appear late, recurring texts, and identifiers."""
     rng = np.random.default_rng(seed)
     for i in range(n):
         x = {"size": float(rng.normal()), "count": int(rng.integers(5)), "flag": bool(rng.integers(2))}
@@ -58,7 +58,7 @@ def packed(learner, n=80, seed=0):
 @pytest.mark.filterwarnings("ignore:all 6 columns are taken")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learner_goes_on_to_the_bit(name):
-    """Packed after each few events and unpacked among others, a learner is the one that was never packed."""
+    """A learner that is packed every few events and unpacked between others equals one that was never packed."""
     alone, packer, sections = LEARNERS[name].clone(), Packer(LEARNERS[name]), None
     other = packer.begin()
     for i, (x, y) in enumerate(events(120)):
@@ -79,7 +79,7 @@ def test_learner_goes_on_to_the_bit(name):
 
 
 def test_another_process_unpacks_it():
-    """Nothing is needed but the settings: here another packer, that has met none of it."""
+    """Unpacking only needs the settings: this packer has seen no state."""
     for learner in (CPMClassifier(), BSGDClassifier(budget=15)):
         _, held, sections = packed(learner)
         again = Packer(learner).unpack(unseal(seal(sections), N_SECTIONS))
@@ -88,7 +88,7 @@ def test_another_process_unpacks_it():
 
 @pytest.mark.parametrize("n_faces", [1, 4])
 def test_small_models_are_small(n_faces):
-    """A CPM or a linear one of 20 numbers and two classes takes less than 4 kB."""
+    """A CPM or linear model of 20 numbers and two classes takes less than 4 kB."""
     for model in (CPMClassifier(n_faces=n_faces), LEARNERS["linear"]):
         packer, rng = Packer(model), np.random.default_rng(0)
         held = packer.begin()
@@ -98,7 +98,7 @@ def test_small_models_are_small(n_faces):
 
 
 def test_learners_at_rest_remember_nothing():
-    """A new key on a learner that has served another is as new, whatever that had left."""
+    """A reused learner behaves like a new one for a new key, whatever its previous state."""
     packer, held, _ = packed(CPMClassifier(), n=1)
     packer.give_back(held)
     sections = packer.pack(held)
@@ -109,7 +109,7 @@ def test_learners_at_rest_remember_nothing():
 
 
 def test_learners_of_one_schema_do_not_know_what_others_meet():
-    """They share their columns until one of them meets another."""
+    """Learners share columns until one of them gets another column."""
     packer, held, sections = packed(CPMClassifier(), n=1)
     one, two = packer.unpack(sections), packer.unpack(sections)
     one.learner.learn_one({"new": 1.0, "color": "new"}, "new")
@@ -118,7 +118,7 @@ def test_learners_of_one_schema_do_not_know_what_others_meet():
 
 
 def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
-    """Also where the event of another key, with names or labels that are equal, was the first to be so."""
+    """This holds even if another key had the first event with equal names or labels."""
     packer = Packer(CPMClassifier(class_weight={1: 3.0}))
     firsts = [({"b": 1.0, "a": 2}, 1), ({"b": 1.5, "a": 2}, 1), ({"b": 1.0, "a": 2}, True), ({"a": 2.0}, "x")]
     firsts += [
@@ -153,7 +153,7 @@ def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
 
 
 def test_few_learners_rest(monkeypatch):
-    """However many schemas keys have, only the latest are remembered; the others are read again."""
+    """Only the latest learners are kept, for any number of schemas. Others are unpacked again."""
     monkeypatch.setattr("streamsvm.keyed.packing.MOST_SCHEMAS", 3)
     packer, states = Packer(CPMClassifier()), []
     for i in range(10):
@@ -169,7 +169,7 @@ def test_few_learners_rest(monkeypatch):
 
 
 def test_damage_is_refused():
-    """A bit that is wrong, or a byte more or less, wherever: no state is made of it."""
+    """A changed bit, or a byte more or less, at any position is rejected."""
     packer, _, sections = packed(CPMClassifier())
     state = seal(sections)
     rng = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def test_what_is_no_state_is_refused():
 
 @pytest.mark.parametrize("model", [CPMClassifier(), BSGDClassifier(budget=15), LEARNERS["low"]])
 def test_sections_that_do_not_fit_are_refused(model):
-    """Whatever stands in the sections, with whatever checksum, ends in a learner or a refusal."""
+    """Any content of the sections, with any checksum, gives a learner or an error."""
     packer, _, sections = packed(model)
     rng = np.random.default_rng(0)
     for _ in range(60):
@@ -269,11 +269,11 @@ def test_labels_that_cannot_be_saved_are_refused():
 def test_learners_at_rest_do_not_add_up_while_keys_grow():
     keyed, states = KeyedClassifier(CPMClassifier(n_faces=2)), {}
     live = LiveKeys(keyed, states.get, states.__setitem__, max_live=40)
-    for label in "ab":  # with the second label each key grows
+    for label in "ab":  # each key grows with the second label
         for key in range(400):
             live.step(key, [{"x": float(key % 3), "label": label}])
     live.flush()
     at_rest = sum(map(len, keyed._packer._free.values()))
     assert 0 < at_rest <= 44 - len(live)
     live.drop()
-    assert sum(map(len, keyed._packer._free.values())) >= 40  # the next checkpoint takes them again
+    assert sum(map(len, keyed._packer._free.values())) >= 40  # the next checkpoint reuses them

@@ -1,4 +1,4 @@
-"""Workers on Quix Streams with a real broker: come what may, each event is predicted once, and as by one process."""
+"""Workers on Quix Streams with a Kafka broker: each event has one prediction, equal to that of a single process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ hurried_worker = functools.partial(Worker, prepare=hurried)
 
 @pytest.fixture
 def topics(topic):
-    """Events, predictions, and what is set aside."""
+    """Topics of events, predictions and rejected events."""
     return [topic(name, partitions=PARTITIONS) for name in ("events", "predictions", "aside")]
 
 
@@ -85,7 +85,7 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
         code = leaving.leave()
         assert code == 128 + 15 or (code == TEMPORARY and "kafka topic" in leaving.log), (
             leaving.log
-        )  # named, or in order
+        )  # given by name or position
         fill(broker, topics[0], records[5000:])
         wait_for(lambda: not faults(expected, broker, *topics[1:], "tellers"), every=1.0, tended=workers)
     finally:
@@ -98,7 +98,7 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
     records = list(customers(1200, 100, PARTITIONS))
     given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-every", "5s"], Expected(records)
 
-    def answered():  # ends of partitions would count what was taken back
+    def answered():  # offsets would include aborted records
         return len(read(broker, topics[1]))
 
     workers = [hurried_worker(tmp_path / name, *given) for name in ("one", "two")]
@@ -107,7 +107,7 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
         wait_for(lambda: answered() >= 499, tended=workers)
         fill(broker, topics[0], records[500:1000])
         time.sleep(1.0)
-        workers[0].stand_still()  # it waits for more, with events that it has answered and not committed
+        workers[0].stand_still()  # it waits for more, with uncommitted answers
         wait_for(lambda: answered() >= 998, tended=workers[1:])
         workers[0].go_on()
         fill(broker, topics[0], records[1000:])
@@ -124,7 +124,7 @@ def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_
     fill(broker, topics[0], records[:1000])
     (tmp_path / "dies").mkdir()
     assert run(*given, cwd=tmp_path / "dies", prepare=dying).returncode == 9
-    for i, some in enumerate(([], records[1000:])):  # the second finds no state of its own, as on another machine
+    for i, some in enumerate(([], records[1000:])):  # the second has no local state, as on another machine
         fill(broker, topics[0], some)
         (tmp_path / str(i)).mkdir()
         done = run(*given, cwd=tmp_path / str(i), timeout=100)
@@ -167,11 +167,11 @@ def test_labels_that_come_later_find_their_events_of_whatever_size(broker, topic
         events.append((partition, key, json.dumps(event).encode(), 1000 * i))
         late.append((partition, key, json.dumps(label | {"more": 1}).encode(), 1000 * i + 30_500))
         of_key.setdefault(key, []).extend([(1000 * i, event | {LABEL: None}), (1000 * i + 30_500, label)])
-    for i in range(400, 403):  # together more than a record has by default
+    for i in range(400, 403):  # together larger than the default limit of a record
         event = {FIELD: "wide", "order": i, **{f"x{j}": 0.5 + j for j in range(25_000)}}
         events.append((0, b"wide", json.dumps(event).encode(), 1000 * i))
         of_key.setdefault(b"wide", []).append((1000 * i, event))
-    events.append((0, b"wide", b"\xff" * 300_000, 1000 * 403))  # four times as long when it is set aside
+    events.append((0, b"wide", b"\xff" * 300_000, 1000 * 403))  # four times as long when rejected
     fill(broker, topics[0], events)
     fill(broker, labels, late)
     more = ["--label-source", f"kafka://{broker}/{labels}", "--join", "order", "--at-end", "stop"]
@@ -211,7 +211,7 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
         (b"back", 100),
     }
     assert set(states(broker, "idle")) == {b"back", b"busy"}
-    done = run(*given, timeout=100)  # one more, for which nothing is left
+    done = run(*given, timeout=100)  # one more worker, without a partition
     assert done.returncode == 0, done.stderr
     assert len(read(broker, topics[1])) == len(rows)
 
@@ -222,7 +222,7 @@ def enlarge(broker, topic, partitions):
 
 
 def spread(records, partitions):
-    """As a producer sends them: by a hash of the key."""
+    """Partition by a hash of the key, as producers do."""
     return [(int(key[1:]) % partitions, key, value, t) for _, key, value, t in records]
 
 
@@ -264,10 +264,10 @@ def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_
     time.sleep(0.5)
     assert take(records[120:200], "one", prepare=dying) == 9
     assert take([], "one", prepare=hurried) == 0
-    fill(broker, names[0], records[200:280])  # unread when there are more
+    fill(broker, names[0], records[200:280])  # unread at the time of the enlargement
     enlarge(broker, names[0], 6)
     time.sleep(0.5)
-    assert take(records[280:380], "two", prepare=hurried) == 0  # with nothing on disk
+    assert take(records[280:380], "two", prepare=hurried) == 0  # without local state
     assert take(records[380:], "one", prepare=hurried) == 0
     assert faults(Expected(records), broker, *names[1:], "moves") == []
 
@@ -280,7 +280,7 @@ def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topic
     assert done.returncode == 0, done.stderr
     fill(broker, topics[0], records[200:])
     other = ["--param", "n_faces=5"]
-    for _ in range(2):  # also a group of an earlier version, which left no settings, is checked
+    for _ in range(2):  # a group of an earlier version, without settings, is checked as well
         done = run(*given, *other)
         assert done.returncode == 2, done.stderr
         assert "n_faces" in done.stderr
@@ -384,7 +384,7 @@ def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp
 
 
 def test_workers_go_through_tls_with_a_password(secured, broker, topics, tmp_path, run):
-    """Events, predictions, changelog and what is asked of the brokers; a wrong password is told."""
+    """Test events, predictions, changelog and broker requests. A wrong password is reported."""
     records = list(customers(600, 20, PARTITIONS))
     fill(broker, topics[0], records)
     url, *given = [*arguments(secured, *topics, "secured"), "--at-end", "stop"]
@@ -426,14 +426,14 @@ def test_what_the_engine_calls_the_options_of_a_url(started, topic, tmp_path, li
 def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path):
     app = Application("127.0.0.1:1", consumer_group="g", state_dir=tmp_path, loglevel=None)
     options, mib = app.config.rocksdb_options, 1024 * 1024
-    assert options.write_buffer_size * options.max_write_buffer_number == 16 * mib  # for each partition
+    assert options.write_buffer_size * options.max_write_buffer_number == 16 * mib  # per partition
     assert options.block_cache_size == 64 * mib
     assert app.config.consumer_extra_config["queued.max.messages.kbytes"] == 16 * 1024
     assert app.config.commit_every == MAX_LIVE == Live(KeyedClassifier(CPMClassifier()))._keys.max_live
 
 
 def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
-    """The client says of an error in what it calls only that there was one."""
+    """The client's message only says that there was an error."""
 
     def fail(*_):
         raise KafkaException("no coordinator")

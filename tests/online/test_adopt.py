@@ -1,4 +1,4 @@
-"""Models of batch solvers, which are for numbers as they are, in learners that scale as they run."""
+"""Models of batch solvers, fitted to unscaled values, in learners that scale online."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL_SCALINGS = ("none", *SCALINGS)
 
 
 def board(scale, shift, n=2_000):
-    """A checkerboard, in columns of whatever units."""
+    """A checkerboard, in columns of any units."""
     Z = np.random.default_rng(0).uniform(0.0, 3.0, (n, 2))
     return Z * scale + shift, np.where(np.floor(Z).sum(axis=1) % 2 == 0, "even", "odd")
 
@@ -29,7 +29,7 @@ def line(scale, shift, n=2_000):
 
 
 def halves(model, X, y):
-    """The accuracies in the first and second half of what is learned."""
+    """Return the accuracies in the first and second half of training."""
     return np.mean(np.reshape(np.asarray(model.test_then_train(X, y)) == y, (2, -1)), axis=1)
 
 
@@ -50,7 +50,7 @@ def fitted_board():
 
 
 def in_units(fitted, scale, shift):
-    """The same expansion for columns in other units, by its metric."""
+    """Return an equal expansion for columns in other units, through its metric."""
     unit = fitted.model_
     vectors, relevance = unit.vectors * scale + shift, np.power(scale, -2.0)
     return KernelExpansion(

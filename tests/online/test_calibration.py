@@ -1,4 +1,4 @@
-"""What probabilities are worth where labels are noisy, against its formula."""
+"""Calibration with noisy labels, against the formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fresh(sharpness=1.0, odds=calibration.FIRST_ODDS, others=1.0):
 
 
 def worth(p, sharpness, odds, others=1.0):
-    """The formula, of which the last class stands for several."""
+    """The formula; the last class represents several."""
     count = np.array([1.0] * (N - 1) + [others])
     sharp = count * (p / count) ** sharpness
     noise = odds / (1.0 + odds)
@@ -79,7 +79,7 @@ def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
 
 @pytest.mark.parametrize("noise", [0.0, 0.4])
 def test_noise_is_found_and_clean_labels_are_left_alone(noise):
-    """Three equal classes, the likeliest of which is told by probabilities that know nothing of noise."""
+    """Three balanced classes. The probabilities do not include the noise."""
     rng, state = np.random.default_rng(1), fresh()
     p = rng.dirichlet(np.full(N, 0.3), 4_000)
     labels = (p.cumsum(axis=1) < rng.random((4_000, 1))).sum(axis=1)

@@ -1,4 +1,4 @@
-"""What the default classifier learns from labels that come late."""
+"""The default classifier with late labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.learners import knowledge
 
 
 def learn_late(model, X, y, delay, cut=512):
-    """Predictions where each label comes so many events late, `cut` rows a call."""
+    """Return predictions with labels a number of events late, in batches of `cut` rows."""
     memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
     order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
     predicted = np.zeros(n, np.int64)
@@ -23,7 +23,7 @@ def learn_late(model, X, y, delay, cut=512):
 
 
 def test_experts_are_weighed_by_what_they_answered():
-    """What follows a concept that turns every 50 events is right when labels come at once, and wrong by 50 late."""
+    """A concept of 50 events can be learned from immediate labels, but not from labels 50 events late."""
     n = 3_000
     X = np.random.default_rng(3).normal(size=(n, 2))
     turning, lasting = (np.arange(n) // 50) % 2 == 1, X[:, 1] > 0.3
@@ -38,7 +38,7 @@ def test_experts_are_weighed_by_what_they_answered():
 
 
 def linear_head(state, h):
-    """The weights of a head of the linear member."""
+    """Return the weights of a head of the linear member."""
     n = state.weights.shape[1] // 3
     return state.weights[:, h * n : (h + 1) * n].copy()
 
@@ -52,7 +52,7 @@ def test_the_last_linear_head_is_the_average_of_the_one_before_while_labels_come
     for i in range(len(X)):
         model.run_batch(X[i : i + 1], [y[i]], memories=long_ago, apart=np.array([1]))
         state = model._state.parts["1"]
-        # It begins from the last head's own weights.
+        # It starts from the weights of the last head.
         average = linear_head(state, 2) if state.n_averaged < 2 else average
         if state.n_averaged > 0:
             average = average + max(1.0 / (state.n_averaged + 1.0), 0.001) * (linear_head(state, 1) - average)

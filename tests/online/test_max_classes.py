@@ -1,4 +1,4 @@
-"""`max_classes`: how many classes a learner begins, and what becomes of labels beyond them."""
+"""`max_classes`: the number of classes of a learner, and labels beyond it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outliers and changes of units leave of the accuracy of each learner."""
+"""Accuracy of each learner with outliers and changes of units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Y = (X.sum(axis=1) > 15.0).astype(int)
 
 
 def accuracy(make: Any, settings: dict[str, Any], rows: Any) -> float:
-    """Over the last 1,000 events."""
+    """Return the accuracy over the last 1,000 events."""
     return float(np.mean(np.asarray(make(**settings).test_then_train(rows, Y.tolist()))[-1_000:] == Y[-1_000:]))
 
 

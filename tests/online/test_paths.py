@@ -1,4 +1,4 @@
-"""All ways into a learner lead to the same step: properties over forms of rows, cuts into batches, and bad input."""
+"""All inputs lead to the same step: forms of rows, batch sizes, and invalid input."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MAKERS = [
 
 
 def csr(X: np.ndarray[Any, Any]) -> scipy.sparse.csr_array:
-    """NaN is left out; zeros are stored."""
+    """NaN is omitted; zeros are stored."""
     present = ~np.isnan(X)
     indptr = np.concatenate([[0], present.sum(axis=1).cumsum()])
     return scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
@@ -97,7 +97,7 @@ weights = st.sampled_from([0.0, 1.0, 1.0, 1.0, 0.25, 7.0])
 
 
 def loop(model: OnlineClassifier, events: list[Any], y: list[Any], w: list[float]) -> list[Any]:
-    """What River would do; None and NaN are no labels."""
+    """Loop as River does. None and NaN are not labels."""
     answers = []
     for x, label, weight in zip(events, y, w, strict=True):
         answers.append((model.predict_one(x), model.predict_proba_one(x)))
@@ -111,13 +111,13 @@ def assert_answers(expected: list[Any], predicted: list[Any], proba: np.ndarray[
     for (_, one), row in zip(expected, proba.tolist(), strict=True):
         many = dict(zip(classes, row, strict=True))
         assert one == {label: many.pop(label) for label in one}
-        assert not any(many.values())  # 0 for classes that were not known yet
+        assert not any(many.values())  # 0 for unknown classes
 
 
 def repeats(X: np.ndarray[Any, Any], y: list[Any]) -> bool:
-    """Whether an event comes twice running: where the second is not predicted, it is the first once more.
+    """Return whether an event occurs twice in a row. If the second is not predicted, it counts as the first.
 
-    Columns say something of an event from the first event on that has them.
+    Columns have an effect from the first event that contains them.
     """
     seen = np.vstack([np.zeros(X.shape[1], bool), np.logical_or.accumulate(~np.isnan(X))])[:-1]
     said = np.where(seen, np.nan_to_num(X), 0.0)
@@ -150,7 +150,7 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
                 [weight for weight, one in zip(w[part], learned, strict=True) if one],
             )
             assert_same_knowledge(single, many)
-            # Where label autocorrelation counts, an event that was predicted may still get its label.
+            # With label autocorrelation, a predicted event may still get its label.
             waits = waits or not all(learned) or 0.0 in w[part] or repeats(X[:stop], y[:stop])
             if not (waits and getattr(single, "label_autocorrelation", False)):
                 assert_same_knowledge(single, silent)
@@ -220,7 +220,7 @@ def test_typed_frames_are_a_loop(backend, data, make):
 
 
 def with_identifiers(n: int) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Events with an identifier, a time, a category, and numbers; a few without label."""
+    """Events with an identifier, a time, a category and numbers; a few without label."""
     X, y = ring(n)
     events = [
         {"id": f"{i:x}", "when": f"2024-05-{1 + i // 24 % 30:02}T{i % 24:02}:00", "c": "pqr"[i % 3], "x": x, "z": z}
@@ -440,7 +440,7 @@ def test_a_bad_batch_changes_nothing(way, X, y, w, error):
     with pytest.raises(error):
         getattr(model, way)(X, y, w=w)
     assert snapshot(model) == before
-    model.learn_many(GOOD, [0, 1])  # and it goes on
+    model.learn_many(GOOD, [0, 1])  # and training continues
 
 
 @pytest.mark.parametrize(
@@ -537,7 +537,7 @@ def test_numpy_numbers_are_parameters():
 
 
 def test_every_check_of_river_for_mini_batch_classifiers_is_there():
-    """River leaves some out without a word where pandas or scikit-learn is not installed."""
+    """River omits some silently if pandas or scikit-learn is not installed."""
     assert importlib.util.find_spec("pandas")
     assert importlib.util.find_spec("sklearn")
     general, on_data, n_data_sets, on_long_streams = 15, 15, 3, 1

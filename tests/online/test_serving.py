@@ -1,4 +1,4 @@
-"""One model, many threads: nobody gets another's answer, and learning goes on as if nobody asked."""
+"""One model and many threads: results are correct, and learning is not affected by predictions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERYONE = LEARNERS | AROUND
 
 
 def events(n: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Most have a number under each name, which is the fast path; some lack one."""
+    """Most events have a number for each name, which uses the fast path; some lack one."""
     rng = np.random.default_rng(seed)
     X = [dict(zip("pqrs", row, strict=True)) for row in rng.normal(size=(n, 4)).tolist()]
     for x in X[1::5]:
@@ -60,7 +60,7 @@ def trained(kind: str, n: int = 400) -> Any:
 
 @pytest.fixture(autouse=True)
 def turns() -> Iterator[None]:
-    """Threads give way to one another as often as they can."""
+    """Switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -68,7 +68,7 @@ def turns() -> Iterator[None]:
 
 
 def together(*tasks: Callable[[], None]) -> None:
-    """Run tasks at once; the first thing that any of them raises is raised here."""
+    """Run tasks concurrently. Raise the first exception here."""
     start, raised = threading.Barrier(len(tasks)), list[BaseException]()
 
     def run(task: Callable[[], None]) -> None:
@@ -88,7 +88,7 @@ def together(*tasks: Callable[[], None]) -> None:
 
 
 def ways(model: Any) -> list[Callable[[dict[str, Any]], Any]]:
-    """How a model may be asked about an event."""
+    """All ways to predict an event."""
     found = [model.predict_one, model.predict_proba_one]
     if not isinstance(model, DecidingClassifier):
         model.predict_set_one({"p": 0.0}, 0.9)
@@ -118,7 +118,7 @@ def test_many_threads_get_their_own_answers(kind):
 
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_who_is_asked_meanwhile_learns_the_same(kind):
-    """New columns, categories and classes come, so the memory moves; rows and single events are learned."""
+    """New columns, categories and classes make the memory move. Rows and single events are learned."""
     stream, asked, done = events(600, seed=2), events(30, seed=3), threading.Event()
     for i, x in enumerate(stream):
         x |= {f"late{i // 20}": 1.0, **({"u": f"text{i % 37}"} if i >= 300 else {})}

@@ -1,4 +1,4 @@
-"""What tests see of a page, through a browser or without."""
+"""Helpers of page tests, with and without a browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def free_port() -> int:
 
 
 def wait_for(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """What is found, once it is something."""
+    """Wait until a function returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -33,7 +33,7 @@ def wait_for(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
 def get(
     port: int, path: str, headers: dict[str, str] | None = None, method: str = "GET"
 ) -> tuple[int, bytes, dict[str, str]]:
-    """Status, content and headers of an answer."""
+    """Return status, content and headers of a response."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, headers=headers or {})
@@ -44,7 +44,7 @@ def get(
 
 
 class Running:
-    """The command line in a process of its own, with a page."""
+    """The command line in a separate process, with a page."""
 
     def __init__(self, *arguments: Any, cwd: Path, what: str = "run", **more: str) -> None:
         self.port, self._log = free_port(), cwd / f"{what}-{time.monotonic_ns()}.log"
@@ -68,16 +68,16 @@ class Running:
             return False
 
     def state(self) -> dict[str, Any]:
-        """What the run shows; empty before its first batch."""
+        """The state of the run; empty before its first batch."""
         status, content, _ = get(self.port, "/state.json")
         return dict(json.loads(content)) if status == 200 else {}
 
     def kill(self) -> None:
-        """At once."""
+        """Kill the process."""
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> int:
-        """End it as Ctrl-C does; its exit code."""
+        """Stop the process as Ctrl-C does. Return its exit code."""
         os.kill(self._process.pid, signal.SIGINT)
         return self._process.wait(60)

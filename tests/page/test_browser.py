@@ -1,4 +1,4 @@
-"""The page in a real browser, beside a running stream."""
+"""The page in a browser, next to a running stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from tests.page.looking import Running, wait_for
 
 EVIL = "<img src=x onerror=window.harmed=1>"
-"""A name of a feature, a category and a class."""
+"""Name of a feature, a category and a class."""
 SCRIPT = "</script><script>harmed=1</script>"
 
 
 class Stream:
-    """A file that grows, and whose concept can turn."""
+    """A growing file whose concept can change."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._draw, self.n = path, np.random.default_rng(3), 0
@@ -53,8 +53,8 @@ def run(stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 
 @pytest.fixture
 def page(browser: Any, run: Running) -> Iterator[Any]:
-    """The page of the run, opened; after the test nothing was asked elsewhere and the console has no error."""
-    looked_at(browser)  # what was before
+    """The open page of a run. The test may not request other addresses or log errors in the console."""
+    looked_at(browser)  # earlier requests
     browser.get(run.url)
     wait_for(lambda: shown(browser, "#status-text") == "running", "the page")
     yield browser
@@ -65,31 +65,31 @@ def page(browser: Any, run: Running) -> Iterator[Any]:
 
 
 def looked_at(browser: Any) -> tuple[set[str], list[str]]:
-    """All addresses asked for since the last time, and the errors of the console."""
+    """Return all addresses requested since the last call, and the errors of the console."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
     return asked, [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def shown(browser: Any, selector: str) -> str:
-    """The text of an element as it is on the screen, empty where there is none. At once: it is soon drawn anew."""
+    """Return the displayed text of an element, or an empty string if there is none."""
     return str(browser.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
 
 def figure(browser: Any, name: str) -> str:
-    """The value under a name, in any of the cards."""
+    """Return the value with a name, in any card."""
     script = "return [...document.querySelectorAll('dt')].filter(d => d.textContent === arguments[0])[0]?.nextSibling"
     found = browser.execute_script(f"{script}.textContent", name)
     return str(found)
 
 
 def number(browser: Any, name: str) -> int:
-    """That as a number, -1 where there is none yet."""
+    """Return the value as a number, or -1 if there is none yet."""
     return int(figure(browser, name).replace(",", "").replace("None", "-1").split()[0])
 
 
 def drawn(browser: Any, panel: str) -> int:
-    """How many pixels of a chart are not empty."""
+    """Return the number of pixels of a chart that are not empty."""
     return int(
         browser.execute_script(
             "const c = document.querySelector(`#p-${arguments[0]} canvas`); let n = 0;"
@@ -114,13 +114,13 @@ def phone(browser: Any) -> Iterator[None]:
 
 
 def by(browser: Any, axis: str) -> None:
-    """Choose an axis, by time or by events."""
+    """Select the axis: time or events."""
     script = "[...document.querySelectorAll('button')].find(b => b.textContent === arguments[0]).click()"
     browser.execute_script(script, axis)
 
 
 def after_message(browser: Any, changes: str, result: str) -> Any:
-    """What is on the screen as soon as a message was drawn: the one before, `s`, with changes."""
+    """Draw the last message `s` with changes, and return the result of a script."""
     script = (
         "const s = structuredClone(state), done = arguments[arguments.length - 1];"
         f"{changes}; take(s).then(() => {{}}).then(() => done({result}), error => done(String(error)))"
@@ -156,7 +156,7 @@ def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
 
 
 MARKS = "[...document.querySelectorAll('#p-accuracy .mark')]"
-# A point later, which the scale is to have: with drift there, at a third of the stream, and at a half beside a refit.
+# Add a later point with a new maximum, drift at a third of the stream, and a refit at a half.
 LATER = """
     const at = s.now + 30, n = s.judged + 1000, begin = series.columns.time[0];
     const mark = (share, kind = "drift") => ({kind, at: begin + share * (at - begin), judged: share * n, text: "so"});
@@ -187,8 +187,7 @@ def test_every_mark_is_drawn_where_it_belongs(page: Any, axis: str) -> None:
 
 @pytest.mark.parametrize("axis", ["by time", "by events"])
 def test_labels_of_the_axis_are_whole(page: Any, axis: str) -> None:
-    # By how much each label reaches beyond the picture, to the left or to the right, where a part is in view that ends
-    # at one of them.
+    # How far each label extends beyond the picture, to the left or right, in a view that ends at one of the labels.
     script = """
         const u = charts.accuracy.plot, pen = document.createElement("canvas").getContext("2d"), axis = u.axes[0];
         const [low, high] = extent(), from = low + arguments[0] * (high - low);
@@ -253,7 +252,7 @@ def test_a_large_confusion_matrix_has_its_names_and_fits(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
         name = "$('confusion').querySelector('tbody th').getBoundingClientRect().left"
         left = f"$('confusion').scrollLeft = 500; return {name} - $('confusion').getBoundingClientRect().left"
-        assert page.execute_script(left) == 0  # it stays
+        assert page.execute_script(left) == 0  # unchanged
         cut = "[...document.querySelectorAll('#confusion th')].filter(t => t.scrollWidth > t.clientWidth + 1)"
         assert page.execute_script(f"return {cut}.length") == 0
 
@@ -262,14 +261,14 @@ def test_an_event_gives_its_reasons(page: Any) -> None:
     wait_for(lambda: shown(page, "#latest tbody tr button"), "events")
     names = "return [...document.querySelectorAll('#contributions td:first-child')].map(cell => cell.textContent)"
 
-    def told_apart() -> bool:  # fewer are where the machine is busy
+    def told_apart() -> bool:  # there are fewer on a busy machine
         page.execute_script("closeReasons(); document.querySelector('#latest tbody tr button').click()")
         wait_for(lambda: shown(page, "#contributions"), "contributions")
         return set(page.execute_script(names)) == {"calm", SCRIPT, EVIL, "site"}
 
     wait_for(told_apart, "all features")
     assert "the model as it is now" in shown(page, "#reasons")
-    assert len(page.find_elements("css selector", "#nearest tbody tr")) == 6  # the event, and five vectors
+    assert len(page.find_elements("css selector", "#nearest tbody tr")) == 6  # the event and five vectors
     page.find_element("css selector", "body").send_keys("\ue00c")  # Escape
     assert not page.find_element("id", "reasons").is_displayed()
 
@@ -307,7 +306,7 @@ def test_keys_themes_and_a_phone(page: Any) -> None:
     chart = page.find_element("css selector", "#p-accuracy .chart")
     page.execute_script("arguments[0].focus()", chart)
     before = shown(page, "#p-accuracy .legend")
-    chart.send_keys("\ue012\ue012\ue012")  # three times to the left
+    chart.send_keys("\ue012\ue012\ue012")  # so long ago that they are requested again
     wait_for(lambda: shown(page, "#p-accuracy .legend") != before, "a value that is read")
     chart.send_keys("+")
     assert page.execute_script("return view.zoom !== null")

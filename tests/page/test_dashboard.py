@@ -1,4 +1,4 @@
-"""What the page is told: that it is so, that it costs the run next to nothing, and that it never touches it."""
+"""The dashboard state: its figures are correct, its cost is small, and it does not change the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DRIFTING = "synthetic:demo?n=12000&drift=8000&width=0&batch_size=200"
 
 @pytest.fixture(scope="module", autouse=True)
 def _eager() -> Iterator[None]:
-    """A board that looks after nearly every batch."""
+    """Update the dashboard after nearly every batch."""
     with pytest.MonkeyPatch.context() as patch:
         for share in ("_PUBLISHING", "_LOOKING"):
             patch.setattr(f"streamsvm.run.page.dashboard.{share}", 1.0)
@@ -43,7 +43,7 @@ def _eager() -> Iterator[None]:
 
 
 def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[DashboardState, Report, dict[str, Any]]:
-    """A run with a board that looks after every batch: the board, the report, and what was published last."""
+    """Run with a dashboard that updates after every batch. Return dashboard, report and last message."""
     board = DashboardState(every_s=0.0)
     source = open_source(source) if isinstance(source, str) else source
     report = runner_of(model, source, observer=board, **options).run()
@@ -135,7 +135,7 @@ def test_series_are_exact_counts(whole: Any) -> None:
 
 def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for share in ("_PUBLISHING", "_LOOKING", "_ANSWERING"):
-        monkeypatch.setattr(f"streamsvm.run.page.dashboard.{share}", 1.0)  # it looks and answers all the time
+        monkeypatch.setattr(f"streamsvm.run.page.dashboard.{share}", 1.0)  # it updates and answers continuously
 
     def model() -> Any:
         learner = StreamSVMClassifier(effort="low")
@@ -149,7 +149,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
         board(report, fraction)
         for line in json.loads(board.feed.latest)["latest"][:1]:
             answers.append(Future())
-            board._questions.append((line["id"], answers[-1]))  # what `ask` does in a thread of its own
+            board._questions.append((line["id"], answers[-1]))  # `ask` does this in a thread
 
     runner_of(watched, open_source(DRIFTING), observer=look_and_ask).run()
     board.close()
@@ -157,7 +157,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
     assert len(answered) >= 10
     (header, arrays), (header2, arrays2) = alone.state(), watched.state()
     for refit in [*header["refits"], *header2["refits"], header, header2]:
-        refit.pop("seconds", None)  # which depend on clocks
+        refit.pop("seconds", None)  # depends on clocks
     assert header == header2
     assert {name: array.tobytes() for name, array in arrays.items()} == {
         name: array.tobytes() for name, array in arrays2.items()
@@ -165,7 +165,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
 
 
 def answer(board: DashboardState, report: Report) -> dict[str, Any]:
-    """The reasons for the last event, of a run that is over."""
+    """Explain the last event of a finished run."""
     number = json.loads(board.feed.latest)["latest"][0]["id"]
     found: list[bytes] = []
     asking = threading.Thread(target=lambda: found.append(board.ask(number, 30.0)))
@@ -199,7 +199,7 @@ def test_reasons(model: Any) -> None:
     assert found["nearest"][0]["label"] == "yes"
     assert abs(found["nearest"][0]["features"]["tells"] - 1.2) < 1.0  # in the units of the stream
     own = model.explain_one({"tells": 1.2, "says nothing": 0.3})
-    assert changes == {one.feature: pytest.approx(one.adds, abs=1e-5) for one in own.contributions}  # asked, and walked
+    assert changes == {one.feature: pytest.approx(one.adds, abs=1e-5) for one in own.contributions}
     assert found["base"] + sum(changes.values()) == pytest.approx(found["odds"], abs=1e-9)
 
 
@@ -222,7 +222,7 @@ def test_reasons_of_models_without_examples(model: Any, why: str) -> None:
 
 def test_models_that_know_no_probabilities() -> None:
     class First(Classifier):
-        """It predicts what came first."""
+        """Predicts the first label."""
 
         first: Any = None
 
@@ -255,7 +255,7 @@ def test_whoever_peeks_leaves_no_trace(model: Any) -> None:
     batches = open_source("synthetic:agrawal?n=1200&seed=3&batch_size=400")
     rows, labels = zip(*[(batch.rows(), batch.labels) for batch in batches], strict=True)
     model.run_batch(rows[0] + rows[1], labels[0] + labels[1])
-    model.run_batch(rows[2][:50], [None] * 50)  # labels that are yet to come
+    model.run_batch(rows[2][:50], [None] * 50)  # labels that are not known yet
     header, arrays = model.state()
     before = json.dumps(header, default=repr), {name: array.tobytes() for name, array in arrays.items()}
     peeked = model.peek_proba_many(rows[2][50:60])
@@ -337,7 +337,7 @@ def test_a_month_of_points_is_bounded_and_falls_in_resolution() -> None:
     at, judged = columns["time"], columns["judged"]
     assert len(at) <= sum(most for _, most in TIERS)
     assert (np.diff(at) > 0).all()
-    assert (judged == 10.0 * at).all()  # exact however far apart points are
+    assert (judged == 10.0 * at).all()  # exact for any distance between points
     age = at[-1] - at[:-1]
     steps = np.diff(at)
     assert steps[age < 900].max() <= 5

@@ -1,4 +1,4 @@
-"""The dashboard asks for what there is."""
+"""The dashboard only queries existing metrics."""
 
 from __future__ import annotations
 

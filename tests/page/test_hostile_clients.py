@@ -1,4 +1,4 @@
-"""Clients that send half a request, do not read, or ask too much: they keep nobody out and cost a run nothing."""
+"""Clients that send half a request, do not read or ask too much do not block others or slow the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def route(request: Request) -> Answer | Work:
-    """What `/healthz` says at once, `/small` by a thread, and all else without end."""
+    """Answer `/healthz` directly, `/small` from a thread, and other paths with an endless response."""
     if request.path == "/healthz":
         return Answer(b"running\n")
     content = b"small" if request.path == "/small" else MORE_THAN_IS_BUFFERED
@@ -51,7 +51,7 @@ def server() -> Iterator[HttpServer]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., socket.socket]]:
-    """Opens connections, says something, and closes them at the end."""
+    """Open connections that send some bytes. They are closed at the end."""
     with contextlib.ExitStack() as stack:
 
         def opened(port: int, say: bytes = b"", address: str = "127.0.0.1") -> socket.socket:
@@ -63,7 +63,7 @@ def connect() -> Iterator[Callable[..., socket.socket]]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server has closed it, once it has; whatever was sent before is read."""
+    """Return whether the server closes a connection. Reads what was sent before."""
     with contextlib.suppress(ConnectionError):
         while connection.recv(1 << 20):
             pass
@@ -84,8 +84,8 @@ class TestRequests:
         for _ in range(3):
             assert get(server.port, "/healthz")[0] == 200
             assert get(server.port, "/small")[:2] == (200, b"small")
-        assert all(is_closed(one) for one in hostile[:32])  # those that came first have left for the others
-        assert len(server.waiting) <= 32  # one address has half of what there is
+        assert all(is_closed(one) for one in hostile[:32])  # the oldest connections were closed for the others
+        assert len(server.waiting) <= 32  # one address has half of the connections
 
     def test_a_request_that_comes_byte_by_byte_is_given_up(
         self, server: HttpServer, connect: Any, monkeypatch: pytest.MonkeyPatch
@@ -204,7 +204,7 @@ class TestMetricsPort:
             assert get(exporter.port, "/")[0] == 404
             assert get(exporter.port, "/metrics", {"Host": "evil.example"})[0] == 421
             with contextlib.closing(socket.socket()) as others:
-                others.bind(("127.0.0.2", exporter.port))  # taken where it listens on all addresses
+                others.bind(("127.0.0.2", exporter.port))  # works if it listens on all addresses
 
     def test_it_may_be_for_others(self) -> None:
         with contextlib.closing(Exporter("0.0.0.0:0")) as exporter:

@@ -1,4 +1,4 @@
-"""Who may see what, and how it is served."""
+"""Access to the page, and the HTTP server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKEN = "s3cret-and-long"
 
 
 class Stub:
-    """What is shown, as a test wants it."""
+    """State set by a test."""
 
     def __init__(self) -> None:
         self.feed, self.wrong = Broadcaster(), ""
@@ -123,7 +123,7 @@ def test_the_page_asks_nobody_else_and_sets_no_markup() -> None:
     assert set(re.findall(r"https?://[^'\" ]+", html)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|srcdoc", html)
     assert "document.cookie" not in html
-    assert not re.search(r"<[a-z][^>]* (on[a-z]+|style)=", html)  # which the policy would not let in either
+    assert not re.search(r"<[a-z][^>]* (on[a-z]+|style)=", html)  # the policy forbids these as well
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_names_of_others_lead_nowhere(server: Server, host: str, status: int) ->
 def test_pages_of_others_may_not_ask(server: Server) -> None:
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         assert get(server.port, "/state.json", {"Sec-Fetch-Site": site})[0] == status
-    assert get(server.port, "/", {"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link that somebody follows
+    assert get(server.port, "/", {"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link that a user follows
 
 
 def test_figures_need_the_token_where_there_is_one() -> None:
@@ -157,7 +157,7 @@ def test_figures_need_the_token_where_there_is_one() -> None:
             assert get(server.port, f"{path}?token={TOKEN}")[0] == 401
         right = {"Authorization": f"Bearer {TOKEN}"}
         assert get(server.port, "/state.json", right)[0] == 200
-        assert get(server.port, "/")[0] == 200  # the page holds no figures
+        assert get(server.port, "/")[0] == 200  # the page contains no figures
         assert get(server.port, "/healthz")[:2] == (200, b"running\n")
 
 
@@ -194,7 +194,7 @@ def follow(port: int) -> socket.socket:
 
 
 def heard(connection: socket.socket, what: bytes) -> bytes:
-    """All that came up to this."""
+    """Return all messages up to this one."""
     found = b""
     while what not in found:
         more = connection.recv(65536)

@@ -1,4 +1,4 @@
-"""The page of a run that is elsewhere."""
+"""The page of a remote run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def running(shown: Any) -> Iterator[None]:
 
 
 def seen(view: CheckpointView, n: int) -> dict[str, Any]:
-    """The state once the run has ended after so many events, empty before."""
+    """Return the state once the run has ended after n events, and an empty one before."""
     state = json.loads(view.feed.latest or b"{}")
     return state if state.get("events") == n and state["ended"] else {}
 
@@ -60,8 +60,8 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
         assert state["model"] == "StreamSVMClassifier"
         assert state["accuracy"] == report.metrics.accuracy
         assert state["leaders"][0]["weight"] == report.leaders[0]["weight"]
-        assert json.loads(view.series())["history"]["at"] == report.history.at[:-1]  # the last is of the end
-        report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock is in its way
+        assert json.loads(view.series())["history"]["at"] == report.history.at[:-1]  # the last one is from the end
+        report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock blocks it
         state = wait_for(lambda: seen(view, 6_000), "the next one")
     assert [mark["judged"] for mark in state["marks"]] == [fall.judged for fall in report.metrics.falls.last]
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz", "lock"}
@@ -98,7 +98,7 @@ def test_the_page_of_another_page(tmp_path: Path) -> None:
     view = CheckpointView(tmp_path)
     run(tmp_path, CPMClassifier(), 3_000)
     view._read(1.0)
-    view.report.ended = ""  # as of a run that goes on
+    view.report.ended = ""  # as in a run that continues
     view._publish(view.report)
     server = Server(view, "0", "the-token-of-it", lambda: b"figures\n")
     other = RemoteView(server.url, "the-token-of-it")

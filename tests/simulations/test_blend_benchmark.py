@@ -1,4 +1,4 @@
-"""How the benchmark joins our results with the peers', and builds what it compares."""
+"""The benchmark combines our results with those of other packages."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_variant_lasts_as_long_as_it_is_asked_for():
 
 
 def test_constants_of_compiled_code_exist():
-    """To compile with others takes long; that those there are take their names is most of it."""
+    """Compiling with other constants takes long, so only check that the names exist."""
     for variant in ablation.VARIANTS.values():
         for place in variant.compiled:
             module, _, name = place.rpartition(".")
@@ -112,7 +112,7 @@ def test_every_variant_learns():
 
 
 class Repeats:
-    """Predicts the label learned last."""
+    """Predicts the last label."""
 
     def __init__(self):
         self.last, self.learned = None, []

@@ -1,4 +1,4 @@
-"""The simulations of drift: what is measured, that nothing done is lost to a kill, and what the report says."""
+"""Simulations of drift: measurements, resuming after a kill, and the report."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_learners_that_are_not_installed_are_left_out_with_a_reason(name):
 
 
 class Notes:
-    """Predicts the label learned last, and notes when it learned what."""
+    """Predicts the last label, and records the order of training."""
 
     def __init__(self) -> None:
         self.asked, self.learned, self.last = 0, [], None
@@ -132,14 +132,14 @@ def test_a_cell_that_takes_too_long_is_stopped():
 
 
 class Slow(Notes):
-    """Takes its time."""
+    """A slow learner."""
 
     def predict_proba_one(self, x):
         time.sleep(0.002)
         return {}
 
     def learn_one(self, x, y):
-        """Nothing to learn."""
+        """Learn nothing."""
 
 
 def test_a_learner_that_fails_costs_nobody_else_theirs():

@@ -1,4 +1,4 @@
-"""The generators' streams: the same for the same seed, as long as said, and drifting where said."""
+"""Generated streams: reproducible, with the given length and drift."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from simulations import generators
 from simulations.generators import GENERATORS, LENGTH
 
-# What decides the labels of each concept, as the papers of the generators write it.
+# Thresholds of the concepts in the papers of the generators.
 SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
 
 
@@ -49,7 +49,7 @@ def test_a_sudden_drift_is_where_the_concept_ends():
     for k, threshold in enumerate(SEA_THRESHOLDS):
         stretch = slice(k * LENGTH // 4, (k + 1) * LENGTH // 4)
         right[stretch] = (total[stretch] > threshold) == np.array(labels[stretch])
-        # One label in ten is noise; any other threshold is wrong for more than that.
+        # One label in ten is noise; another threshold has more errors.
         assert 0.88 < right[stretch].mean() < 0.92
     assert right[LENGTH // 4 - 500 : LENGTH // 4].mean() > 0.86
     assert right[LENGTH // 4 : LENGTH // 4 + 500].mean() > 0.86
@@ -75,7 +75,7 @@ def test_a_gradual_drift_mixes_the_concepts_about_the_change():
 
 
 def test_an_incremental_drift_never_stands_still():
-    """A linear rule fitted to the first stretch of a hyperplane serves it better than the last."""
+    """A linear rule fitted to the first part of a hyperplane fits that part better than the last."""
     table, labels = generators.load("hyperplane incremental", 0)
     X = np.column_stack([*table.values(), np.ones(LENGTH)])
     y = np.where(np.array(labels) == 1, 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""What is kept belongs to a program, and the documentation says what it says."""
+"""Each stored result belongs to a program, and the documentation matches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The run of the peers: cells are done once and kept whole; the interrupted, and those of other rows, are redone."""
+"""Runs of other learners: cells are computed once and saved atomically. Interrupted and outdated ones are recomputed.
+"""
 
 from __future__ import annotations
 
