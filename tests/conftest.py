@@ -15,19 +15,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("STREAMSVM_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
-# What processes of the tests begin with; there is nothing to be found in it.
+# Preloaded by the test processes; contains no tests.
 collect_ignore = ["warm.py"]
 
-# Many processes are started: what Python compiled for one is there for the others, also where no bytecode is wanted.
+# Many processes are started: share their bytecode, even if the environment disables it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Threads of numerical libraries that have nothing to do sleep: there are more processes than cores, and while one looks
-# whether there is work, another that has some waits.
+# Idle threads of numerical libraries sleep. There are more processes than cores, and spinning threads would block the
+# others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# The same examples in every run, and no clock: compiling may take its time.
+# Equal examples in each run, and no deadline, because of compilation.
 hypothesis.settings.register_profile(
     "streamsvm", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -35,25 +35,25 @@ hypothesis.settings.load_profile("streamsvm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile in as many processes as there are cores; workers that look for tests already would compile the same."""
+    """Compile with one process per core. Otherwise all workers would compile during collection."""
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
         command = [sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"]
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
-# Tests of these mostly wait: for brokers, browsers, or other processes.
+# These tests mostly wait for brokers, browsers or other processes.
 WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers and browsers", "tests/page": "workers and browsers"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Beside those that wait, as many as there are cores."""
+    """One worker per core, plus the waiting ones."""
     return len(set(WAIT.values())) + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Those that wait come first, each unit on a worker of its own; the others compute meanwhile."""
+    """Waiting tests start first, one unit per worker; the others compute meanwhile."""
     from xdist.scheduler import LoadFileScheduling
 
     class WaitingFirst(LoadFileScheduling):
@@ -64,12 +64,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-# What takes its time wherever it is used.
+# Fixtures that make a test slow.
 SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what starts a broker or a browser, or builds a release; first comes what waits."""
+    """Mark tests as slow that start a broker or a browser, or build a release. Waiting tests come first."""
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
@@ -77,14 +77,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests to themselves: garbage, which some tests look for often, is among the rest alone."""
+    """Exclude modules and tests from garbage collection, which some tests run often."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of data sets; tests that need it are skipped where there is none."""
+    """The directory of data sets. Tests that need it are skipped if there is none."""
     if not DATA.is_dir():
         pytest.skip(f"no data sets in {DATA}: set STREAMSVM_DATA to their folder")
     return DATA
@@ -92,13 +92,13 @@ def data() -> Path:
 
 @pytest.fixture
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disks are not waited for: where nothing loses its power, a file is what was written to it."""
+    """Do not wait for the disk: without power failures, a file contains what was written."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A real browser without a window; where there is none the test is skipped, and fails where there has to be one."""
+    """A headless browser. Without one, the test is skipped, or fails if a browser is required."""
     found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
     place, driver = next((path for path in found if path), None), shutil.which("chromedriver")
     if place is None or driver is None:

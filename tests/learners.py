@@ -1,4 +1,4 @@
-"""What the tests of learners share."""
+"""Common helpers of the tests of learners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from river import checks
 
 from streamsvm.online.base import OnlineClassifier
 
-# What the blend notes of its predictions, until their events are learned.
+# Fields that the ensemble stores per prediction until the event is learned.
 NOTES = {
     f"autocorrelation.{name}"
     for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct", "reach")
@@ -20,7 +20,7 @@ NOTES = {
 
 
 def river_checks(models: Iterable[Any]) -> Iterator[Any]:
-    """Each check that River has for each of the models, as parameters of a test: the check and the model."""
+    """Return all River checks for each model, as test parameters: the check and the model."""
     for i, model in enumerate(models):
         for check in checks.yield_checks(model):
             name = getattr(check, "__name__", None) or check.func.__name__
@@ -28,19 +28,19 @@ def river_checks(models: Iterable[Any]) -> Iterator[Any]:
 
 
 def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """All a learner knows, to the bit."""
+    """Return the complete state of a learner."""
     header, arrays = model.state()
     return header, {name: array.tobytes() for name, array in arrays.items()}
 
 
 def knowledge(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """All a learner knows, to the bit, but the notes of what it predicted."""
+    """Return the complete state of a learner, without the records of its predictions."""
     header, arrays = snapshot(model)
     return header, {name: held for name, held in arrays.items() if name not in NOTES}
 
 
 def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> None:
-    """Both learners know exactly the same (where a zero's sign is of no account)."""
+    """Check that two learners have equal states, except for the sign of zeros."""
     (header, arrays), (other_header, other_arrays) = one.state(), other.state()
     assert header == other_header
     assert arrays.keys() == other_arrays.keys()
@@ -49,7 +49,7 @@ def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> Non
 
 
 def dicts(X: np.ndarray[Any, Any]) -> list[dict[int, float]]:
-    """Rows as events: NaN is left out."""
+    """Convert rows to events; NaN is omitted."""
     return [{j: value for j, value in enumerate(row) if not math.isnan(value)} for row in X.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""River's `clone` and `mutate` of models that have learned."""
+"""River's `clone` and `mutate` with trained models."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_changed_settings_are_those_of_a_model_that_is_made_with_them(make, chan
     back.mutate({name: same._get_params()[name] for name in changes})
     for one in (model, same, back):
         one.learn_many(ROWS, Y)
-    assert knowledge(back) == knowledge(same)  # changing to and fro changes nothing
+    assert knowledge(back) == knowledge(same)  # a change and its reversal have no effect
     assert knowledge(model)[1] != knowledge(same)[1]
 
 

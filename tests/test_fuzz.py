@@ -1,4 +1,4 @@
-"""Some of what `python -m tests.fuzz` tries."""
+"""A part of the trials of `python -m tests.fuzz`."""
 
 from __future__ import annotations
 

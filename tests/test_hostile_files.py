@@ -1,6 +1,6 @@
-"""Files that nobody of ours wrote: each ends in an `ArchiveError`, at once and in no more memory than the file's size.
+"""Untrusted files: each raises an `ArchiveError`, quickly and with no more memory than the file size.
 
-Memory is that of numpy and Python, by `tracemalloc`. A few hundred kilobytes go to what any file takes.
+Memory of numpy and Python is measured with `tracemalloc`. Any file takes a few hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def check_refused(path: Path, match: str = r"model\.svm", beyond: int = 1_000_000) -> None:
-    """It is refused, naming the file, in at most twice its size and what any file takes."""
+    """Check that a file is rejected by name, with at most twice its size and a constant of memory."""
     load = streamsvm.load  # imported before memory is traced
     tracemalloc.start()
     try:
@@ -90,7 +90,7 @@ def zipped(parts: dict[str, bytes], method: int = zipfile.ZIP_STORED, **more: by
 
 
 def streamed(content: bytes) -> bytes:
-    """As written to a pipe: sizes stand after each member."""
+    """Write as to a pipe: sizes follow each member."""
 
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
@@ -118,7 +118,7 @@ def twice(content: bytes) -> bytes:
 
 
 def patched(at: int, new: bytes) -> Case:
-    """Other bytes at a place of the first member's header, or from the end."""
+    """Change bytes of the first member's header, or counted from the end."""
     return lambda content: content[:at] + new + content[at + len(new) :] if at + len(new) else content[:at] + new
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_file_of_ours_is_refused(saved, case):
     check_refused(saved)
 
 
-# What stands before a member is said again in the directory at the end, which is what counts.
+# The directory at the end repeats the header of each member, and takes precedence.
 REPEATED: dict[str, Case] = {
     "encrypted": patched(6, b"\1\0"),
     "other method": patched(8, b"\x63\0"),
@@ -186,7 +186,7 @@ def test_what_is_said_before_a_member_but_not_in_the_directory_changes_nothing(s
 
 
 def test_the_order_of_the_directory_is_of_no_consequence_but_the_members_are(saved):
-    """Overlapping members: the directory names one place twice."""
+    """Overlapping members: the directory contains one position twice."""
     content = saved.read_bytes()
     at = content.index(b"PK\1\2")
     second = content.index(b"PK\1\2", at + 4)
@@ -214,7 +214,7 @@ def test_a_folder_and_a_pipe_are_refused(tmp_path):
 
 
 def test_a_file_with_holes_is_refused(saved):
-    """A terabyte that takes no room on disk."""
+    """A terabyte that takes no disk space."""
     with saved.open("ab") as file:
         file.truncate(1 << 40)
     with pytest.raises(ArchiveError, match="not a whole streamsvm file"):
@@ -316,7 +316,7 @@ def test_headers_that_do_not_fit_their_arrays_are_refused(saved, case):
     if isinstance(params, dict) and params:
         params = header["params"] | params
     write_archive(saved, header | HEADERS[case] | ({"params": params} if "params" in HEADERS[case] else {}), arrays)
-    check_refused(saved, beyond=SPARE_BYTES)  # a learner of such settings is made, on memory that nothing is written to
+    check_refused(saved, beyond=SPARE_BYTES)  # a learner with such settings is created, with untouched memory
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def use(model: OnlineClassifier) -> None:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_values_of_any_size_are_refused_or_work(tmp_path, name):
-    """Values of the arrays, changed at random."""
+    """Change the values of arrays at random."""
     header, arrays = state(name)
     rng = np.random.default_rng(0)
     extremes = (0.0, -1.0, 1e300, -1e300, 1e-300, 5e-324, 1e15, 2.0**53, 2.0**63)

@@ -1,4 +1,4 @@
-"""What messages say is wrong and what to do about it. Other tests tell errors by their class and attributes."""
+"""Wording of messages. Other tests check errors by class and attributes."""
 
 from __future__ import annotations
 

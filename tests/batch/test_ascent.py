@@ -1,4 +1,4 @@
-"""The ascent on the whole problem's dual beside the same in plain numpy, and beside what its optimum must be."""
+"""Dual ascent on the whole problem, against plain numpy and properties of the optimum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SINGLE = np.float32
 
 
 def problem(n, n_classes, seed):
-    """Kernel values of overlapping classes, codes, costs (n_classes, n), and most weights, some of them zero."""
+    """Kernel values of overlapping classes, codes, costs (n_classes, n), and weights, some of them zero."""
     rng = np.random.default_rng(seed)
     codes = rng.integers(n_classes, size=n)
     X = rng.normal(size=(n_classes, 3))[codes] + rng.normal(size=(n, 3))
@@ -30,7 +30,7 @@ def start(codes, most, n_classes):
 
 
 def scores_of(weights, gram, share, codes, costs):
-    """By double precision."""
+    """Return scores in double precision."""
     rows = np.arange(len(codes))
     coefs = -weights.astype(float)
     coefs[codes, rows] = 0.0
@@ -54,7 +54,7 @@ def gap_of(weights, gram, share, codes, costs, most):
 
 
 def best_pair(weights, gram, share, codes, costs):
-    """The rows a step takes, and their labels (up, down): the best alone, and the best beside it, by brute force."""
+    """Return the rows of a step and their labels (up, down) by brute force: the best row, and its best partner."""
     n_classes, n = weights.shape
     losses = losses_of(scores_of(weights, gram, share, codes, costs)[1], codes, costs)
     ways, gains = [], []
@@ -94,7 +94,7 @@ def test_a_step_is_the_best_of_two_rows_by_brute_force(n_classes, seed):
     i, j, ways = best_pair(weights, gram, share, codes, costs)
     before = weights.copy()
     found = dual_of(weights, gram, share, codes, costs)
-    # What the two rows reach together, on a grid of both steps.
+    # The gain of both rows, on a grid of both steps.
     best = found
     for a, b in itertools.product(np.linspace(0.0, 1.0, 17), repeat=2):
         trial = before.astype(float)

@@ -1,4 +1,4 @@
-"""What all batch solvers share."""
+"""Common properties of all batch solvers."""
 
 from __future__ import annotations
 

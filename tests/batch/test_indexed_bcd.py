@@ -1,4 +1,4 @@
-"""Truncated losses: the solver's mathematics against other solvers, and scikit-learn's protocol."""
+"""Truncated losses, against other solvers, and the scikit-learn API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOSSES = ["hinge", "squared_hinge"]
 
 
 def not_with(estimator):
-    """Random sweeps over repeated rows are other sweeps: both end within tol, but not at the same point to 1e-7."""
+    """Random sweeps over repeated rows differ: both results are within tol, but differ by more than 1e-7."""
     names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
     return dict.fromkeys(names, "the order of sweeps is random") if estimator.solver == "dual" else {}
 
@@ -40,7 +40,7 @@ def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
 
 
 def problem(n, d, seed=0, flipped=0.1):
-    """Rows of two classes, some with the wrong label."""
+    """Rows of two classes with some wrong labels."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     y = np.where(X @ rng.normal(size=d) + 0.5 + 0.5 * rng.normal(size=n) > 0.0, 1, -1)
@@ -48,19 +48,19 @@ def problem(n, d, seed=0, flipped=0.1):
 
 
 def loss_of(model, X, y):
-    """The losses of rows, before they are truncated."""
+    """Return the losses of rows before truncation."""
     over = np.maximum(0.0, 1.0 - y * (X @ model.coef_[0] + model.intercept_[0]))
     return over**2 if model.loss == "squared_hinge" else over
 
 
 def objective_of(model, X, y, weights=1.0):
-    """The truncated objective of a fitted two-class model."""
+    """Return the truncated objective of a fitted two-class model."""
     norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
     return norm + model.C * np.sum(weights * np.minimum(loss_of(model, X, y), 1.0 + model.s))
 
 
 def solve_by_cone(X, y, C, squared, bias=True, weights=1.0):
-    """The optimum of the convex problem by Clarabel."""
+    """Return the optimum of the convex problem by Clarabel."""
     w, b = cvxpy.Variable(X.shape[1]), cvxpy.Variable()
     loss = cvxpy.pos(1 - cvxpy.multiply(y, X @ w + (b if bias else 0.0)))
     loss = cvxpy.square(loss) if squared else loss
@@ -168,7 +168,7 @@ def test_wrong_labels_far_from_the_boundary_pull_the_convex_loss_alone():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 4))
     truth = np.where(X[:, 0] + 0.3 * X[:, 1] > 0.0, 1, -1)
-    # Those of one side that are also far out in another direction are mislabelled.
+    # Rows of one side that are also far out in another direction have wrong labels.
     y = np.where((truth > 0) & (X[:, 2] > 1.0), -1, truth)
     errors = {s: np.mean(IndexedBCD(s=s).fit(X, y).predict(X) != truth) for s in (0.0, np.inf)}
     assert errors[0.0] < 0.8 * errors[np.inf]

@@ -1,4 +1,4 @@
-"""An index of rows: its search against brute force, its files against damage, and fits on it against fits in memory."""
+"""The index of rows: searches against brute force, damaged files, and fits compared with fits in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamsvm.models.archive import read_archive, write_archive
 
 
 def clusters(n, d=12, seed=0, flipped=0.1):
-    """Rows in clusters, and labels of which some are wrong."""
+    """Rows in clusters, with some wrong labels."""
     rng = np.random.default_rng(seed)
     X = 2.0 * rng.normal(size=(40, d))[rng.integers(0, 40, n)] + 0.2 * rng.normal(size=(n, d))
     y = np.where(X @ rng.normal(size=d) > 0.5, "yes", "no")
@@ -41,14 +41,14 @@ def batches(X, y, size=500):
 
 @pytest.fixture
 def small_leaves(monkeypatch):
-    """Leaves on disk of a few rows, so that small data have many."""
+    """Small leaves on disk, so that small data sets have many."""
     monkeypatch.setattr("streamsvm.batch.metric_forest.blocks.LEAF_BYTES", 4096)
     monkeypatch.setattr("streamsvm.batch.metric_forest.building.LEAF_BYTES", 4096)
 
 
 @pytest.fixture
 def on_disk(tmp_path, small_leaves):
-    """Builds an index and opens it."""
+    """Build an index and open it."""
 
     def make(X, y, memory=2 << 20, build=200_000, **how):
         path = tmp_path / "index"
@@ -189,13 +189,13 @@ def test_building_and_scanning_hold_no_more_than_they_may(tmp_path):
 def test_a_sorted_source_serves_as_well_as_a_shuffled_one(tmp_path, small_leaves):
     X, y = clusters(12_000, 6)
     w = np.random.default_rng(5).normal(size=6)
-    # The trees of a sorted source would each know one class, and one side.
+    # For a sorted source, each tree would contain one class and one side.
     by_class = np.lexsort((X @ w, y))
     found = {}
     for name, order in {"sorted": by_class, "shuffled": np.random.default_rng(0).permutation(12_000)}.items():
         MetricForest.from_batches(tmp_path / name, batches(X[order], y[order]), memory=800_000)
         forest = MetricForest.open(tmp_path / name, memory=2 << 20)
-        # Rows of every tree are from the whole source.
+        # Each tree contains rows from the whole source.
         for ids in np.array_split(forest.ids, 5):
             assert abs(np.median(ids) - 6000) < 1000
         rows = X[order]

@@ -1,4 +1,4 @@
-"""Sampled cutting planes: the mathematics against other solvers and brute force, and scikit-learn's protocol."""
+"""Sampled cutting planes, against other solvers and brute force, and the scikit-learn API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.batch.sampled_cuts.reduction import reduce
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
 
-# A test below has C and gamma given, and the precision that there is.
+# A test below sets C and gamma, and the available precision.
 REASON = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
 UNEQUAL = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
@@ -64,7 +64,7 @@ def blobs(n, n_classes, seed=0):
 
 
 def solve_by_cone(K, y, C, cost, weights=None):
-    """The least |f|^2 / (2 C) + mean loss by Clarabel, f = sum a_i k(x_i, .) for each output."""
+    """Return the minimum of |f|^2 / (2 C) + mean loss by Clarabel, with f = sum a_i k(x_i, .) for each output."""
     n, n_classes = len(y), len(cost)
     weights = np.full(n, 1.0 / n) if weights is None else weights
     root = np.linalg.cholesky(K + 1e-10 * np.trace(K) / n * np.eye(n))
@@ -86,7 +86,7 @@ def solve_by_cone(K, y, C, cost, weights=None):
 
 
 def objective_of(model, X, y, weights=None):
-    """The objective of a fitted model at rows, by double precision."""
+    """Return the objective of a fitted model for rows, in double precision."""
     model_ = model.model_
     K = model_._values(model_.vectors)
     coefs = model_.coefs[1:] if len(model_.classes) == 2 else model_.coefs
@@ -164,7 +164,7 @@ def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, seed):
     scores = w @ K
 
     def bound(labels):
-        """offset - w . D of the cut of a labelling, from the definition."""
+        """Return offset - w . D of the cut of a labelling, by definition."""
         chosen = cost[codes, labels]
         D = differences(codes, labels, np.full(n, 1.0 / n), n_outputs).astype(float).T
         return chosen.mean() - np.einsum("ci,ij,cj->", w, K, D)
@@ -236,7 +236,7 @@ def test_few_rows_are_solved_as_a_whole_to_where_cuts_of_all_rows_end(n_classes)
 def test_few_rows_without_settings_are_learned_as_well_as_by_svc_and_better_where_rows_held_out_say_so():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 8))
-    y = X[:, 0] + rng.normal(size=800) > 0.0  # hardly more than a line, with many errors
+    y = X[:, 0] + rng.normal(size=800) > 0.0  # nearly linear, with many errors
     X_test = rng.normal(size=(4000, 8))
     noisy = SampledCuts().fit(X, y)
     assert noisy.C_ <= 800.0
@@ -286,7 +286,7 @@ def test_the_estimate_of_the_objective_covers_the_truth():
         model = SampledCuts(2e3, gamma=20.0, sample_size=200, max_iter=15, random_state=seed).fit(X, y)
         errors.append((model.objective_ - objective_of(model, X, y)) / model.objective_error_)
     errors = np.array(errors)
-    # 95 % within 1.96 standard errors: of 40, fewer than 34 would be chance once in two hundred.
+    # 95 % within 1.96 standard errors: fewer than 34 of 40 occur with a probability of 0.5 %.
     assert np.count_nonzero(np.abs(errors) <= 1.96) >= 34
     assert abs(errors.mean()) < 3.0 / np.sqrt(40)
 
@@ -360,7 +360,7 @@ def test_sparse_rows_are_as_dense_ones():
 
 
 class Drawn:
-    """Rows made from their indices."""
+    """Rows computed from their indices."""
 
     def __init__(self, n, spoil=None):
         self.n, self.spoil, self.largest = n, spoil, 0
@@ -452,7 +452,7 @@ def test_a_projection_is_the_nearest_function_on_its_landmarks():
     kernel = GaussianKernel(1.0, np.zeros(3))
     marks, weights = reduce(kernel, X, coefs, 10, rng)
     K = lambda a, b: pairwise.rbf_kernel(a.astype(float), b.astype(float), gamma=1.0)  # noqa: E731
-    # What is left is orthogonal to all landmarks.
+    # The remainder is orthogonal to all landmarks.
     np.testing.assert_allclose(K(marks, X) @ coefs, K(marks, marks) @ weights, atol=5e-3)
     assert reduce(kernel, X, coefs, 60, rng)[0] is X
 

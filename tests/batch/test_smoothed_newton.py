@@ -1,4 +1,4 @@
-"""The smoothed Newton solver: its mathematics against other solvers, and scikit-learn's protocol."""
+"""The smoothed Newton solver, against other solvers, and the scikit-learn API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
 
 
 def problem(n, d, seed=0, density=1.0):
-    """Rows with two overlapping classes, as an array."""
+    """Rows of two overlapping classes, as an array."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
     truth = np.where(np.arange(d) < max(2, d // 5), rng.normal(size=d), 0.0)
@@ -45,7 +45,7 @@ def problem(n, d, seed=0, density=1.0):
 
 
 def solve_by_cone(X, y, l2, l1, penalize_bias, weights=None):
-    """Objective and coefficients by Clarabel."""
+    """Return objective and coefficients of Clarabel."""
     n, d = X.shape
     w, b = cvxpy.Variable(d), cvxpy.Variable()
     c = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
@@ -58,7 +58,7 @@ def solve_by_cone(X, y, l2, l1, penalize_bias, weights=None):
 
 
 def objective_of(model, X, y, weights=None):
-    """The unsmoothed objective of a fitted two-class model."""
+    """Return the unsmoothed objective of a fitted two-class model."""
     w, b = model.coef_[0], model.intercept_[0]
     hinge = np.average(np.maximum(0.0, 1.0 - y * (X @ w + b)), weights=weights)
     bias = b if model.penalize_bias else 0.0
@@ -175,7 +175,7 @@ def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatc
 
     X, y = problem(3000, 40, density=0.3)
     expected = SmoothedNewton(1e-3, l1, tol=1e-6).fit(X, y)
-    monkeypatch.setattr(quadratic, "LARGEST_SYSTEM", 10)  # conjugate gradients, descent by columns
+    monkeypatch.setattr(quadratic, "LARGEST_SYSTEM", 10)  # conjugate gradients, coordinate descent
     for view in (X, scipy.sparse.csr_matrix(X)):
         model = SmoothedNewton(1e-3, l1, tol=1e-6).fit(view, y)
         assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)

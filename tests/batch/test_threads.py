@@ -1,4 +1,4 @@
-"""BLAS has as many threads as a problem is worth."""
+"""The number of BLAS threads depends on the problem size."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_river(check, model):
 
 
 def rings(n, seed=0, flip=False):
-    """Two classes that no line divides: inside a circle, and outside."""
+    """Two classes that are not linearly separable: inside a circle, and outside."""
     X = np.random.default_rng(seed).normal(size=(n, 4))
     y = ((X[:, :2] ** 2).sum(axis=1) > 1.4) != flip
     return X, y.tolist()
@@ -345,7 +345,7 @@ def test_very_wide_sparse_rows(metric):
     model = BSGDClassifier(budget=40, metric=metric)
     model.test_then_train(X, y)
     assert model.n_support_vectors > 20
-    # Single precision, with room for twice the columns at most.
+    # Single precision, with capacity for at most twice the columns.
     vectors = model._state.vectors
     assert vectors.nbytes <= 4 * 2 * X.shape[1] * 64
 

@@ -1,4 +1,4 @@
-"""The steps of the budgeted kernel machine, against plain numpy and against exact optimisation."""
+"""The steps of the budgeted kernel machine, against plain numpy and exact optimisation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plain_scaler(d):
 
 
 def learner_with(vectors, coefs, gamma=0.5, **settings):
-    """A learner that holds just these vectors and coefficients; two classes take a signed coefficient each."""
+    """A learner with given vectors and coefficients; two classes share one signed coefficient."""
     coefs = np.atleast_2d(coefs).astype(float)
     if len(coefs) == 1:
         coefs = np.vstack([-coefs, coefs])
@@ -31,7 +31,7 @@ def learner_with(vectors, coefs, gamma=0.5, **settings):
         list(range(len(coefs))), vectors.astype(float), coefs, np.zeros(len(coefs)), gamma, np.ones(d), plain_scaler(d)
     )
     model.adopt(held)
-    # The steps that are still to come decide what a head's coefficients are measured in.
+    # The remaining steps determine the scale of a head's coefficients.
     model._state.heads.eta[:] = 1.0
     return model
 
@@ -42,7 +42,7 @@ def at_address(function, address):
 
 
 def maintain(model):
-    """Keep the budget as the learner would."""
+    """Maintain the budget as the learner does."""
     at_address(model._state.maintain, model._state.address)
 
 
@@ -51,7 +51,7 @@ def gram(a, b, gamma):
 
 
 def distance(first, second, gamma):
-    """The square norm between two expansions, (vectors, coefs) each."""
+    """Return the square distance between two expansions, (vectors, coefs) each."""
     v, a = np.vstack([first[0], second[0]]), np.hstack([first[1], -second[1]])
     return float(np.einsum("cb,bd,cd->", a, gram(v, v, gamma), a))
 
@@ -113,12 +113,12 @@ def test_exponential_of_anything_smaller_is_tiny():
 
 # The table --------------------------------------------------------------------------------------------------------
 
-# What the table's h loses more than the best h, in units of the smaller vector's square coefficient.
+# Loss of the table's h relative to the best h, in units of the smaller vector's square coefficient.
 TABLE_BOUND = 1e-4
 
 
 def exact_loss(ratio, cosine, log_kappa):
-    """The least degradation over h, by brute force and bounded optimisation."""
+    """Return the minimum degradation over h, by brute force and bounded optimisation."""
     grid = np.linspace(-0.2, 1.2, 141)
     values = [merging.degradation(h, ratio, cosine, log_kappa) for h in grid]
     best = grid[int(np.argmin(values))]
@@ -195,7 +195,7 @@ def test_refined_point_is_within_one_percent_at_any_angle():
 
 
 def best_single(vectors, coefs, gamma):
-    """The least degradation of putting all vectors into one, by optimisation from many starts."""
+    """Return the minimum degradation of merging all vectors into one, by optimisation from many starts."""
     square = float(np.einsum("cb,bd,cd->", coefs, gram(vectors, vectors, gamma), coefs))
 
     def loss(z):
@@ -206,7 +206,7 @@ def best_single(vectors, coefs, gamma):
 
 
 def merged(vectors, coefs, gamma, **settings):
-    """What is lost by keeping the budget where one vector too many is held, and the learner afterwards."""
+    """Return the degradation of budget maintenance with one vector too many, and the learner after it."""
     model = learner_with(vectors, coefs, gamma, merges=len(vectors), **settings)
     before = expansion_of(model)
     maintain(model)
@@ -282,7 +282,7 @@ def test_averaged_coefficients_ride_along():
 
 
 class Twin:
-    """The learner as its papers have it, in double precision, with golden section search and nothing clever."""
+    """The published learner in double precision, with golden section search and no optimisations."""
 
     def __init__(self, n_classes, budget, gamma, rate, l2, loss="hinge", merges=2, bias=False):
         self.v = np.zeros((0, 0))
@@ -333,7 +333,7 @@ class Twin:
         self.v, self.a = np.delete(self.v, gone, axis=0), np.delete(self.a, gone, axis=1)
 
     def pair(self, v, a, w, b):
-        """The degradation of the best point between two vectors, the point, and its coefficients."""
+        """Return the degradation of the best point between two vectors, the point, and its coefficients."""
         log_kappa = -self.gamma * ((v - w) ** 2).sum()
 
         def coefs(h):
@@ -368,7 +368,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("settings", "n_classes"), SETTINGS)
 def test_steps_are_those_of_the_twin(settings, n_classes):
-    """Before the classes are known the learner waits, so the twin begins with the last class to come."""
+    """The learner waits until all classes are known, so the reference starts with the last class."""
     settings = {"rate": 0.3, **settings}
     rate = settings.pop("rate")
     X, y = blobs(250, n_classes, 3, seed=11)
@@ -476,7 +476,7 @@ def test_norms_stay_right_as_the_metric_moves():
 
 def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
     X, _ = blobs(400, 2, 200, seed=14)
-    y = np.arange(400) // 2 % 2  # says nothing, so that every event becomes a vector
+    y = np.arange(400) // 2 % 2  # uninformative, so that every event becomes a vector
     model = BSGDClassifier(budget=150, scaling="none", absorb=1.0, experimental={"metric_rate": 0.2})
     model.learn_many(X[:-1], y[:-1].tolist())
     relevance, vectors, n = np.array(list(model.relevance.values())), model.model.vectors, model.n_support_vectors
@@ -507,7 +507,7 @@ def test_slots_without_a_vector_have_no_coefficients():
 
 @pytest.mark.parametrize(("accuracy", "brings"), [(1.0, True), (0.9, False)])
 def test_a_head_that_weighs_little_brings_no_vectors(accuracy, brings):
-    # The first is sure of an event like those it has met, the second, with its tiny step, of none.
+    # The first model is certain of events like earlier ones; the second, with a tiny step, is not.
     model = BSGDClassifier(
         heads=(("hinge", 1.0), ("hinge", 1e-3)), absorb=1.0, scaling="none", metric="fixed", gamma=1.0
     )

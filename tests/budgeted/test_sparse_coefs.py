@@ -1,4 +1,4 @@
-"""Support vectors that have coefficients of some of very many classes, against those that have a row for each."""
+"""Support vectors with sparse coefficients for very many classes, against dense ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANY = 2 * sparse_coefs.MAX_SPARSE_COEFS
 
 
 def pair(n, settings, n_said=5):
-    """The same vectors and coefficients twice: of few classes, and of these among many that nothing is said about."""
+    """Equal vectors and coefficients for few classes, and for the same classes among many unused ones."""
     rng = np.random.default_rng(n)
     vectors, coefs = rng.normal(size=(n, 3)), rng.normal(size=(n_said, n)) * (rng.random((n_said, n)) < 0.6)
     coefs[0, :] += 0.1
@@ -91,7 +91,7 @@ def test_a_vector_says_most_about_the_classes_that_keep_their_seats():
     assert np.count_nonzero(after) == sparse_coefs.MAX_SPARSE_COEFS
     assert (np.abs(after)[before > 0.2] > 0.2).all()
     assert taken < sparse_coefs.MAX_SPARSE_COEFS
-    assert np.flatnonzero(after)[-1] == MANY - 1  # the latest has a seat, whatever it says
+    assert np.flatnonzero(after)[-1] == MANY - 1  # the latest always has a coefficient
 
 
 def test_vectors_are_seated_when_one_class_too_many_comes():
@@ -126,7 +126,7 @@ def test_sizes_are_those_of_the_seats_taken():
 
 
 def test_two_classes_become_very_many_at_once():
-    """As for a member that was dormant while they came."""
+    """For example for a member that was inactive meanwhile."""
     X, y = stream(100, 2)
     model = BSGDClassifier(budget=20, average=20, scaling="none")
     model.learn_many(X, y)

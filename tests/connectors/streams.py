@@ -1,4 +1,4 @@
-"""What the connectors' tests share: events as plain values, whatever the shape they come in."""
+"""Common helpers of the connector tests: events as plain values, in all representations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from connectors import Batch, Source, open_source
 
 
 def write(path: Path, text: str | bytes) -> str:
-    """A file's path, after it is written."""
+    """Write a file and return its path."""
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return str(path)
 
 
 def events(batches: Any) -> list[tuple[Any, ...]]:
-    """Features, label and origin of each event."""
+    """Return features, label and origin of each event."""
     return [
         (row, label, batch.origins[i])
         for batch in batches
@@ -24,12 +24,12 @@ def events(batches: Any) -> list[tuple[Any, ...]]:
 
 
 def rejects(batches: list[Batch]) -> list[tuple[int, str, str | None]]:
-    """Line, reason and raw text of each event set aside."""
+    """Return line, reason and raw text of each rejected event."""
     return [(r.origin["line"], r.reason, r.raw) for batch in batches for r in batch.rejected]
 
 
 def read(url: str, **options: Any) -> tuple[list[tuple[Any, ...]], list[tuple[int, str, str | None]]]:
-    """All events and rejects of a stream."""
+    """Return all events and rejected events of a stream."""
     source: Source = open_source(url, **options)
     batches = list(source)
     source.close()
@@ -37,10 +37,10 @@ def read(url: str, **options: Any) -> tuple[list[tuple[Any, ...]], list[tuple[in
 
 
 def rows(url: str, **options: Any) -> list[dict[Any, Any]]:
-    """The features of all events."""
+    """Return the features of all events."""
     return [event[0] for event in read(url, **options)[0]]
 
 
 def labels(url: str, **options: Any) -> list[Any]:
-    """The labels of all events."""
+    """Return the labels of all events."""
     return [event[1] for event in read(url, **options)[0]]

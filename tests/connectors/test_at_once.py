@@ -1,4 +1,4 @@
-"""Lines that are read many at once mean what they mean one by one, whatever is in them."""
+"""Lines parsed at once give the same results as lines parsed one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[Heal
 
 
 def everything(url: str, at_once: bool, **options: Any) -> tuple[list[Any], int]:
-    """All that a source says of a file, and of how many batches it was that lines were read at once."""
+    """Return all results of a file, and the number of batches parsed at once."""
     made, careful = [], TextSource._at_once
 
     def look(self: TextSource, lines: list[bytes]) -> Any:
@@ -95,7 +95,7 @@ def test_csv_of_bytes_that_are_no_text(tmp_path: Path) -> None:
         found, n = everything(url, True, **options)
         assert found == everything(url, False, **options)[0]
         assert len(found[1]) == 1
-        assert n == 4  # of the five batches the one of that line was looked at
+        assert n == 4  # of the five batches, the one with that line was parsed line by line
 
 
 def test_plain_csv_is_read_at_once_and_the_little_there_is_of_a_short_one_is_not(tmp_path: Path, monkeypatch) -> None:
@@ -163,7 +163,7 @@ cells = [
 @given(st.data(), st.lists(st.sampled_from(cells), min_size=1, max_size=4), st.sampled_from(",\t"))
 def test_tables_are_written_as_the_csv_module_writes_them(data: st.DataObject, kinds: list[Any], mark: str) -> None:
     n, lines = data.draw(st.integers(0, 5)), CsvLines(mark)
-    for _ in range(2):  # what is written is remembered
+    for _ in range(2):  # cached texts
         columns = [data.draw(st.lists(kind, min_size=n, max_size=n)) for kind in kinds]
         table: dict[str, Any] = {
             str(i): np.array(column, float) if kind is cells[-1] else column

@@ -1,4 +1,4 @@
-"""Decisions about columns that nobody declared: missing markers, counters, and columns without a name."""
+"""Decisions about undeclared columns: missing-value markers, counters and unnamed columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DASHES = ["-", "--", "."]
 
 
 def column(n: int, every: int, text: str) -> list[str]:
-    """Numbers, of which one in some is the text."""
+    """Return numbers with a text at regular positions."""
     values = random.Random(7)
     return [text if i % every == 0 else f"{values.random():.4f}" for i in range(n)]
 
@@ -128,7 +128,7 @@ def test_another_text_repeated_among_numbers_is_missing(
         ["1", "2", "3", "A"] * 20,  # codes
         [*map(str, range(20)), *(f"V{i}" for i in range(15))],  # many texts
         [*map(str, range(20)), *["gone"] * 25],  # mostly texts
-        [*map(str, range(20)), *["90+"] * 6],  # a number in another spelling
+        [*map(str, range(20)), *["90+"] * 6],  # a number in another notation
         [*map(str, range(20)), *["a", "b", "c"] * 5],
     ],
 )
@@ -222,7 +222,7 @@ def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
         "at": [1_700_000_000 - 60 * i for i in range(n)],
         "day": days,
         "hour": [day * 100 + i % 24 for i, day in enumerate(days)],
-        "x": [20230000 + i * 37 % 4000 for i in range(n)],  # most of which are no dates
+        "x": [20230000 + i * 37 % 4000 for i in range(n)],  # most are not dates
         "year": [2000 + i * 7 % 20 for i in range(n)],
     }
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]

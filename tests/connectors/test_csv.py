@@ -114,7 +114,7 @@ def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(
     lines = [f"{i},{i}" for i in range(4000)]
     lines[500] = lines[500 + apart] = '"open,1'
     found, bad = read(write(tmp_path / "a.csv", "\n".join(["a,b", *lines])), batch_size=batch_size)
-    if apart == 255:  # one record of 256 lines, whose text is no number
+    if apart == 255:  # one record of 256 lines, with text in a numeric column
         assert [line for line, *_ in bad] == [502]
         assert len(found) == 4000 - 256
     else:
@@ -198,7 +198,7 @@ def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path: Pa
 
 
 class TestTextsAfterNumbers:
-    """A column of numbers, by its first lines, in which texts come later."""
+    """A column of numbers, by its first lines, with later texts."""
 
     TURNS = "x,y\n" + "1,0\n" * 1200 + "red,1\n7,0\nNA,0\nblue,1\n" * 300
 
@@ -390,7 +390,7 @@ def test_fraction_rises_to_one(tmp_path: Path) -> None:
 
 
 class TestHints:
-    """What is likely meant by a file that cannot be read as it stands."""
+    """Suggestions for files that cannot be read as they are."""
 
     def test_gzip_of_any_name_is_unpacked(self, tmp_path: Path) -> None:
         assert rows(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
@@ -414,7 +414,7 @@ class TestHints:
 
     @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
     def test_an_empty_file(self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
-        open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # a look at it says nothing
+        open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # inspecting it logs nothing
         assert rows(url) == []
         assert caplog.messages == [f"{url}: is empty"]
 
@@ -460,7 +460,7 @@ class TestGzip:
         ((line, reason, raw),) = rejects(batches)
         assert (line, reason) == (len(seen) + 2, "gzip file is cut short")
         assert not raw or f"{len(seen)},{len(seen) * 7919 % 1000}\n".startswith(raw)
-        # Once told, not again; and if the file is made whole, nothing is lost.
+        # The error is reported once. If the file is completed, nothing is lost.
         resumed = open_source(url)
         resumed.seek(source.position)
         assert list(resumed) == []

@@ -1,4 +1,4 @@
-"""Encodings and dialects of CSV, which mean what they mean to pandas, and can be resumed anywhere."""
+"""Encodings and dialects of CSV, as in pandas, which can be resumed anywhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DIALECTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 def resumed_everywhere(url: str, **options: Any) -> tuple[list[Any], list[Any]]:
-    """All events and rejects; the same come after a resume at any position, with whatever size of batches."""
+    """Return all events and rejected events. Check that resuming anywhere gives the same, for any batch size."""
     options = {"label": "y"} | options
     whole = list(open_source(url, batch_size=1, **options))
     for size in (1, 3, 1024):

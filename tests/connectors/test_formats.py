@@ -176,7 +176,7 @@ class TestJsonArrays:
         batches = list(source)
         assert [row for row, *_ in events(batches)] == [{"x": 1}]
         assert [(one.origin["element"], one.raw) for batch in batches for one in batch.rejected] == [(2, ' {"x": 2}')]
-        write(tmp_path / "a.json", '[{"x": 1},\n{"x": 2}]')  # whole after all
+        write(tmp_path / "a.json", '[{"x": 1},\n{"x": 2}]')  # complete after all
         (resumed := open_source(url)).seek(source.position)
         assert [row for row, *_ in events(resumed)] == [{"x": 2}]
 
@@ -381,7 +381,7 @@ GAPS = ["", "?", "NA", "nan", "NaN", "NULL", "null", "None", "none"]
 
 
 def column(suffix: str, folder: Path, cells: list[str]) -> str:
-    """A file with these texts as both a category `c` and a label `y`, and a number `x`."""
+    """A file with these texts as a category `c`, a label `y`, and a number `x`."""
     url = str(folder / f"a.{suffix}")
     if suffix == "jsonl":
         write(Path(url), "".join(json.dumps({"x": 1, "c": cell, "y": cell}) + "\n" for cell in cells))
@@ -399,7 +399,7 @@ def column(suffix: str, folder: Path, cells: list[str]) -> str:
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "arff", "parquet"])
 class TestMissing:
-    """One rule for every format: which texts stand for no value, whatever they stand in."""
+    """One rule for all formats: which texts are missing values, in all roles."""
 
     def test_texts_that_stand_for_no_value(self, tmp_path: Path, suffix: str) -> None:
         seen, bad = read(column(suffix, tmp_path, ["up", *GAPS, "Nano", "down"]), label="y")

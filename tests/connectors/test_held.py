@@ -1,4 +1,4 @@
-"""Columns that are held in arrays: what they hold is what was given, and nothing is looked at twice."""
+"""Columns stored in arrays: the content is unchanged, and values are decoded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(so
     values = some * times
     coded = Coded.by_value(values)
     assert coded.tolist() == values
-    # Equal values are one, whether they are the same object or not.
+    # Equal values are stored once, even if they are different objects.
     assert coded.values == list(dict.fromkeys(values))
     assert coded[len(some) // 2 :].different() == list(dict.fromkeys(values[len(some) // 2 :]))
 

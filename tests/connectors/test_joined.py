@@ -1,4 +1,4 @@
-"""Events and labels as one stream: their order, what is set aside, and going on from any position."""
+"""Merged events and labels: order, rejected records, and resuming at any position."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def made(seed: int, folder: Path) -> Callable[[], JoinedSource]:
 
 
 def in_turn(batch: Batch) -> tuple[list[Item], list[Item]]:
-    """Events and labels of a batch in their order, and what was set aside."""
+    """Return events and labels of a batch in order, and the rejected records."""
     late, items = batch.late, []
     assert late is not None
     labels = list(zip(late.before.tolist(), late.keys, late.times, late.labels, strict=True))
@@ -91,4 +91,4 @@ def test_both_are_merged_by_the_newest_time_each_has_come_to(tmp_path: Path, see
     for kind, _, time, _ in items:
         newest[kind] = max(newest[kind], time)
         merged.append((newest[kind], kind))
-    assert merged == sorted(merged)  # of equal times an event goes before a label
+    assert merged == sorted(merged)  # at equal times an event precedes a label

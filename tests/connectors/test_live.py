@@ -1,4 +1,4 @@
-"""Growing files and pipes: what is there comes promptly, silence is reported, half lines are waited for."""
+"""Growing files and pipes: data is returned promptly, silence is reported, and incomplete lines wait."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
             source.seek(source.position)
     finally:
         os.close(writer)
-    assert list(batches) == []  # all writers have gone
+    assert list(batches) == []  # all writers have closed the pipe
     source.close()
 
 
@@ -179,7 +179,7 @@ def test_a_pipe_may_have_any_descriptor() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
     low, writer = os.pipe()
-    pipe = Pipe(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "pipe", owned=True)  # beyond what select() takes
+    pipe = Pipe(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "pipe", owned=True)  # above the limit of select()
     try:
         assert pipe.read(0.0) == b""
         os.write(writer, b"x")
@@ -226,7 +226,7 @@ sink.close()
 
 
 def _packed(data: bytes) -> bytes:
-    """The same bytes at any time: parameters name tests, and all processes must have the same ones."""
+    """Equal bytes at any time: parameters name tests, and all processes need equal names."""
     return gzip.compress(data, mtime=0)
 
 

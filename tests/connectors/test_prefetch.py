@@ -1,4 +1,4 @@
-"""A source that reads ahead says what it says anyway, in its order; what was not handed out is not lost."""
+"""A prefetching source returns equal events in order, and loses none of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = LEAST_EVENTS
 
 
 class Counted(PrefetchSource):
-    """Batches of so many events, then an error where one is given; notes by whom each was read."""
+    """Batches of a given size, then an optional error. Records the thread that read each batch."""
 
     name = "counted"
 
@@ -96,7 +96,7 @@ def test_an_error_comes_after_the_batches_before_it() -> None:
         with pytest.raises(ConnectorError, match="line 7"):
             next(batches)
     with closing(Counted(MANY, error=ConnectorError("line 7"))) as source:
-        next(iter(source))  # closed before anybody asked for what comes after
+        next(iter(source))  # closed before the next event is requested
     assert not threads()
 
 
@@ -117,7 +117,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
         write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
 
     def everything(least: int) -> list[Any]:
-        """A stream that is left, gone on with, and gone back in."""
+        """Read a stream that is left, continued and rewound."""
         monkeypatch.setattr(prefetch, "LEAST_EVENTS", least)
         with closing(open_source(url, label="y", batch_size=300)) as source:
             end = list(source)[-1].position
@@ -138,7 +138,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
             batches = iter(source)
             while found[-2][2] != end:
                 note(next(batches))
-            source.seek(found[2][2])  # the same iterator goes on there
+            source.seek(found[2][2])  # the same iterator continues there
             note(next(batches))
             note(next(iter(source)))
         return found
@@ -159,4 +159,4 @@ def test_what_nobody_closes_is_closed_once_it_is_gone(tmp_path: Path, suffix: st
     assert next(iter(source)).labels == [0, 1]
     del source
     gc.collect()
-    assert not set(os.listdir("/proc/self/fd")) - before  # what other tests left may close meanwhile
+    assert not set(os.listdir("/proc/self/fd")) - before  # leftovers of other tests may be closed meanwhile

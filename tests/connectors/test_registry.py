@@ -1,4 +1,4 @@
-"""The table of connectors: what registers there can be opened, and is known to help and checks."""
+"""The registry of connectors: registered connectors can be opened, and appear in help and checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.errors import raises
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
-    """Registers a kind of stream of its own; the settings its sinks were opened with."""
+    """Register a connector. Returns the settings of its sinks."""
     opened: list[Setting] = []
 
     def sink(path: str, options: Options, setting: Setting) -> NullSink:
@@ -50,7 +50,7 @@ def test_what_registers_runs_and_stands_in_the_help(
     model = ["--model", "river.naive_bayes.GaussianNB", "--quiet"]
     assert cli.main(["run", "memory:sea?n=20", "--out", "memory:a", *model]) == 0
     assert len(memory) == 1
-    assert list(tmp_path.iterdir()) == []  # nothing stands beside what is no file
+    assert list(tmp_path.iterdir()) == []  # no file is created next to what is not a file
     with pytest.raises(SystemExit):
         cli.main(["run", "--help"])
     assert capsys.readouterr().out.count("memory:NAME") == 2

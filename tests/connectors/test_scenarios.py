@@ -1,4 +1,4 @@
-"""Scenarios: what their descriptions may say, and that streams are as they say."""
+"""Scenarios: valid descriptions, and streams that match them."""
 
 from __future__ import annotations
 

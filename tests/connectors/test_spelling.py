@@ -1,4 +1,4 @@
-"""Numbers in another spelling, and values that stand for missing ones."""
+"""Numbers in other notations, and missing-value markers."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_thousands_that_come_late_are_reported_with_the_option_that_reads_them(t
         ("12", "1,5", {"decimal": ","}),
         ("12,5", "1 234,5", {"decimal": ",", "thousands": "space"}),
         ("12", "(12)", {"decimal": "."}),
-        ("12", "−12", {"decimal": "."}),  # the minus sign of typography
+        ("12", "−12", {"decimal": "."}),  # the Unicode minus sign
     ],
 )
 @pytest.mark.parametrize("declared", [False, True])
@@ -328,7 +328,7 @@ def write_parquet(path: Path, **columns: list[object]) -> str:
 
 
 def values(url: str, **options: str):
-    """The values of column a, and the reasons of rejected events."""
+    """Return the values of column a, and the reasons of rejected events."""
     batches = list(open_source(url, label="y", **options))
     return [row.get("a") for batch in batches for row in batch.rows()], [r.reason for b in batches for r in b.rejected]
 

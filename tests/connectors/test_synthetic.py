@@ -32,7 +32,7 @@ def test_the_same_options_give_the_same_events_also_when_resumed(name: str) -> N
 
 
 def _reversed_share(url: str) -> np.ndarray:
-    """For the two sine concepts, of which one is the other reversed: whether each event is of the second."""
+    """For the two sine concepts, one the reverse of the other: return whether each event belongs to the second."""
     return np.array([label == int(x["0"] >= np.sin(x["1"])) for x, label, _ in events(open_source(url))])
 
 
@@ -92,7 +92,7 @@ def test_resuming_says_how_far_it_has_skipped(
 ) -> None:
     source = open_source("synthetic:sine?n=20000")
     clock, seconds = time.monotonic, itertools.count(0.0, 3.0)
-    here = threading.get_ident()  # other threads, such as those of the test runner, have the true time
+    here = threading.get_ident()  # other threads, such as those of the test runner, have the real time
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds) if threading.get_ident() == here else clock())
     with caplog.at_level(logging.INFO):
         source.seek({**source.position, "event": 20_000})

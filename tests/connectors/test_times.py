@@ -1,4 +1,4 @@
-"""Times as features: hour and weekday, whatever the format they come in."""
+"""Time features: hour and weekday, in all formats."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ NOON = 1_700_000_500  # 2023-11-14 22:21:40 UTC
 
 
 def timed(path: Path, suffix: str, cells: list[Any]) -> str:
-    """A file of a format with these times."""
+    """Write a file of a format with these times."""
     if suffix == "parquet":
         pa = pytest.importorskip("pyarrow")
         table = pa.table({"x": [1.5] * len(cells), "t": cells, "y": ["a"] * len(cells)})

@@ -1,4 +1,4 @@
-"""Programs that print lines of JSON, here and where nothing is compiled."""
+"""Programs that print lines of JSON, with and without the compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def printed(program: str) -> list[Any]:
-    """What a program prints, run in this process."""
+    """Return the output of a program, run in this process."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(program, {})
@@ -23,7 +23,7 @@ def printed(program: str) -> list[Any]:
 
 
 def printed_uncompiled(program: str) -> list[Any]:
-    """What a program prints, run without the compiler."""
+    """Return the output of a program, run without the compiler."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A clock that stands still while kernels are compiled."""
+"""A clock that stops during compilation."""
 
 from __future__ import annotations
 

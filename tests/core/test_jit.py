@@ -1,4 +1,4 @@
-"""How steps are compiled: as few times as can be, and large parts apart; and that they do without."""
+"""Compilation of steps: as few times as possible, large parts separately, and running without it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ for model in models:
 
 @pytest.mark.slow
 def test_learners_are_the_same_without_the_compiler():
-    """For debuggers, and to see which lines tests reach."""
+    """For debuggers and coverage."""
     for plain, compiled in zip(printed_uncompiled(LEARN), printed(LEARN), strict=True):
         assert plain == pytest.approx(compiled, abs=1e-4)
 

@@ -1,4 +1,4 @@
-"""First use: what is compiled in several processes is on disk for all."""
+"""First use: kernels compiled by several processes are in the cache of all."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def end(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 @pytest.fixture
 def another_checkout(tmp_path):
-    """A folder with another package of this name, as a working directory."""
+    """A working directory with another package of this name."""
     (tmp_path / "checkout" / "streamsvm").mkdir(parents=True)
     (tmp_path / "checkout" / "streamsvm" / "__init__.py").write_text("raise SystemExit('the wrong package')")
     return tmp_path / "checkout"
@@ -141,7 +141,7 @@ class TestFolders:
         shared.chmod(0o777)
         assert str(shared) in str(cache.unsafe_part(shared))
         assert str(shared) in str(cache.unsafe_part(shared / "own"))
-        shared.chmod(0o1777)  # nobody can replace what is in it, as in /tmp
+        shared.chmod(0o1777)  # nobody can replace its files, as in /tmp
         (shared / "own").mkdir(0o700)
         assert cache.unsafe_part(shared / "own") is None
 
@@ -187,7 +187,7 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
     needed = {entry.name for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()}
-    assert needed < first_use._ready  # before there is a model to ask
+    assert needed < first_use._ready  # before the first query of a model
     warmed: list[EntryPoint] = []
     monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))
     streamsvm.warmup()

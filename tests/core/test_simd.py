@@ -1,4 +1,4 @@
-"""Lanes, against numpy."""
+"""SIMD vectors, against numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States: memory with names, each with its own, whatever they share of their layout."""
+"""States: separate memory with names, also for equal layouts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def filled(seed: int) -> State:
 
 
 def test_an_image_takes_what_is_saved_and_puts_it_back():
-    """All else becomes as at the beginning, but addresses, which are a state's own."""
+    """Other fields are reset, except addresses, which belong to the state."""
     fresh, one, other = outer(heads=2), filled(1), filled(2)
     fresh.bind(given=np.zeros(3))
     image, given = Image(fresh), other.given

@@ -23,7 +23,7 @@ SLOT_BYTES = slots.SLOT_BYTES + stores.WAITING_BYTES + 8  # with one origin
 
 
 class Echo:
-    """A model whose predictions encode the features, the number of calls, and the memory."""
+    """A model whose predictions encode its history: what it learned, how often, and with which memory."""
 
     memory_size, tells_all = 2, False
 

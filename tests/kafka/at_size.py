@@ -1,4 +1,4 @@
-"""What takes minutes: a filled topic of a million records. `python -m pytest -s tests/kafka/at_size.py`."""
+"""Long tests: a filled topic of a million records. `python -m pytest -s tests/kafka/at_size.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(7200)
 
 
 def events(n: int) -> list[bytes]:
-    """Events of three features whose concept turns half-way."""
+    """Events of three features whose concept changes halfway."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n, 3)).round(4)
     y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)
@@ -37,7 +37,7 @@ def events(n: int) -> list[bytes]:
 
 
 def answers(broker: str, topic: str, ends: list[int]) -> list[np.ndarray]:
-    """A checksum of each event's prediction, by partition and offset; each must be there once."""
+    """Return a checksum of the predictions by partition and offset. Each event must occur once."""
     from kafka import KafkaConsumer, TopicPartition
 
     found = [np.full(end, -1) for end in ends]
@@ -57,7 +57,7 @@ def answers(broker: str, topic: str, ends: list[int]) -> list[np.ndarray]:
 
 
 def peak_memory(run: Run) -> int:
-    """The most memory that a process has had, in MiB; 0 once it is over."""
+    """Return the peak memory of a process in MiB, or 0 if it has exited."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{run.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
@@ -66,7 +66,7 @@ def peak_memory(run: Run) -> int:
 
 
 def test_a_filled_topic_of_a_million_records(broker, topic, tmp_path):
-    """It is read to its end in the order of time, whole and killed again and again, as the same events in a file."""
+    """Read a topic to its end in time order, once without interruption and once with kills, and compare with a file."""
     values, dice = events(N), random.Random(1)
     placed = [dice.randrange(PARTITIONS) for _ in range(N)]
     source = topic("events", PARTITIONS)

@@ -1,7 +1,7 @@
-"""A real Kafka broker on loopback, one process in KRaft mode, for tests, benchmarks and trying things out.
+"""A Kafka broker on loopback, one process in KRaft mode, for tests, benchmarks and experiments.
 
-``python tests/kafka/broker.py`` starts one on localhost:9092 and stops it at Ctrl-C; with ``--brokers 3``, a cluster of
-them, on this port and the next. It needs Java 17 and Maven, which fetches the broker once (43 MB) into
+``python tests/kafka/broker.py`` starts a broker on localhost:9092 and stops it at Ctrl-C. With ``--brokers 3`` it
+starts a cluster, on this port and the next ones. It needs Java 17 and Maven, which downloads the broker once (43 MB) to
 ~/.cache/streamsvm-kafka.
 """
 
@@ -95,25 +95,25 @@ broker.heartbeat.interval.ms={heartbeat_ms}
 
 
 class NoBroker(Exception):
-    """Why there can be no broker here."""
+    """Why no broker is available."""
 
 
 class Broker:
-    """A broker process with its data in a temporary folder.
+    """A broker process with its data in a temporary directory.
 
     Parameters
     ----------
     port
-        Where to listen; by default any free one.
+        Port to listen on; any free one by default.
     brief
-        Whether it is not to live for long: it starts sooner, and is slower later.
+        Whether the broker is short-lived: it starts sooner, and is slower later.
     logins
-        Users and their passwords, of whom the first may do all and the others what ACLs allow (who needs no password
-        may do all). With them there are three more listeners, which need openssl: `password` (SASL_PLAINTEXT with PLAIN
-        and SCRAM-SHA-256), `secured` (SASL_SSL with PLAIN) and `tls` (SSL, which asks for a certificate in return).
-        `certificate` is what clients are to trust and, with its `key`, what the broker trusts.
+        Users and their passwords. The first user has all permissions, the others have those of ACLs; users without a
+        password have all. This adds three listeners, which need openssl: `password` (SASL_PLAINTEXT with PLAIN and
+        SCRAM-SHA-256), `secured` (SASL_SSL with PLAIN) and `tls` (SSL, which requires a client certificate).
+        `certificate` is trusted by clients and, with its `key`, by the broker.
     member
-        Of which cluster it is one, where it is; it is then not started.
+        Cluster settings of the broker, if it belongs to one. It is then not started.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Broker:
             ports[1] = member.controller
         settings = _SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder)
         if member is not None:
-            settings += member.settings  # the last of two lines counts
+            settings += member.settings  # the last of two lines applies
         scram: list[str] = []
         if logins:
             of = {"port": self.port, "controller": ports[1], "password": ports[2], "secured": ports[3], "tls": ports[4]}
@@ -155,7 +155,7 @@ class Broker:
             raise
 
     def _certificate(self) -> tuple[Path, Path]:
-        """A certificate signed by itself and its key, and together what the broker shows it with."""
+        """Create a self-signed certificate with its key, and the broker's key store."""
         key, certificate = self._folder / "key.pem", self._folder / "certificate.pem"
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
         command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
@@ -170,7 +170,7 @@ class Broker:
             raise NoBroker(f"kafka.tools.StorageTool {arguments[0]} failed: {done.stderr or done.stdout}")
 
     def start(self) -> None:
-        """Start the process, with the data of the one before, and wait until it answers."""
+        """Start the process with the existing data, and wait until it answers."""
         self.launch()
         self.wait()
 
@@ -184,11 +184,11 @@ class Broker:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=self._folder,
-                start_new_session=True,  # a Ctrl-C is for those who use it
+                start_new_session=True,  # Ctrl-C is for the user's process
             )
 
     def wait(self) -> None:
-        """Wait until it answers."""
+        """Wait until the broker answers."""
         deadline = time.monotonic() + READY_S
         while not answers(self.address):
             if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
@@ -197,34 +197,34 @@ class Broker:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """What the process said."""
+        """Return the output of the process."""
         return (self._folder / "log").read_text(errors="replace")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """End the process, as a crash would; its data stays."""
+        """Kill the process. The data remains."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait()
             self._process = None
 
     def freeze(self) -> None:
-        """Have the process stand still: it keeps its connections, and answers nothing."""
+        """Suspend the process: it keeps its connections and does not answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Have it go on."""
+        """Continue the process."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process and remove its data."""
+        """Stop the process and remove its data."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Member(NamedTuple):
-    """What a broker is told that is one of a cluster."""
+    """Settings of a broker in a cluster."""
 
     cluster: str
     controller: int
@@ -232,16 +232,16 @@ class Member(NamedTuple):
 
 
 class Cluster:
-    """Brokers that keep every record three times, and take one while two of them are there.
+    """Brokers with three replicas of each record, of which two must be in sync.
 
     Parameters
     ----------
     port
-        Where the first listens, and from which on the others; by default any free ones.
+        Port of the first broker; the others use the next ones. Any free ports by default.
     brief
-        As of a broker.
+        See `Broker`.
     session_ms
-        How long a broker may be silent before the others take over; as brokers have it by default.
+        Time in ms after which the cluster replaces a silent broker; by default that of Kafka.
     """
 
     def __init__(self, port: int | None = None, *, brief: bool = False, session_ms: int = 9000) -> None:
@@ -265,11 +265,11 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """All of them, with commas between."""
+        """All addresses, separated by commas."""
         return ",".join(broker.address for broker in self.brokers)
 
     def settle(self) -> None:
-        """Wait until every broker has all that it is to have, so that one may go."""
+        """Wait until every broker has all replicas, so that one may stop."""
         deadline = time.monotonic() + 2 * READY_S
         while not in_sync(self.address):
             if time.monotonic() > deadline:
@@ -277,20 +277,20 @@ class Cluster:
             time.sleep(0.5)
 
     def close(self) -> None:
-        """End the processes and remove their data."""
+        """Stop the processes and remove their data."""
         for broker in self.brokers:
             broker.close()
 
 
 def cluster_id() -> str:
-    """A new one, which begins with no dash: the tool would take that for an option."""
+    """Create an id without a leading dash, which the tool would parse as an option."""
     while (name := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return name
 
 
 def answers(address: str) -> bool:
-    """Whether a broker there knows its cluster and can keep offsets."""
+    """Return whether a broker knows its cluster and can store offsets."""
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
@@ -307,7 +307,7 @@ def answers(address: str) -> bool:
 
 
 def in_sync(addresses: str) -> bool:
-    """Whether each partition has all its copies."""
+    """Return whether all replicas of each partition are in sync."""
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
@@ -323,7 +323,7 @@ def in_sync(addresses: str) -> bool:
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports nobody listens on, below those that outgoing connections take: a broker killed finds its own free again."""
+    """Return free ports below the ephemeral range, so that a killed broker finds its port free again."""
     found: list[int] = []
     candidates = list(range(20_000, 32_000))
     random.SystemRandom().shuffle(candidates)
@@ -337,7 +337,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def jars() -> Path:
-    """The folder of the broker's jars, fetched by Maven the first time."""
+    """Return the directory of the broker's jars. Maven downloads them the first time."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "streamsvm-kafka"
     folder = cache / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
@@ -385,7 +385,7 @@ def main() -> None:
 
 
 def make_topics(address: str, *names: str, partitions: int = 3, copies: int = 1, **configs: str) -> None:
-    """Make topics, and wait until they can be used."""
+    """Create topics, and wait until they are available."""
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=address.split(","))

@@ -23,7 +23,7 @@ Make = Callable[..., str]
 
 
 def _broker_module() -> ModuleType:
-    """The starter, which is a program of its own and not a test."""
+    """The broker starter is a separate program and not a test."""
     spec = importlib.util.spec_from_file_location("streamsvm_broker", Path(__file__).with_name("broker.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -36,11 +36,11 @@ starter = _broker_module()
 
 
 LOGINS = {"me": "hunter2", "poor": "hunter4"}
-"""Users and passwords; the first may do all, the other what ACLs allow."""
+"""Users and passwords. The first has all permissions, the other those of ACLs."""
 
 
 def start_broker(**options: Any) -> Any:
-    """A broker of one's own; without Java and Maven the test is skipped, where `CI` is set it fails."""
+    """Start a separate broker. Without Java and Maven the test is skipped, or fails if `CI` is set."""
     try:
         return starter.Broker(brief=True, **options)
     except starter.NoBroker as error:
@@ -51,7 +51,7 @@ def start_broker(**options: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on() -> Iterator[None]:
-    """Whatever a test opened and closed has left no thread behind, such as that of a producer that goes on sending."""
+    """Check that a test leaves no threads behind, such as that of a producer."""
     before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + 60
@@ -65,7 +65,7 @@ _STARTED = pytest.StashKey[Any]()
 
 @pytest.fixture(scope="session")
 def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The broker that all tests share, if it is ours. Several folders have this fixture; a process has one broker."""
+    """The shared broker, if this process started it. Several folders have this fixture; a process has one broker."""
     pytest.importorskip("kafka")
     if "STREAMSVM_KAFKA" in os.environ:
         return None
@@ -82,7 +82,7 @@ _LISTENERS = ("address", "password", "secured", "tls", "certificate", "key")
 
 @contextlib.contextmanager
 def shared(folder: Path) -> Iterator[Any]:
-    """A broker for all processes of the tests: who comes first starts it, and waits until the last is done with it."""
+    """A broker for all test processes. The first starts it and waits until the last has finished."""
     place, own, me = folder / "broker.json", None, folder / f"broker-user-{os.getpid()}"
     with lock(folder):
         if not place.exists():
@@ -111,13 +111,13 @@ def lock(folder: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker(started: Any) -> str:
-    """The address of a broker that all tests share."""
+    """The address of the shared broker."""
     return os.environ["STREAMSVM_KAFKA"] if started is None else started.address
 
 
 @pytest.fixture
 def secured(started: Any, tmp_path: Path) -> str:
-    """The address where that broker wants TLS and a password, which are in `client.toml`."""
+    """The address of the shared broker with TLS and a password, which are in `client.toml`."""
     if started is None or not hasattr(started, "secured"):
         pytest.skip("needs openssl, and a broker of its own")
     lines = {"security_protocol": "SASL_SSL", "ssl_cafile": started.certificate, "sasl_mechanism": "PLAIN"}
@@ -128,7 +128,7 @@ def secured(started: Any, tmp_path: Path) -> str:
 
 @pytest.fixture
 def topic(broker: str) -> Make:
-    """Makes topics of a test's own: `topic("events", partitions=3)`."""
+    """Create topics for one test: `topic("events", partitions=3)`."""
 
     def make(name: str, partitions: int = 3, **configs: str) -> str:
         name = f"{name}-{uuid.uuid4().hex[:8]}"
@@ -152,7 +152,7 @@ def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **
 
 
 def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
-    """All records of a topic, partition by partition."""
+    """Return all records of a topic by partition."""
     from kafka import KafkaConsumer, TopicPartition
 
     level = "read_committed" if committed else "read_uncommitted"
@@ -170,7 +170,7 @@ def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
 
 
 class Run(Command):
-    """A run, with what it says in a file."""
+    """A run whose output goes to a file."""
 
     def __init__(self, *arguments: Any, cwd: Path) -> None:
         self._log = cwd / f"{uuid.uuid4().hex}.log"
@@ -179,7 +179,7 @@ class Run(Command):
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """The output so far."""
         return self._log.read_text()
 
     @property
@@ -187,7 +187,7 @@ class Run(Command):
         return self.poll() is not None
 
     def wait(self, timeout: float | None = 120.0) -> int:
-        """The exit code."""
+        """Return the exit code."""
         try:
             return super().wait(timeout)
         except subprocess.TimeoutExpired:
@@ -195,7 +195,7 @@ class Run(Command):
 
 
 def ran(*arguments: Any, cwd: Path, code: int = 0) -> str:
-    """Run the command line to its end, which must be with this exit code; what it said."""
+    """Run the command line to its end, with this exit code. Return its output."""
     with Run(*arguments, cwd=cwd) as run:
         assert run.wait() == code, run.log
         assert "Traceback" not in run.log
@@ -204,7 +204,7 @@ def ran(*arguments: Any, cwd: Path, code: int = 0) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the command line to its end."""
+    """Run the command line to its end."""
 
     def call(
         *arguments: Any, cwd: Path = tmp_path, timeout: float = 60, **how: Any

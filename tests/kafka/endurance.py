@@ -1,12 +1,12 @@
-"""A live stream in trouble: brokers and the run itself are killed again and again, and every event has one prediction.
+"""A live stream with failures: brokers and the run are killed repeatedly, and each event has one prediction.
 
     python -m tests.kafka.endurance kills       ten minutes of 1,000 events/s, 30 kills of the run, two of a broker
     python -m tests.kafka.endurance failover    one broker of three after the other killed, and back; the run as well
     python -m tests.kafka.endurance freezes     one broker of three after the other stands still for 40 to 75 s
 
-A cluster of three brokers is started for it, which keep everything three times. At the end each event that brokers took
-must have been predicted once; how long predictions stopped after what was done is said, by the brokers' own clock.
-`--seconds` shortens it, `--spare` leaves the run alone.
+The trial starts a cluster of three brokers with three replicas. At the end, each event accepted by the brokers must
+have one prediction. The trial reports how long predictions paused after each disturbance, by the brokers' clock.
+`--seconds` shortens it, `--spare` does not kill the run.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from typing import Any
 from tests.kafka.conftest import read, starter
 
 PARTITIONS = 3
-QUIET_S = 400.0  # for the first and the last predictions to come
+QUIET_S = 400.0  # for the first and the last predictions
 TEMPORARY = 75
 RUN_KILLED = "run killed"
 Deed = tuple[float, str, Callable[[], None]]
-"""Seconds after the start, what is done then, and how."""
+"""Seconds after the start, name and action."""
 
 
 class Feeder(threading.Thread):
-    """Sends events at a steady rate until told to stop; those that brokers did not take are sent again."""
+    """Sends events at a constant rate until stopped. Events that the brokers rejected are sent again."""
 
     def __init__(self, address: str, topic: str, rate: float) -> None:
         super().__init__(daemon=True)
@@ -66,7 +66,7 @@ class Feeder(threading.Thread):
 
 
 class Subject:
-    """The run that is put to the test: `streamsvm run` in a process of its own, started again when it was killed."""
+    """The run under test: `streamsvm run` in a separate process, restarted after a kill."""
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         script = "import sys; from streamsvm.cli import main; sys.exit(main())"
@@ -79,13 +79,13 @@ class Subject:
             self._process = subprocess.Popen(self._command, cwd=self._folder, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """End it as a crash would, and start it again."""
+        """Kill the run and restart it."""
         self._process.kill()
         self._process.wait()
         self.start()
 
     def check(self) -> None:
-        """It has not ended by itself, or only for what may pass, whereupon it is started again."""
+        """Check that the run has not exited, or only with a temporary error; then it is restarted."""
         code = self._process.poll()
         if code == TEMPORARY:
             self.start()
@@ -119,7 +119,7 @@ def _failover(cluster: Any, subject: Subject, seconds: float) -> Iterator[Deed]:
 
 
 def _away(cluster: Any, times: Sequence[float], for_s: float) -> Iterator[Deed]:
-    """Each time another broker dies, and comes back after so many seconds."""
+    """Kill the next broker repeatedly, and restart it after a number of seconds."""
     for i, at in enumerate(times):
         number = i % len(cluster.brokers)
         yield at, f"broker {number + 1} killed", cluster.brokers[number].kill
@@ -148,7 +148,7 @@ TRIALS = {"kills": (_kills, 1000), "failover": (_failover, 200), "freezes": (_fr
 
 
 def trial(name: str, seconds: float, spare: bool, model: str) -> None:
-    """Feed, disturb, and see that nothing is missing and nothing there twice."""
+    """Send events with disturbances. Check that each has exactly one prediction."""
     with contextlib.closing(starter.Cluster()) as cluster, tempfile.TemporaryDirectory() as folder:
         configs = {"message.timestamp.type": "LogAppendTime"}
         starter.make_topics(cluster.address, "events", "predictions", copies=3, partitions=PARTITIONS, **configs)
@@ -175,7 +175,7 @@ def trial(name: str, seconds: float, spare: bool, model: str) -> None:
 
 
 def _do(planned: Sequence[Deed], subject: Subject, seconds: float) -> list[tuple[float, str]]:
-    """Do what is planned, each at its time or when what was before it is done; when that was."""
+    """Run the planned actions at their times, or after the previous one. Return their times."""
     begin, first, done = time.time(), time.time(), []
     for at, what, deed in [*sorted(planned, key=lambda deed: deed[0]), (seconds, "end", lambda: None)]:
         while time.time() - begin < at:
@@ -183,7 +183,7 @@ def _do(planned: Sequence[Deed], subject: Subject, seconds: float) -> list[tuple
             time.sleep(0.05)
         done.append((time.time(), what))
         deed()
-        begin += time.time() - done[-1][0]  # what comes later comes so much later
+        begin += time.time() - done[-1][0]  # a delay postpones later actions
         print(f"{done[-1][0] - first:7.1f} s {what}", flush=True)
     return done
 
@@ -212,7 +212,7 @@ def _judge(taken: list[tuple[int, int]], predicted: list[tuple[int, int]], code:
 
 
 def _tell_pauses(address: str, done: Sequence[tuple[float, str]]) -> None:
-    """How long neither events nor predictions came, after what was done."""
+    """Print the pauses of events and predictions after each action."""
     for topic in ("events", "predictions"):
         times = sorted(record.timestamp / 1000 for record in read(address, topic))
         gaps = [(b - a, b) for a, b in itertools.pairwise(times) if b >= done[0][0]]

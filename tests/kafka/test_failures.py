@@ -15,7 +15,7 @@ from connectors.kafka.failures import RetryTimeout, passes, passes_anew
 errors = pytest.importorskip("kafka.errors")
 
 LASTING = [
-    # What the settings, the rights or the data are at fault for; another time it is the same.
+    # Caused by settings, permissions or data; a retry fails as well.
     *("TopicAuthorizationFailedError", "GroupAuthorizationFailedError", "TransactionalIdAuthorizationFailedError"),
     *("ClusterAuthorizationFailedError", "SaslAuthenticationFailedError", "UnsupportedSaslMechanismError"),
     *("UnsupportedVersionError", "InvalidTopicError", "InvalidGroupIdError", "OffsetOutOfRangeError"),
@@ -45,7 +45,7 @@ def test_what_does_not_pass(name):
 
 
 def test_every_name_in_the_tables_is_an_error_of_the_client():
-    """Another version of the client may have other names; these would pass for good unseen."""
+    """Another version of the client may have other names, which would never match."""
     assert {name for name in failures._PASSING | failures._RENEWED if not hasattr(errors, name)} == set()
     assert not any(getattr(errors, name).retriable for name in failures._PASSING | failures._RENEWED)
 
@@ -58,7 +58,7 @@ def test_what_another_producer_begins_without(name):
 
 
 def test_an_error_in_the_text_of_another_counts():
-    """As of a transactional producer whose request was not answered in time, which ended runs."""
+    """For example of a transactional producer whose request timed out, which stopped runs."""
     late = errors.RequestTimedOutError("Request timed out after 29999 ms")
     wrapped = errors.KafkaError(f"Could not execute transactional request for unknown reasons: {late}")
     assert passes(wrapped)
@@ -126,7 +126,7 @@ def test_what_lasts_is_raised_at_once():
 
 
 def test_a_client_that_finds_no_broker_leaves_nothing_behind():
-    """While brokers are away for hours, clients are made again and again."""
+    """While brokers are down for hours, clients are created repeatedly."""
     kafka = pytest.importorskip("kafka")
     from connectors.kafka.clients import connect
 

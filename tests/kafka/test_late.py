@@ -1,4 +1,4 @@
-"""Labels from a topic of their own, against a real broker."""
+"""Labels from a separate topic, with a Kafka broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list[tuple[int, Any, Any, int]]
 
 
 def streams(n: int) -> tuple[Rows, Rows]:
-    """Events on three partitions and their labels on two: some late, some lost, some twice, some broken."""
+    """Events on three partitions and labels on two: some late, lost, duplicated or malformed."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n, 3)).round(5)
     y = np.where((np.arange(n) < n / 2) == (X[:, 0] > 0), "UP", "DOWN")
@@ -50,7 +50,7 @@ def arguments(broker: str, source: str, labels: str, sinks: Sequence[str], *more
 
 
 def results(folder: Path, broker: str, sinks: Sequence[str]) -> dict[str, Any]:
-    """All that a run left; each row once."""
+    """Return the results of a run; each row occurs once."""
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("out", "rejected_to", "process"):
         summary.pop(name)
@@ -118,7 +118,7 @@ def test_the_topic_of_events_is_no_source_of_labels(broker: Any, topic: Any, run
 
 
 def test_a_topic_that_is_idle_holds_nothing_up(broker: Any, topic: Any, tmp_path: Path) -> None:
-    """Live topics: what comes on the one is taken although nothing comes on the other."""
+    """Live topics: one topic continues although the other is idle."""
     source, label_topic = topic("events", 2), topic("labels", 1)
     events, labels = ([row for row in rows if row[2] != b"{oops"] for rows in streams(60))
     fill(broker, source, [(p % 2, *row) for p, *row in events])

@@ -1,4 +1,4 @@
-"""The order over partitions is that of the smallest head, however the records arrive."""
+"""Partitions are merged by the smallest head, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def records(times):
 
 
 def by_heads(partitions):
-    """Word for word: of the records at the heads the smallest, of equal ones that of the lowest partition."""
+    """The definition: take the smallest record at the heads; at ties that of the lowest partition."""
     rest, order = [list(records) for records in partitions], []
     while any(rest):
         heads = [(records[0].timestamp, p) for p, records in enumerate(rest) if records]
@@ -50,7 +50,7 @@ def test_in_whatever_pieces_records_arrive(times, dice):
         n = dice.randint(1, len(rest[p]))
         order.add(p, rest[p][:n])
         del rest[p][:n]
-        # A partition that has no more may be known to have ended, or not yet.
+        # The end of a partition may be known or not.
         taken += order.take(ended=[q for q, some in enumerate(rest) if not some and not order.held(q)])
     while left := order.take(ended=order.lacking()):
         taken += left

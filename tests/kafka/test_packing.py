@@ -1,4 +1,4 @@
-"""Packed batches are those that the client itself would have made: its own reader takes them apart again."""
+"""Packed batches equal those of the client: its own reader can parse them."""
 
 from __future__ import annotations
 

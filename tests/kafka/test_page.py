@@ -1,4 +1,4 @@
-"""The page of a run on a topic, in a real browser."""
+"""The page of a run on a topic, in a browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
         assert f"kafka://{broker}/{dead}" in shown(browser, "#rejects")
         asked, errors = looked_at(browser)
         assert {url for url in asked if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "chrome:"))} == set()
-        assert [error for error in errors if "ERR_CONNECTION_REFUSED" not in error] == []  # before it was there
+        assert [error for error in errors if "ERR_CONNECTION_REFUSED" not in error] == []  # before the server started
         run.send_signal(signal.SIGINT)
         wait_for(lambda: "The run has ended on request" in shown(browser, "#banner"), "the end")
         assert run.wait() == 130, run.log

@@ -1,4 +1,4 @@
-"""What a user may do: the rights that the README names are enough, and each of them is needed."""
+"""Permissions of a user: those of the documentation are sufficient, and each is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHO |= {"sasl_plain_username": "poor", "sasl_plain_password": LOGINS["poor"]}
 
 @pytest.fixture
 def place(started):
-    """Where the user must log in."""
+    """The address that requires a login."""
     if started is None or not hasattr(started, "password"):
         pytest.skip("needs openssl, and a broker of its own")
     return started.password
@@ -41,7 +41,7 @@ def topics(broker, topic):
 
 
 def allow(broker, topics, *rights):
-    """Let the user do this and nothing else."""
+    """Grant the user these permissions and no others."""
     from kafka import KafkaAdminClient
     from kafka.admin import (
         ACL,
@@ -86,7 +86,7 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
     assert "right" not in ran(*run, cwd=tmp_path)
     assert len(read(broker, topics["out"])) == 285
     assert len(read(broker, topics["dead"])) == 15
-    allow(broker, topics, *set(RIGHTS) - {"lag"})  # which ends nothing
+    allow(broker, topics, *set(RIGHTS) - {"lag"})  # the run continues
     said = ran(*run, "--reset", cwd=tmp_path)
     assert said.count("no right to READ the group") == 1
     assert len(read(broker, topics["out"])) == 570

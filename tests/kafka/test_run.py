@@ -1,4 +1,4 @@
-"""Whole runs against a real broker: crashes, outages, and what a user meets."""
+"""Complete runs with a Kafka broker: crashes, outages, and errors of users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
 
 def stream(n: int, *, broken: bool = True) -> list[tuple[int, bytes | None, bytes | None, int]]:
-    """Events of three partitions whose concept turns half-way: some without label, some broken, times out of order."""
+    """Events of three partitions whose concept changes halfway: some without label, some malformed, unordered times."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n, 3))
     y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)
@@ -45,7 +45,7 @@ def stream(n: int, *, broken: bool = True) -> list[tuple[int, bytes | None, byte
 
 
 def arguments(broker: str, source: str, out: str, dead: str, *more: Any) -> list[str]:
-    # Small batches and transactions make more moments to be killed at.
+    # Small batches and transactions give more points to be killed at.
     url = f"kafka://{broker}/{source}?batch_size=50&max_poll_records=400"
     kept = ("--checkpoint", "check", "--save", "model", "--summary", "summary.json")
     sinks = ("--out", f"kafka://{broker}/{out}?commit_interval=0.02", "--dead-letter", f"kafka://{broker}/{dead}")
@@ -56,7 +56,7 @@ _asking: dict[str, Any] = {}
 
 
 def asking(broker: str) -> Any:
-    """A client for questions, made once in a test."""
+    """A client for queries, created once per test."""
     from kafka import KafkaAdminClient
 
     if broker not in _asking:
@@ -73,7 +73,7 @@ def nothing_left_to_ask() -> Iterator[None]:
 
 
 def marked(broker: str, source: str, out: str) -> int:
-    """How many offsets have been answered for good; none while the broker is not ready to tell."""
+    """Return the number of committed predictions, or 0 if the broker is not ready."""
     from kafka.errors import KafkaError
 
     group = f"streamsvm.{source}.{out}"
@@ -84,7 +84,7 @@ def marked(broker: str, source: str, out: str) -> int:
 
 
 def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
-    """All that a run left, names and clocks aside."""
+    """Return the results of a run, without names and clock times."""
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("out", "rejected_to"):
         summary.pop(name)
@@ -109,7 +109,7 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     whole = results(plain, broker, outs[0], deads[0])
     assert len(whole["out"]) + len(whole["dead"]) == N
     assert {tuple(row) for row in whole["out"].values()} == {("partition", "offset", "prediction", "score", "label")}
-    assert None in [row["prediction"] for row in whole["out"].values()]  # that of the first, which no label preceded
+    assert None in [row["prediction"] for row in whole["out"].values()]  # the first prediction, before any label
     dice = random.Random(5)
     kills = 0
     for share in sorted(dice.uniform(0.02, 0.8) for _ in range(KILLS)):
@@ -135,7 +135,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    # A refit begins every 500 events, and every 5 s of event time too; its model enters 250 events later.
+    # A refit starts every 500 events and every 5 s of event time. Its model is added 250 events later.
     refits = ("--refit", "cuts,every=500+5s,window=1000")
     asked = (*refits, "--at-end", "stop", "--checkpoint-every")
     ran(*arguments(broker, source, outs[0], deads[0], *asked, n), cwd=plain)
@@ -208,7 +208,7 @@ def wait_for(what: Any, run: Run, seconds: float = 120.0) -> None:
 
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Any]:
-    """A broker that may be killed."""
+    """A broker that a test may kill."""
     pytest.importorskip("kafka")
     with contextlib.closing(start_broker()) as broker:
         yield broker
@@ -216,7 +216,7 @@ def mortal() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Three runs whose broker dies: one waits for it, one is asked to end, and one waits for 3 s; then it is back."""
+    """Three runs whose broker is killed and restarted: one waits, one is asked to stop, and one waits for 3 s."""
     names, address, rows = ("waits", "asked", "patient"), mortal.address, stream(N // 2)
     folders = {name: tmp_path_factory.mktemp(name) for name in names}
     for name in names:
@@ -237,7 +237,7 @@ def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         mortal.kill()
         runs["asked"].send_signal(signal.SIGTERM)
         codes = {name: runs[name].wait() for name in ("asked", "patient")}
-        wait_for(lambda: "no broker answers" in runs["waits"].log, runs["waits"])  # a warning, in spite of --quiet
+        wait_for(lambda: "no broker answers" in runs["waits"].log, runs["waits"])  # a warning, despite --quiet
         mortal.start()
         yield SimpleNamespace(broker=mortal, rows=rows, folders=folders, given=given, runs=runs, codes=codes)
 
@@ -260,7 +260,7 @@ def test_a_broker_that_dies_and_comes_back(outage):
 
 def test_sigterm_while_the_broker_is_away(outage):
     code, log = outage.codes["asked"], outage.runs["asked"].log
-    assert code in (75, 143), log  # 143 where all was committed already
+    assert code in (75, 143), log  # 143 if everything was committed before
     assert code == 143 or "no broker answered, and the run was to end" in log
     assert "Traceback" not in log
     ran(*outage.given["asked"], "--at-end", "stop", cwd=outage.folders["asked"])
@@ -280,7 +280,7 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
             starter.make_topics(mortal.address, *topics)
             fill(mortal.address, topics[0], rows[:n])
             (tmp_path / name).mkdir()
-            # One has nothing left to do, of the other a transaction is always open.
+            # One run has no events left; the other always has an open transaction.
             asked = arguments(mortal.address, *topics, "--checkpoint-every", "0.1s" if n == 3000 else "1000")
             runs[name] = stack.enter_context(Run(*asked, cwd=tmp_path / name))
         still = [f"still-{each}" for each in topics_of("reads")]
@@ -451,7 +451,7 @@ def test_labels_that_change_their_type(broker, topic, run, tmp_path):
 def test_max_events_and_then_more(broker, topic, tmp_path):
     source, outs, deads = topic("events"), [topic("out"), topic("out")], [topic("dead", 1), topic("dead", 1)]
     rows = stream(1000)
-    rows[340::9] = [(p, k, b"{oops", t) for p, k, _, t in rows[340::9]]  # also after the last event in its batch
+    rows[340::9] = [(p, k, b"{oops", t) for p, k, _, t in rows[340::9]]  # also after the last event of its batch
     fill(broker, source, rows)
     found = []
     for out, dead, limits in zip(outs, deads, ([900], [333, 620, 900]), strict=True):

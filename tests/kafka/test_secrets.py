@@ -1,4 +1,4 @@
-"""A password of a URL stands in nothing that a run says, writes or shows."""
+"""Passwords in URLs never appear in output, logs or pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS, WRONG = LOGINS["me"], "hunter9wrong"
 
 @pytest.fixture
 def listener(started: Any) -> str:
-    """The address where that broker wants a password, without TLS."""
+    """The address of the listener with a password and without TLS."""
     if started is None or not hasattr(started, "secured"):
         pytest.skip("needs openssl, and a broker of its own")
     found: str = started.password
@@ -41,7 +41,7 @@ def files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def told(port: int, *paths: str) -> Iterator[tuple[str, bytes]]:
-    """What a server of the run tells, of a stream of updates the first."""
+    """Return the response of a server of the run, or the first of a stream of updates."""
     for path in paths:
         with (
             contextlib.suppress(OSError),

@@ -1,4 +1,4 @@
-"""What is wrong with the settings of TLS and SASL is said at once, and each in its own words."""
+"""Errors in TLS and SASL settings are reported at once, with specific messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = {"ssl_certfile": "{cert}", "ssl_keyfile": "{key}"}
 
 @pytest.fixture(scope="module")
 def places(started, tmp_path_factory) -> dict[str, str]:
-    """Where each listener is, and files good and bad."""
+    """Addresses of the listeners, and valid and invalid files."""
     if started is None or not hasattr(started, "secured"):
         pytest.skip("needs openssl, and a broker of its own")
     folder = tmp_path_factory.mktemp("keys")
@@ -149,6 +149,6 @@ def test_what_is_wrong_here_is_said_before_anything_is_asked(places, monkeypatch
 def test_one_broker_that_talks_is_enough(places):
     refusing, away = places["password"], "127.0.0.1:1"
     check_welcome("here", [away, refusing, places["address"]], {})
-    check_welcome("here", [away], {})  # which is waited for, but not here
+    check_welcome("here", [away], {})  # this is retried, but not here
     with pytest.raises(ConnectorError, match=f"{refusing} speaks"):
         check_welcome("here", [away, refusing], {})

@@ -1,4 +1,4 @@
-"""The sink against a real broker: transactions, the mark, and who may write."""
+"""The sink with a Kafka broker: transactions, the mark, and competing writers."""
 
 from __future__ import annotations
 
@@ -183,12 +183,12 @@ def test_dead_letters_come_once(broker, topic, source):
         sink.flush()
         begin = sink.position
         sink.write(table(0, [0]))
-        other.write(bad([4, 3, 1]))  # tombstones before what cannot be read
+        other.write(bad([4, 3, 1]))  # tombstones before malformed records
         sink.flush()
         assert sink.position == {"mark": {"0": 5, "1": 0, "2": 0}}
     with sinks(resume=True) as (sink, other):
         sink.rewind(begin)
-        sink.write(table(0, [5, 6]))  # all new, and what comes with them is not
+        sink.write(table(0, [5, 6]))  # all new, but not the related records
         other.write(bad([4, 3, 7]))
         sink.flush()
     assert [row["offset"] for row in rows(broker, dead)] == [4, 3, 1, 7]
@@ -246,7 +246,7 @@ def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, mor
     with contextlib.closing(open_sink(url, source=source)) as sink:
         sink.write(table(0, range(3)))
         sink.flush()
-        sink.write(table(0, range(3, 6), label=["long" * 50_000] * 3))  # so much that it is sent at once
+        sink.write(table(0, range(3, 6), label=["long" * 50_000] * 3))  # large enough to be sent at once
         time.sleep(3)  # the broker aborts it
         for offset in range(6, 6 + more):
             sink.write(table(0, [offset]))
@@ -259,7 +259,7 @@ def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, mor
 
 
 def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monkeypatch):
-    """As when the client waits for ever for what a broker that died had promised."""
+    """For example if the client waits forever for a response of a crashed broker."""
     monkeypatch.setattr(transactions, "_SAY_S", 0.2)
     monkeypatch.setattr(transactions, "_STUCK_S", 0.5)
     name, stuck = topic("out", 1), threading.Event()
@@ -276,7 +276,7 @@ def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monk
 
 
 def test_a_request_is_not_lost_where_its_broker_is_away(broker, topic, source, monkeypatch):
-    """As that of a transaction whose coordinator has died; the client would wait for ever for the answer."""
+    """For example that of a transaction whose coordinator crashed. The client would wait forever."""
     from kafka.errors import KafkaConnectionError
     from kafka.net.compat import KafkaNetClient
 
@@ -328,14 +328,14 @@ def test_a_topic_that_is_deleted_is_named(broker, topic, source, monkeypatch, wh
         sink.flush()
         deleted(broker, gone)
         with pytest.raises(ConnectorError, match=f"results cannot be written.*{told} there no more"):  # noqa: PT012
-            while True:  # brokers take a moment to forget a topic
+            while True:  # brokers take a moment to delete a topic
                 sink.write(table(0, [3]))
                 sink.flush()
                 time.sleep(0.05)
 
 
 def test_a_mark_that_was_reset_is_not_taken_for_another_run(broker, topic, source, monkeypatch):
-    """As when the topic of the events was deleted and made anew, and with it went all offsets in it."""
+    """If the topic of the events is deleted and created again, its offsets are deleted as well."""
     name = topic("out", 1)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
         sink.write(table(0, range(3)))
@@ -373,7 +373,7 @@ def test_a_topic_that_takes_less_than_at_first(broker, topic, source, caplog):
     assert list(found) == list(range(40))
     assert [offset for offset, row in found.items() if "cut" in row] == [1]
     assert found[3]["label"] == "some" * 100
-    assert [len(row["raw"]) for row in rows(broker, dead)] == [9000]  # another topic, which takes what it took
+    assert [len(row["raw"]) for row in rows(broker, dead)] == [9000]  # another topic, with a larger limit
     assert f"the topic {name} takes less than at first: now 2872 bytes a record" in caplog.text
     assert "its texts or key are cut" in caplog.text
 

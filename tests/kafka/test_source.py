@@ -1,4 +1,4 @@
-"""The source against a real broker."""
+"""The source with a Kafka broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(broker, topic, **options):
 
 
 def events(source):
-    """All events of a source that ends: partition, offset, features, label, and what was set aside."""
+    """Return all events of a source that ends: partition, offset, features, label and rejected records."""
     found, rejected = [], []
     for batch in source:
         places = [
@@ -91,7 +91,7 @@ def test_a_backlog_on_partitions_at_random_ends_in_order(broker, topic):
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compression):
     name, most, n = topic("events"), 400_000, 200
-    times = [[2 * t, 2 * t + 1, 2 * n + t] for t in range(n)]  # all that partition 2 has comes after the others
+    times = [[2 * t, 2 * t + 1, 2 * n + t] for t in range(n)]  # all records of partition 2 follow the others
     rows = [(p, None, b'{"x":"%s"}' % (b"%d" % t * 4_800), t) for each in times for p, t in enumerate(each)]
     fill(broker, name, rows, compression_type=compression)
     found = []
@@ -111,7 +111,7 @@ def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compres
 
 @pytest.mark.xfail(strict=True, reason="kafka-python loses what it parked at a pause once another partition ran dry")
 def test_the_client_hands_out_all_of_a_partition_that_was_paused(broker, topic):
-    """Where this passes, partitions that are ahead can be paused instead of being given up and taken again."""
+    """If this passes, partitions that are ahead can be paused instead of being unassigned."""
     from kafka import KafkaConsumer, TopicPartition
 
     name = topic("events", 2)
@@ -171,7 +171,7 @@ def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monk
 
 
 def test_what_takes_long_elsewhere_is_no_lack_of_events(broker, topic, monkeypatch):
-    """As where a run waits for brokers to take its results: before the first event, or between two."""
+    """For example a run that waits for brokers to accept results: before the first event, or between two."""
     name, later = topic("events", 1), [0.0]
     fill(broker, name, numbered(100, 1))
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
@@ -254,7 +254,7 @@ def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topi
         while sum(source.lag.values()) != 3500 - taken and time.monotonic() < deadline:
             time.sleep(0.05)  # a slow model
             taken += len(next(batches))
-        assert taken < 1900  # so that records of the first 2000 were ready all the time
+        assert taken < 1900  # records of the first 2000 were available all the time
         assert source.partitions == [0, 1]
         assert sum(source.lag.values()) == 3500 - taken
 
@@ -406,13 +406,13 @@ def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
         with contextlib.closing(admin):
             deadline, seen = time.monotonic() + 60, {}
             while not seen and time.monotonic() < deadline:
-                with contextlib.suppress(KafkaError):  # while the broker makes its table of groups
+                with contextlib.suppress(KafkaError):  # while the broker creates its table of groups
                     seen = admin.list_group_offsets({f"{name}-lag": None})[f"{name}-lag"]
     assert [found.offset for found in seen.values()] == [9]
-    with opened(broker, name, at_end="stop", group_id=f"{name}-lag") as source:  # and not taken from there
+    with opened(broker, name, at_end="stop", group_id=f"{name}-lag") as source:  # the group does not set the position
         assert len(events(source)[0]) == 9
     with opened(broker, name, at_end="stop", group_id="") as source:
-        source.acknowledge(source.position)  # to none
+        source.acknowledge(source.position)  # no offset
 
 
 def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatch):

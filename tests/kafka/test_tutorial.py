@@ -1,4 +1,4 @@
-"""The tutorials that need a broker, run as they are written, but for its port."""
+"""Run the tutorials that need a broker as written, except for the port."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_it_ends_as_it_says(page, topics, broker, tmp_path):
         code = code.replace("localhost:9092", broker)
         if kind == "python":
             (tmp_path / title).write_text(code, encoding="utf-8")
-        elif kind == "sh" and not title:  # that of a terminal of its own starts a broker, which is there
+        elif kind == "sh" and not title:  # a separate terminal starts the broker, which is running
             command = ["bash", "-euo", "pipefail", "-c", code]
             done = subprocess.run(
                 command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Values as JSON, CSV and Avro: each event for itself, malformed ones with a reason."""
+"""Values as JSON, CSV and Avro: malformed ones are rejected with a reason, without effect on others."""
 
 from __future__ import annotations
 
@@ -182,4 +182,4 @@ def test_frames_of_a_schema_registry_are_named_where_they_are_not_expected(tmp_p
         reason = format_.read([framed]).bad[0]
         assert "schema id 263" in reason
         assert "framed=yes" in reason
-    assert "framed" not in formats[0].read([b"\0\0\0\1\7\5"]).bad[0]  # a null, and what is no frame either
+    assert "framed" not in formats[0].read([b"\0\0\0\1\7\5"]).bad[0]  # a null, and a value without a header

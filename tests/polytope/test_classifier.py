@@ -1,4 +1,4 @@
-"""CPMClassifier, as River and its users know it."""
+"""CPMClassifier as a River classifier."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_river_check_is_left_out():
         "check_shuffle_features_no_impact",
         "check_seeding_is_idempotent",
     ):
-        if expected != "check_seeding_is_idempotent":  # there is no seed: nothing is random
+        if expected != "check_seeding_is_idempotent":  # there is no seed, because nothing is random
             assert expected in names
     assert len(names) >= 30
 
@@ -66,7 +66,7 @@ def same_state(a, b) -> bool:
 
 
 def loop(model, rows, labels, weights=None):
-    """What River would do; None is no label."""
+    """Loop as River does. None is not a label."""
     predicted = []
     for i, (x, y) in enumerate(zip(rows, labels, strict=True)):
         predicted.append(model.predict_one(x))
@@ -111,7 +111,7 @@ def numeric(seed: int, n: int = 300, d: int = 6):
     X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4, size=d) + rng.normal(size=d)
     X[rng.random(X.shape) < 0.1] = np.nan
     y = np.where(np.nansum(X[:, :2], axis=1) > 0, "up", np.where(rng.random(n) < 0.5, "down", "side"))
-    y[: n // 2][y[: n // 2] == "side"] = "down"  # a class that comes late
+    y[: n // 2][y[: n // 2] == "side"] = "down"  # a class that appears late
     return X, y.tolist()
 
 
@@ -236,7 +236,7 @@ def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
 
 
 def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():
-    """They are large and say nothing, so the inverse temperature falls as far as it may."""
+    """Initial weights are large and uninformative, so the inverse temperature decreases to its minimum."""
     rng = np.random.default_rng(0)
     X, W = rng.normal(size=(12_000, 8)), rng.normal(size=(8, 100))
     y = (X @ W + 0.3 * rng.gumbel(size=(len(X), 100))).argmax(axis=1)

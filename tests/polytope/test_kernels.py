@@ -1,4 +1,4 @@
-"""The step of the convex polytope machine, against a twin that is slow and reads like the algorithm."""
+"""The step of the convex polytope machine, against a slow reference implementation of the algorithm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAN = math.nan
 
 
 class Polytope:
-    """One class: its faces with the bias first, and which faces its positives chose."""
+    """One class: its faces with the bias first, and the faces assigned to its positives."""
 
     def __init__(self, k: int, d: int) -> None:
         self.W = np.zeros((k, d + 1))
@@ -30,7 +30,7 @@ class Polytope:
         self.choices: list[tuple[Any, int]] = []  # (row or None, face), the latest last
 
     def scores(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        # Column after column, so that equal faces have equal scores to the bit.
+        # Column by column, so that equal faces have bit-identical scores.
         return functools.reduce(np.add, (value * self.W[:, j] for j, value in enumerate(x)))
 
 
@@ -40,7 +40,7 @@ def entropy(counts: np.ndarray[Any, Any]) -> float:
 
 
 class Twin:
-    """Algorithms 1 and 2 with W itself, shrunk at every step, and with entropies computed from all choices made."""
+    """Algorithms 1 and 2 with W itself, shrunk at each step, and entropies from all assignments."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Twin:
         self.seen = 0
 
     def learn(self, row: np.ndarray[Any, Any], label: Any, weight: float = 1.0, index: Any = None) -> None:
-        """One step; `index` names the row in a data set, where one may come again."""
+        """Perform one step. `index` is the row in a data set, where rows may recur."""
         x = np.concatenate([[1.0], np.nan_to_num(row)])
         own = self.polytopes.setdefault(label, Polytope(self.k, len(row)))
         self.seen += 1
@@ -85,7 +85,7 @@ class Twin:
                 polytope.average += share * (polytope.W - polytope.average)
 
     def counts(self, polytope: Polytope) -> np.ndarray[Any, Any]:
-        """How many positives chose each face, older ones counting less, in units of the next."""
+        """Return the decayed number of positives assigned to each face, in units of the next."""
         counts = np.zeros(self.k)
         for age, (_, face) in enumerate(reversed(polytope.choices), start=1):
             counts[face] += self.keep**age
@@ -110,7 +110,7 @@ class Twin:
 
 
 class DictionaryTwin(Twin):
-    """Several passes over a data set: a row met again moves its count, and none decays."""
+    """Several passes over a data set: a recurring row moves its count, and counts do not decay."""
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
@@ -125,7 +125,7 @@ def assert_like_twin(model: CPMClassifier, twin: Twin) -> None:
 
 
 def stream(n: int, seed: int, n_classes: int = 3, d: int = 4) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Classes of two clusters each, so that a class has use for its faces; the last comes late."""
+    """Classes of two clusters each, so that a class needs several faces. The last class appears late."""
     rng = np.random.default_rng(seed)
     centres = 2.0 * rng.normal(size=(n_classes, 2, d))
     y = rng.integers(0, n_classes, n)
@@ -205,7 +205,7 @@ def test_an_event_of_weight_zero_is_not_learned():
 
 
 def test_a_late_class_starts_afresh():
-    """Its first steps are those of a learner that met its first event just then."""
+    """Its first steps equal those of a learner that starts with that event."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(100, 2))
     late = CPMClassifier(scaling="none", n_faces=2)
@@ -217,7 +217,7 @@ def test_a_late_class_starts_afresh():
 
 
 def test_steps_settle_at_the_horizon():
-    """What was learned long ago has decayed, so that two different pasts give the same present."""
+    """Early training has decayed, so that two different pasts give equal parameters."""
     X, y = stream(2_000, 4)
     model, other = (CPMClassifier(scaling="none", n_faces=1, l2=1.0, horizon=30) for _ in range(2))
     model.learn_many(X[:500], y[:500])
@@ -286,7 +286,7 @@ def test_folding_the_scalars_changes_nothing():
             for model in (plain, folded):
                 model.learn_one(x, label)
             own = folded._state.classes[0]
-            factor = 4.0 if i % 2 else 0.25  # a power of two: rounding has no part in this
+            factor = 4.0 if i % 2 else 0.25  # a power of two avoids rounding
             for weights, scalars in (("weights", ("scale", "mean_v")), ("averaged", ("mean_u",))):
                 if folded._state.split(weights).size:
                     folded._state.split(weights)[:, 0] *= factor
@@ -340,12 +340,12 @@ def test_dense_and_sparse_rows_agree_bit_for_bit(scaling, average):
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11, 17, 200])
 @pytest.mark.parametrize("d", range(7))
 def test_scores_are_products_and_the_largest_is_found(k, d):
-    """All remainders of unrolled loops."""
+    """Covers all remainders of unrolled loops."""
     rng = np.random.default_rng(100 * k + d)
     model = CPMClassifier(n_faces=k, scaling="none")
     X = rng.normal(size=(60, d))
     model.learn_many(X, rng.integers(0, 3, 60))
-    model._state.calibration.gain = 0.0  # noise is not allowed for
+    model._state.calibration.gain = 0.0  # disables the noise estimate
     x = rng.normal(size=(1, d))
     _, proba = model.test_then_train(x, [None], proba=True)
     beta = float(model._state.inverse_temperature)
@@ -357,7 +357,7 @@ def test_scores_are_products_and_the_largest_is_found(k, d):
 
 
 def loss(W: np.ndarray[Any, Any], x: np.ndarray[Any, Any], own: int, face: int) -> float:
-    """The part of the objective that belongs to one event of class `own`, assigned to `face`."""
+    """Return the objective of one event of class `own`, assigned to `face`."""
     hinges = np.maximum(0.0, 1.0 + W @ x)
     hinges[own] = 0.0
     return float(hinges.sum() + max(0.0, 1.0 - W[own, face] @ x))
@@ -388,7 +388,7 @@ def test_a_step_goes_down_the_gradient_of_the_objective(seed):
 
 
 def test_long_training_reaches_the_minimum_of_the_objective():
-    """One face a class and two classes: a linear support vector machine, solved by scikit-learn as well."""
+    """One face per class and two classes: a linear support vector machine, also solved by scikit-learn."""
     svm = pytest.importorskip("sklearn.svm")
     rng = np.random.default_rng(13)
     X = rng.normal(size=(200, 3))
@@ -403,7 +403,7 @@ def test_long_training_reaches_the_minimum_of_the_objective():
     c = model.classes_.index(True)
     learned = np.concatenate([model.model.biases[c], model.model.faces[c, 0]])
     solver = svm.LinearSVC(C=1.0 / (l2 * 200), loss="hinge", tol=1e-8, max_iter=10**6, fit_intercept=False)
-    best = solver.fit(np.column_stack([np.ones(200), X]), y).coef_[0]  # the bias is penalised too
+    best = solver.fit(np.column_stack([np.ones(200), X]), y).coef_[0]  # the bias is penalised as well
     assert objective(learned) <= 1.002 * objective(best)
 
 

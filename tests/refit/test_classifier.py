@@ -1,4 +1,4 @@
-"""A learner with refits: what is solved and when, who is heard, and that it is the same whatever happens to the run."""
+"""A learner with refits: triggers, results and votes, and equality after any interruption."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Rows = NDArray[np.float64]
 
 
 def events(n: int, seed: int = 0, d: int = 4) -> tuple[Rows, list[str]]:
-    """Three classes that no line separates, of strings."""
+    """Three classes of strings that are not linearly separable."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     codes = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0.8)
@@ -76,7 +76,7 @@ def cheap(solver: Any = "newton", learner: Any = None, **settings: Any) -> Refit
 
 
 def in_parts(model: Any, X: Any, y: list[Any], cuts: tuple[int, ...]) -> tuple[list[Any], Rows]:
-    """What a model predicts, rows cut into batches."""
+    """Return the predictions of a model, in batches."""
     found: list[Any] = []
     probabilities = []
     for a, b in zip((0, *cuts), (*cuts, len(y)), strict=True):
@@ -88,7 +88,7 @@ def in_parts(model: Any, X: Any, y: list[Any], cuts: tuple[int, ...]) -> tuple[l
 
 
 def assert_same_refits(one: RefitClassifier, other: RefitClassifier) -> None:
-    """Both had the same refits, clock times aside."""
+    """Check that both had equal refits, without clock times."""
     assert [{**refit, "seconds": 0} for refit in one.refits] == [{**refit, "seconds": 0} for refit in other.refits]
 
 
@@ -130,7 +130,7 @@ def test_batches_cut_anywhere_are_a_loop(learner, solver, monkeypatch):
 )
 def test_what_depends_on_times_and_errors_is_the_same_too(settings):
     X, y = events(1_200)
-    y = y[:600] + y[599::-1]  # labels that have nothing to do with their rows
+    y = y[:600] + y[599::-1]  # labels that are independent of their rows
     times = np.arange(1_200.0)
     whole, loop = cheap(**settings), cheap(**settings)
     predicted = whole.test_then_train(X, y, times=times).tolist()
@@ -213,7 +213,7 @@ def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were():
 def test_models_of_rows_as_they_are_stay_so(tmp_path, solver):
     X, y = events(700)
     whole = cheap(solver)
-    whole.learn_many(1_000.0 * X, y)  # far beyond where scaled values are cut
+    whole.learn_many(1_000.0 * X, y)  # far outside the clipping range of scaled values
     whole.save(tmp_path / "model")
     again = streamsvm.load(tmp_path / "model")
     asked, some = whole.model._space.encode(1_000.0 * X), np.ones(700, np.int64)
@@ -295,7 +295,7 @@ def vars_of(model: Any) -> list[Rows]:
 def test_an_expert_says_what_its_model_does(name, n_classes):
     X, labels = events(700)
     X[1::7, 1] = np.nan
-    codes = np.minimum([int(label[-1]) for label in labels], n_classes - 1) * 2  # the learner knows others in between
+    codes = np.minimum([int(label[-1]) for label in labels], n_classes - 1) * 2  # the learner knows other labels
     memory = Latest(700).begin()
     learner = CPMClassifier()
     memory.add(learner._space.encode(X, np.ones(700, bool)), codes)
@@ -309,7 +309,7 @@ def test_an_expert_says_what_its_model_does(name, n_classes):
     np.testing.assert_allclose(proba, expected, atol=2e-5)
     if name in ("trees", "cuts"):
         assert (np.array(solution.model.classes)[scores.argmax(axis=1)] == codes).mean() > 0.7
-    # Listed one by one, and only some of them, they are the same to the bit.
+    # Passed one by one, or only some of them, they are bit-identical.
     some, one_by_one = np.arange(700) % 3 == 0, np.zeros((700, 6))
     for i in np.flatnonzero(some):
         member.evaluate(learner._space.encode(X[i : i + 1]), np.ones(1, np.int64), one_by_one[i : i + 1])
@@ -397,7 +397,7 @@ def test_single_events_after_rows_are_not_taken_for_rows(monkeypatch):
     model = cheap()
     model.learn_many(X[:500], y[:500])
     assert not model._refits.vote.is_empty
-    model.predict_one(dicts(X[500:501])[0])  # from now on events are known to have these names
+    model.predict_one(dicts(X[500:501])[0])  # from here on events have these names
     monkeypatch.setattr(RefitClassifier, "_run_part", None)
     for x, label in zip(dicts(X[500:]), y[500:], strict=True):
         model.predict_one(x)
@@ -424,7 +424,7 @@ def test_on_demand():
 
 
 class Told(ClassifierMixin, BaseEstimator):
-    """Says what a function of the first column does; with 'wrong', never the right class. It counts no columns."""
+    """Predicts a function of the first column; with 'wrong', never the right class. It does not check columns."""
 
     def __init__(self, wrong: bool = False) -> None:
         self.wrong = wrong
@@ -439,7 +439,7 @@ class Told(ClassifierMixin, BaseEstimator):
 
 
 class Slow(Told):
-    """Takes its time."""
+    """A slow solver."""
 
     def __init__(self, seconds: float = 0.0, wrong: bool = False) -> None:
         super().__init__(wrong)
@@ -451,7 +451,7 @@ class Slow(Told):
 
 
 class Failing(Told):
-    """Fails so many times."""
+    """Fails a number of times."""
 
     def __init__(self, times: int = 1, wrong: bool = False) -> None:
         super().__init__(wrong)
@@ -462,7 +462,7 @@ class Failing(Told):
 
 
 def hidden(n: int, seed: int = 0) -> tuple[Rows, list[int]]:
-    """Which of two classes is the parity of a column with many values: nothing an online learner finds soon."""
+    """Which of two classes is the parity of a column with many values, which online learners learn slowly."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.integers(0, 1_000, n), rng.normal(size=n)]).astype(float)
     return X, (X[:, 0].astype(int) % 2).tolist()
@@ -508,7 +508,7 @@ def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
 
 
 class Counted(ClassifierMixin, BaseEstimator):
-    """Says the same of every row, and how many rows it was asked about."""
+    """Predicts one class, and counts the rows."""
 
     classes_, n_features_in_, n_asked = np.arange(2), 2, 0
 
@@ -579,7 +579,7 @@ def test_a_window_of_one_class_is_no_failure_of_the_stream():
 
 
 class Moody(Told):
-    """Fails where it is asked about some rows."""
+    """Fails for some rows."""
 
     def predict_proba(self, X: Any) -> Rows:
         if (X[:, 1] > 1.0).any():
@@ -600,7 +600,7 @@ def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
 
 
 class Renaming(Told):
-    """Has other classes than it was fitted to."""
+    """Returns other classes than it was fitted to."""
 
     def fit(self, X: Any, y: Any) -> Told:
         super().fit(X, y)
@@ -609,7 +609,7 @@ class Renaming(Told):
 
 
 class Short(Told):
-    """Has one answer for many classes."""
+    """Returns probabilities without a column per class."""
 
     def predict_proba(self, X: Any) -> Rows:
         return np.ones(len(X))
@@ -741,7 +741,7 @@ def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
     ready, answers = jobs._Worker.await_ready, threading.Event()
 
     def await_ready(worker: Any) -> None:
-        answers.wait(4.0)  # a start that takes its time
+        answers.wait(4.0)  # a slow start
         ready(worker)
 
     monkeypatch.setattr(jobs._Worker, "await_ready", await_ready)
@@ -753,7 +753,7 @@ def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
 
 @pytest.mark.parametrize("solver", ["newton", "bcd"])
 def test_a_column_without_values_as_yet_is_none(solver):
-    """It is known from the beginning of a batch in which it has a value, but no window knows it sooner."""
+    """It exists from the start of a batch in which it has a value, but not earlier in any window."""
     X, y = events(900)
     X[:600, 3] = np.nan
     whole, loop = (cheap(solver, CPMClassifier()) for _ in range(2))
@@ -766,7 +766,7 @@ FOUND = Solution(GaussianNB().fit([[0.0], [1.0]], [0, 1]), {})
 
 
 class Held(logging.Handler):
-    """A solver that is done when something was said of it."""
+    """A solver that finishes when a message is logged."""
 
     name, holds_lock, asks_relevance = "held", False, False
 

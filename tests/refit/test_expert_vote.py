@@ -1,4 +1,4 @@
-"""The vote of a learner and refitted models, against a plain implementation of its description."""
+"""The vote of a learner and refitted models, against a plain implementation of its definition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def vote(state: State, answers: Floats, labels: NDArray[np.int64]) -> tuple[NDAr
 
 
 class Twin:
-    """The vote as the module describes it; models enter one after another."""
+    """The vote as defined in the module; models are added one by one."""
 
     def __init__(self, n_models: int) -> None:
         self.weight = np.array([1.0])
@@ -75,7 +75,7 @@ class Twin:
 
 
 def stream(seed: int) -> tuple[Floats, NDArray[np.int64]]:
-    """The most accurate member changes: the learner, then a model, then others."""
+    """The most accurate voter changes: the learner, then one model, then others."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, CLASSES, N)
     answers = rng.dirichlet(np.ones(CLASSES), (PLACES, N))
@@ -96,7 +96,7 @@ def test_votes_are_those_of_the_twin(seed):
     np.testing.assert_allclose(proba, expected, atol=1e-9)
     np.testing.assert_allclose(state.members.weight, twin.weight, atol=1e-9)
     assert state.members.active.tolist() == twin.active.tolist()
-    assert not state.members.active[3]  # a model that knows nothing
+    assert not state.members.active[3]  # an uninformative model
     assert state.members.active[1:].sum() <= kernels.MOST_ACTIVE
     assert (proba.argmax(axis=1) == labels)[1_200:].mean() > 0.85
 
@@ -114,7 +114,7 @@ def test_without_active_models_the_probabilities_are_the_learners_bit_for_bit(ad
     answers, _ = stream(0)
     state = new_vote(3)
     state.members.active[1:] = 0
-    state.members.weight[:] = 0.1  # multiplied and divided by 0.1, a number changes
+    state.members.weight[:] = 0.1  # multiplying and dividing by 0.1 changes a number
     state.advantage = advantage
     _, proba = vote(state, answers, np.full(N, -1))
     np.testing.assert_array_equal(proba, answers[0])
@@ -135,7 +135,7 @@ def test_experts_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
 
 
 def lost_to_experts_that_are_alike(seed: int) -> float:
-    """The accuracy lost by votes, where models are right less often by two points, and nearly always all at once."""
+    """Return the accuracy lost by votes if models are less accurate by two points and nearly always agree."""
     n, rng = 20_000, np.random.default_rng(seed)
     labels, answers = rng.integers(0, CLASSES, n), np.full((PLACES, n, CLASSES), 0.05)
     learner = np.where(rng.random(n) < 0.64, labels, rng.integers(0, CLASSES, n))

@@ -1,4 +1,4 @@
-"""What is under way when a program ends."""
+"""Running jobs when a program exits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def begin(holds_lock, folder):
 
 
 def ended(folder: Path, holds_lock: bool, how: str = "", code: int = 0) -> int:
-    """Run a program that ends while a window is being solved; which process was at it."""
+    """Run a program that exits during a refit. Return its worker process."""
     (folder / "slow.py").write_text(MODULE)
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
     program = f"import slow; slow.begin({holds_lock}, {str(folder)!r}); {how}"
@@ -48,7 +48,7 @@ def ended(folder: Path, holds_lock: bool, how: str = "", code: int = 0) -> int:
 @pytest.mark.slow
 def test_a_solver_in_a_thread_comes_to_its_end(tmp_path):
     ended(tmp_path, holds_lock=False)
-    assert (tmp_path / "done").exists()  # else compiled code is torn down around it, and the program aborted
+    assert (tmp_path / "done").exists()  # otherwise compiled code is unloaded while in use, and the program aborts
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_it_ends_by_itself_when_the_program_is_killed(tmp_path):
 
 
 def look_for(number: int) -> None:
-    """Look for a process, for ten seconds."""
+    """Look for a process, for up to ten seconds."""
     for _ in range(1_000):
         os.kill(number, 0)
         time.sleep(0.01)

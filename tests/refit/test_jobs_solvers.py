@@ -1,4 +1,4 @@
-"""Solvers of a program's own, wherever they are defined and wherever the program is run from."""
+"""Custom solvers, defined anywhere and run from any directory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 1000\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    worker = _Worker(bytes(1_000_000))  # more than a pipe holds
+    worker = _Worker(bytes(1_000_000))  # more than the capacity of a pipe
     assert worker.is_alive
     worker.end()
 

@@ -1,4 +1,4 @@
-"""Windows with outliers: what is solved in spite of them, and what models answer where one comes."""
+"""Windows with outliers: the solution, and predictions for outliers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short ways to refits: a parameter of the classifier, and archives that need no import."""
+"""Shortcuts to refits: a parameter of the classifier, and archives that need no import."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.refit import Every, Latest
 from tests.learners import ring, river_checks
 
 SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
-MODELS = [  # planes beside the blend, and trees beside polytopes
+MODELS = [  # linear models with the ensemble, and trees with polytopes
     (StreamSVMClassifier(budget=20), "newton"),
     (CPMClassifier(n_faces=2), HistGradientBoostingClassifier(max_iter=3)),
 ]

@@ -1,4 +1,4 @@
-"""Triggers: at which events a refit is due, on hand-made streams, however these are cut, stopped and resumed."""
+"""Triggers: when a refit is due, for any batches, stops and resumes of hand-made streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streamsvm.refit.triggers import (
 )
 
 NAN = math.nan
-# An alarm exactly at the events it is told: the hundredth after its last, whatever it is fed.
+# An alarm at fixed events: the hundredth after the last, for any input.
 EACH_100TH = drift.DummyDriftDetector(t_0=100, seed=1)
 
 
@@ -40,7 +40,7 @@ def saved(trigger: Trigger, running: TriggerState) -> TriggerState:
 
 
 def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
-    """What happens after how many events, of a stream given in pieces and asked for a refit before some events."""
+    """Return the trigger events of a stream given in batches, with refits requested before some events."""
     times = np.asarray(times, float)
     errors = np.zeros(len(times)) if errors is None else np.asarray(errors, float)
     running, found = trigger.begin(), []
@@ -153,7 +153,7 @@ def test_after_an_alarm_a_fresh_detector_is_fed():
     assert running.see(np.zeros(130), np.ones(130)).n == 100
     running.see(np.zeros(30), np.ones(30))
     assert running.state()["progress"]["detector"]["n"] == 30
-    # The first alarm of this one comes after it has warmed up, which a fresh one does anew.
+    # The first alarm comes after a warm-up, which a new detector repeats.
     warm = happenings(OnDrift(drift.DummyDriftDetector(t_0=20, w=50, seed=4), gather=1000), np.zeros(500))
     assert len(set(np.diff([0, *(at for at, _ in warm)]))) == 1
     assert warm[0][0] > 20

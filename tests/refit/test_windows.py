@@ -1,4 +1,4 @@
-"""Windows of a stream, each against a list of events kept by hand."""
+"""Windows of a stream, each against a list of events."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stream(seed, n=120, form="mixed"):
 
 
 def encoded(events):
-    """Rows that share their columns, where they do."""
+    """Rows that share their columns, if possible."""
     columns = [event[0] for event in events]
     shared = all(np.array_equal(own, columns[0]) for own in columns)
     values = np.concatenate([event[1] for event in events])
@@ -88,14 +88,14 @@ def same(a: WindowRows, b: WindowRows) -> None:
 
 
 class Kept:
-    """A list of events in place of a window: what stays is looked up among all of them."""
+    """A list of events as a window: the events to keep are determined from all of them."""
 
     def __init__(self, kind):
         self.kind, self.held, self.n_taken, self.newest = kind, [], 0, -math.inf
         self.detector, self.errors = ADWIN(delta=getattr(kind, "delta", 0.002)), []
 
     def draws(self):
-        """Three random numbers for each event."""
+        """Return three random numbers per event."""
         return np.random.default_rng([self.kind.seed, self.n_taken // 512]).random((512, 3))[self.n_taken % 512]
 
     def of(self, code):
@@ -113,7 +113,7 @@ class Kept:
         self.held.remove(event)
 
     def replace(self, event, new):
-        """In a sample a new event takes the place of one of its class, else the last one of that class does."""
+        """Replace an event of the class of the new one, or else the last one of that class."""
         if self.kind.balanced and event["code"] != new["code"]:
             self.held.append(new)
             new = self.of(event["code"])[-1]
@@ -211,7 +211,7 @@ def test_it_is_the_same_event_by_event(kind):
 
 
 def test_the_streams_have_alarms_that_cut_and_alarms_that_do_not():
-    """Else the tests above would say nothing of detectors."""
+    """Otherwise the tests above would not cover detectors."""
     kind = Adaptive(n=10_000, delta=0.5)
     events = stream(0, n=400)
     kept, alarms, cuts = Kept(kind), 0, 0
@@ -232,7 +232,7 @@ def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
     resumed.restore(*memory.state())
     for own in (memory, resumed):
         feed(own, events[1_300:])
-        assert 500 <= len(own) < 1_000  # the alarm forgot what came before the detector began anew, and more
+        assert 500 <= len(own) < 1_000  # the alarm removed events before the restart of the detector, and more
     same(memory.snapshot(), resumed.snapshot())
 
 
@@ -315,7 +315,7 @@ def test_what_was_held_stays_whatever_comes_later(kind, form):
 
 @every_kind
 def test_single_rows_are_those_of_batches(kind):
-    """Rows with values in the first columns have a way of their own."""
+    """Rows with values in the first columns use a separate path."""
     rng = np.random.default_rng(0)
     together, single = kind.begin(), kind.begin()
     for width in (3, 5):
@@ -402,7 +402,7 @@ def test_memory_is_bounded_and_what_leaves_for_it_is_counted(kind):
         same(memory.snapshot(), single.snapshot())
     assert 600 - len(memory) >= memory.n_dropped_for_memory == single.n_dropped_for_memory > 0
     held = memory.snapshot()
-    assert held.rows.values.nbytes > 50_000  # what there is, is used
+    assert held.rows.values.nbytes > 50_000  # the available memory is used
     for i in range(len(held)):
         columns, values = events[held.numbers[i]][:2]
         own = held.part(i, i + 1).rows
@@ -432,7 +432,7 @@ def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, 
     begun, resumed, whole = kind.begin(), kind.begin(), feed(kind.begin(), events)
     feed(begun, events[:cut])
     header, arrays = begun.state()
-    feed(resumed, stream(seed + 1))  # whatever it held before
+    feed(resumed, stream(seed + 1))  # whatever it contained before
     resumed.restore(json.loads(json.dumps(header)), arrays)
     for memory in (resumed, pickle.loads(pickle.dumps(begun)), copy.deepcopy(begun)):
         feed(memory, events[cut:])

@@ -16,14 +16,14 @@ Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled() -> None:
-    """The kernels on disk, so that no process of a test compiles, takes its time and says so."""
+    """Precompiled kernels, so that test processes do not compile."""
     for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         model.run_batch([{"warm": 1.0}], [0])
 
 
 @pytest.fixture
 def streamsvm(tmp_path: Path) -> Streamsvm:
-    """Runs the command line in a directory of the test's own; started anew where it is given an environment."""
+    """Run the command line in the test's directory, in a new interpreter if the environment is given."""
 
     def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
         if "env" not in options:
@@ -35,13 +35,13 @@ def streamsvm(tmp_path: Path) -> Streamsvm:
 
 
 def restored(fresh: Any, state: Any) -> Any:
-    """A part of a run with the state of another."""
+    """Return a part of a run with the state of another."""
     fresh.restore(state)
     return fresh
 
 
 def write_stream(path: Path, n: int, *, broken: bool = False) -> Path:
-    """A CSV stream whose concept turns half-way, some lines broken, some without label."""
+    """A CSV stream whose concept changes halfway, with some malformed lines and missing labels."""
     rng = np.random.default_rng(9)
     x = rng.normal(size=(n, 3))
     y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)

@@ -29,7 +29,7 @@ CPM = ("--model", "cpm")
 
 
 def error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
-    """The one line on standard error of a run that was refused."""
+    """Return the error line of a run that was rejected."""
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     *before, line = result.stderr.splitlines()
@@ -75,7 +75,7 @@ def write_identifiers(path: Path, n: int) -> None:
 
 @pytest.fixture
 def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command line here, in a directory of the test's own: what it wrote to standard output and error."""
+    """Run the command line in this process, in the test's directory. Return standard output and error."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: Any) -> tuple[str, str]:
@@ -131,7 +131,7 @@ def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Pat
     assert "'day'" not in err
     assert "feature 'day'" not in out
     kept = ("--checkpoint", "state", "--checkpoint-every", 100)
-    for events in (60, 700):  # before and after there is doubt
+    for events in (60, 700):  # before and after an ambiguous state
         in_process("in.arff", *CPM, "--save", "part.svm", *kept, "--max-events", events)
     assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
 
@@ -340,7 +340,7 @@ def test_refused_before_any_data_is_touched(
     options = options if "--label" in options or "--config" in options else [*options, "--label", "y"]
     try:
         code = cli.main(["run", *(source or ["in.csv"]), *options])
-    except SystemExit as ended:  # argparse's way
+    except SystemExit as ended:  # as argparse does
         code = ended.code
     text = capsys.readouterr()
     assert (code, text.out) == (2, "")
@@ -388,7 +388,7 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
 ) -> None:
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
     run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
-    for _ in range(2):  # the second time all was taken before
+    for _ in range(2):  # the second time, all events were already read
         result = streamsvm(*run)
         assert result.returncode == 3
         assert "more than half of all events were rejected, 1,001 of 2,001" in result.stderr
@@ -563,7 +563,7 @@ def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path
 
 
 def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    folder = tmp_path / "connectors"  # as two packages of one name leave it: our modules, the other's `__init__`
+    folder = tmp_path / "connectors"  # two packages of one name: our modules, and `__init__` of the other
     shutil.copytree(Path(connectors.__file__).parent, folder)
     (folder / "__init__.py").write_text("class Input: ...\n")
     said = error(streamsvm("run", env=environment()))

@@ -1,4 +1,4 @@
-"""Settings of runs in Python: values and texts, TOML, what is refused, and what a run does with them."""
+"""Settings of runs in Python: values, texts, TOML, invalid settings, and their effects."""
 
 from __future__ import annotations
 

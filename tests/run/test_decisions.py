@@ -1,4 +1,4 @@
-"""Decisions by cost, and alarms, in a run: what is written and measured."""
+"""Decisions by cost, and alarms, in a run: output and metrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(
 def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
     streamsvm: Any, tmp_path: Any, kind: str
 ) -> None:
-    """Beside one label after the other in plain Python, by what was predicted and raised then."""
+    """Compare with a plain loop over labels, with the predictions and alarms of the prediction time."""
     rng = np.random.default_rng(5)
     n = 900
     X = rng.normal(size=(n, 2)).round(3)
@@ -249,6 +249,6 @@ def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path
         for name in ("told.jsonl", "plain.jsonl")
     )
     assert [{k: v for k, v in row.items() if k != "reasons"} for row in rows] == plain
-    assert not any(row["reasons"] for row in rows[:20])  # before the first label came
+    assert not any(row["reasons"] for row in rows[:20])  # before the first label
     leading = [row["reasons"][0]["feature"] for row in rows[60:]]
     assert leading.count("a") > len(leading) / 2

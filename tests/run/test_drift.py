@@ -1,4 +1,4 @@
-"""Falls of accuracy: noticed where a concept changes, not elsewhere, and the same however a stream is cut."""
+"""Drops of the accuracy are detected at concept changes, not elsewhere, for any batch sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.run.drift import Falls
 
 
 def stepped(rng: np.random.Generator, n: int, *rates: float) -> np.ndarray:
-    """Hits at one rate after another, n events each."""
+    """Hits with one rate after another, n events each."""
     return np.concatenate([rng.random(n) < rate for rate in rates])
 
 
@@ -67,7 +67,7 @@ def test_only_the_last_are_kept() -> None:
 
 
 def test_stationary_streams_have_no_falls() -> None:
-    """The bound is 1 % of streams, so 2 of 60 would be a sign that it does not hold."""
+    """The bound is 1 % of streams, so 2 of 60 would contradict it."""
     rng = np.random.default_rng(5)
     assert sum(run_of(rng.random(50_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
 
@@ -97,6 +97,6 @@ def run_of(hits: np.ndarray) -> Falls:
 
 
 def in_bursts(rng: np.random.Generator, n: int, rate: float, length: int) -> np.ndarray:
-    """Hits whose errors come in runs of about such a length."""
+    """Hits whose errors occur in runs of about a given length."""
     wrong, right = rng.geometric(1.0 / length, n), rng.geometric((1.0 - rate) / (rate * length), n)
     return np.repeat(np.tile([True, False], n // length), np.column_stack([right, wrong])[: n // length].ravel())[:n]

@@ -1,4 +1,4 @@
-"""The estimate of accuracy before labels come, against the truth when they do."""
+"""The accuracy estimate before labels arrive, against the true accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ N, DELAY, STEP = 20_000, 1_500, 100
 
 
 def run(scores: np.ndarray, right: np.ndarray) -> tuple[Estimate, list[tuple[float, float]]]:
-    """Labels come so many events late; the estimates on the way with their errors."""
+    """Run with labels a number of events late. Return the estimates and their errors."""
     estimate, on_the_way = Estimate(window=1_000), []
     for start in range(0, N + DELAY, STEP):
         now, then = (np.arange(start - late, start - late + STEP) for late in (0, DELAY))
@@ -30,7 +30,7 @@ def test_the_truth_is_within_the_error_however_much_probabilities_promise(power:
     right = rng.random(N) < scores**power
     estimate, on_the_way = run(scores, right)
     blocks, within, _ = estimate.check()
-    first = int(np.ceil(2 * DELAY / N * blocks))  # before any label only the probabilities are known
+    first = int(np.ceil(2 * DELAY / N * blocks))  # before the first label only the probabilities are known
     assert within >= 0.9 * (blocks - first)
     truth = np.convolve(right, np.ones(1_000) / 1_000, "valid")[STEP - 1 :: STEP]
     estimated, error = np.array(on_the_way[-len(truth) :]).T

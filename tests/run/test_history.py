@@ -1,4 +1,4 @@
-"""What mattered when: samples of relevance and leaders, in the report and in the picture."""
+"""Relevance over time: samples of relevance and leaders, in the report and in the picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.run.conftest import Streamsvm, restored, write_stream
 
 
 class Told:
-    """A model whose relevance and leader are what they are told to be."""
+    """A model with given relevance and leader."""
 
     def __init__(self, relevance: dict[Any, float], leader: str = "") -> None:
         self.relevance, self._leader = relevance, leader
@@ -38,7 +38,9 @@ class Told:
 
 
 def turning(n: int, every: int) -> History:
-    """n events, a sample offered after each `every`; in the first half "a" matters and "first" leads, then "b"."""
+    """n events, with a sample offered after each `every`. In the first half "a" is relevant and "first" leads, then
+    "b".
+    """
     history = History()
     for event in range(every, n + 1, every):
         early = event <= n / 2
@@ -60,7 +62,7 @@ def test_samples_are_few_and_span_the_stream(every: int) -> None:
 def test_what_mattered_once_is_chosen_and_its_turn_is_seen() -> None:
     history = turning(20_000, 100)
     names, values = history.relevance(2)
-    assert names == ["b", "a"]  # as the last sample has them
+    assert names == ["b", "a"]  # as in the last sample
     half = len(values) // 2
     assert (values[: half - 1, 1] == 4.0).all()
     assert (values[half + 1 :, 1] == 0.5).all()
@@ -174,7 +176,7 @@ def test_the_picture_says_over_how_many_events_accuracy_is(tmp_path: Path) -> No
 
 
 def clockwork(tmp_path: Path, n: int = 3000) -> Path:
-    """A stream whose labels follow one another, and whose features say nothing."""
+    """A stream with autocorrelated labels and uninformative features."""
     rng = np.random.default_rng(3)
     lines = (f"{x:.4f},{'app' if x > 0 else 'web'},{i % 6}" for i, x in enumerate(rng.normal(size=n)))
     path = tmp_path / "in.csv"
@@ -220,7 +222,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["no\udcffutf.csv", "two\nlines.csv", "x" * 300, "日本.csv"], ids=ascii)
 def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
-    report = demo(GaussianNB(), 500)  # of which there is little else to draw
+    report = demo(GaussianNB(), 500)  # for which there is little else to draw
     report.source = name
     for suffix in ("png", "svg", "pdf"):
         plot(report, tmp_path / f"p.{suffix}")
@@ -237,7 +239,7 @@ def test_drift_is_a_line_and_a_mark(tmp_path: Path) -> None:
 
 
 def numbers_on(axis: str, drawn: str) -> list[str]:
-    """The numbers that stand on axes of a picture."""
+    """Return the numbers on the axes of a picture."""
     return re.findall(rf'id="text_\d+">\s*<!-- ([\d.,]+{axis}) -->', drawn)
 
 
@@ -258,7 +260,7 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path: Path) -> None:
     assert len(set(relevances)) == len(relevances) >= 3
 
 
-# What has the least to compile.
+# The model with the least to compile.
 WITH_SETS = ("--model", "river.naive_bayes.GaussianNB", "--ignore", "site", "--set", "coverage=0.9")
 
 
@@ -277,7 +279,7 @@ def test_the_command_line_says_that_it_compiles_but_only_once(streamsvm: Streams
 
 
 class Knowing:
-    """A model that says what it is told to."""
+    """A model with given predictions."""
 
     def __init__(self) -> None:
         self.relevance = {"a": 1.0, "b": 0.1}

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: what a resumed run leaves must be, byte for byte, what an undisturbed one leaves."""
+"""SIGKILL at random moments: the results of a resumed run equal those of an uninterrupted run, byte for byte."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KILLS = 5
 
 
 def arguments(source: Path, every: int) -> list[Any]:
-    # Small batches make more moments to be killed at.
+    # Small batches give more points to be killed at.
     stream = ("run", f"{source}?batch_size=50", "--label", "y", "--types", "a:number", "--quiet")
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
     return [*stream, *kept, "--out", "out.csv", "--summary", "summary.json"]
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """All that a run left, clocks aside."""
+    """Return the results of a run, without clock times."""
     summary = json.loads((folder / "summary.json").read_text())
     process = summary.pop("process")
     names = ("out.csv", "out.csv.rejected.jsonl", "model", "check/checkpoint.npz")
@@ -34,10 +34,10 @@ def results(folder: Path) -> dict[str, Any]:
 
 
 def killed_at(folder: Path, source: Path, every: int, size: int) -> bool:
-    """Start a process and kill it once the predictions have reached a size; whether it was still at work."""
+    """Start a process and kill it when the predictions reach a size. Return whether it was still running."""
     process = Command(*arguments(source, every), cwd=folder)
     out = folder / "out.csv"
-    # A resumed run first cuts the file back: wait for that, so that the kill comes while new events are learned.
+    # A resumed run first truncates the file. Wait for that, so that the kill comes during new events.
     while process.poll() is None and not (out.exists() and out.stat().st_size >= size):
         time.sleep(0.0005)
     process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a run says of labels that are not what they seem: blanks, keys that never match, headers among the rows."""
+"""Warnings about labels: blanks, keys that never match, repeated headers."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_times_that_keep_labels_from_their_events_are_told(
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
     assert err.count("labels have come in time") == 1
-    found = summary("e.csv", *late, *unit, "--set", "overwrite=true")["notices"]  # they wait for as long as it takes
+    found = summary("e.csv", *late, *unit, "--set", "overwrite=true")["notices"]  # without a timeout
     assert [text.startswith("labels are 1:59:30 before") for text in found] == ([True] if "before" in parts[0] else [])
 
 

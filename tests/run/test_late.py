@@ -1,4 +1,4 @@
-"""Labels from a stream of their own: the command line with files."""
+"""Labels from a separate stream: the command line with files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def events() -> tuple[Any, Any]:
 
 
 def write(folder: Path, *, delays: Any = None, lost: float = 0.0, site: bool = False, n: int = N) -> None:
-    """n events, the labels that come so many milliseconds later, and both as one."""
+    """Write n events, their labels a number of milliseconds later, and both in one file."""
     X, y = events()
     rng = np.random.default_rng(2)
     delays = np.ones(n, int) if delays is None else delays
@@ -277,7 +277,7 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
         kept += ("--max-events", 1700, "--dead-letter", "rejected.csv")
         completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
         left.append(results(folder) | {"rejected": (folder / "rejected.csv").read_bytes()})
-        left[-1]["summary"].pop("changes")  # of samples, which are taken where a batch of a file ends
+        left[-1]["summary"].pop("changes")  # samples, which are taken at the ends of batches
     one, other = left
     assert {name for name in one if one[name] != other[name]} == set()
     assert one["rejected"].count(b"\n") > 100
@@ -285,7 +285,7 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
 
 
 def damage(path: Path, odd: list[str]) -> None:
-    """Put lines between others that cannot be used."""
+    """Insert malformed lines."""
     lines = path.read_text().splitlines()
     for i in range(40, len(lines), 29):
         lines[i] += "".join(f"\n{line}" for line in odd[i % 3 :])

@@ -1,4 +1,4 @@
-"""Measures of probabilities: those of scikit-learn on the same predictions, however the stream is cut, and saved."""
+"""Metrics of probabilities equal those of scikit-learn, for any batch sizes, and after saving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns whose names are empty, doubled or hold commas, in options of the command line and of TOML files."""
+"""Empty and duplicate column names, and names with commas, in command-line options and TOML files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def features(*arguments: str, source: str = "in.csv") -> set[Any]:
-    """The names that a run with these arguments learns."""
+    """Return the features that a run with these arguments learns."""
     assert cli.main(["run", source, "--model", "cpm", "--save", "m.svm", "--quiet", *arguments]) == 0
     return set(streamsvm.load("m.svm")._space.names)
 

@@ -1,4 +1,4 @@
-"""Files and arrays that are sorted by their labels are reported, streams whose labels persist are not."""
+"""Files and arrays sorted by label are reported; streams with persistent labels are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RNG = np.random.default_rng(0)
 
 
 def strewn(y: Any, share: float) -> Any:
-    """Labels, a share of them put at the places of others, of which those of the same class change nothing."""
+    """Move a share of the labels to random positions. Moves within a class have no effect."""
     y, places = y.copy(), _RNG.choice(len(y), int(share * len(y)), replace=False)
     y[np.sort(places)] = y[places]
     return y
@@ -56,7 +56,7 @@ def write(path: str, y: Any) -> None:
 
 
 def notices(*arguments: str) -> list[str]:
-    """What a run over `in.csv` says of the order of its rows in its summary, and how often."""
+    """Return the warnings on the order of `in.csv` in the summary of a run, and their number."""
     run = [
         "run",
         "in.csv",
@@ -100,7 +100,7 @@ def test_it_is_said_while_the_file_is_read(capsys: Any) -> None:
     write("in.csv", np.repeat(np.arange(10), 3000))
     assert notices("--max-events", "20000")
     write("in.csv", np.repeat([0, 1], [300, 20_000]))
-    assert notices("--max-events", "1000") == []  # the beginning of a stream is no evidence
+    assert notices("--max-events", "1000") == []  # the beginning of a stream is not sufficient
 
 
 def test_only_what_is_learned_counts() -> None:

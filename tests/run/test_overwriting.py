@@ -1,4 +1,4 @@
-"""Files that no run has written are not replaced, unless that is asked for."""
+"""Files that no run has written are only replaced on request."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option: str, na
     assert content(path) == before
     assert run(option, name, "--set", "overwrite=true") == 0
     assert content(path) != before
-    assert run(option, name) == 0  # what a run has written it replaces
+    assert run(option, name) == 0  # it replaces files written by a run
 
 
 def test_a_picture_that_names_this_package_is_not_one_of_a_run() -> None:
@@ -98,7 +98,7 @@ def test_a_foreign_file_in_the_place_of_rejected_events_stays() -> None:
     Path("bad.csv").write_text(DATA + "broken\n")
     for name in ("o.csv.rejected.jsonl", "rejected.jsonl"):
         Path(name).write_text("of somebody else\n")
-    assert run("--out", "o.csv", source="bad.csv") == 2  # it would be removed
+    assert run("--out", "o.csv", source="bad.csv") == 2  # it would be deleted
     assert run(source="bad.csv") == 0
     assert Path("rejected-2.jsonl").exists()
     for name in ("o.csv.rejected.jsonl", "rejected.jsonl"):

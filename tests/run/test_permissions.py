@@ -1,4 +1,4 @@
-"""Who may read what a run writes, and whose symbolic links it follows."""
+"""Permissions of output files, and symbolic links of other users."""
 
 from __future__ import annotations
 

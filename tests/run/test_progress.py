@@ -32,7 +32,7 @@ def test_the_rate_of_a_bar_leaves_out_compilation(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("streamsvm.run.progress.working_time", lambda: now)
     bar = progress(terminal)
     report = runner_of(GaussianNB(), open_source("synthetic:sea?n=3000")).run()
-    now += 10.0  # however long it took by other clocks
+    now += 10.0  # whatever other clocks measured
     bar(report, None)
     bar.close()
     last = terminal.getvalue().split("\r")[-1]

@@ -1,4 +1,4 @@
-"""Refits in runs: how they are asked for, what is seen of them, event times, and SIGKILL in their midst."""
+"""Refits in runs: options, monitoring, event times, and SIGKILL during a refit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFIT = ("--refit", "newton,every=300,window=600")
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command line, which must refuse, and touch nothing; what it says."""
+    """Run the command line, which must reject the settings without side effects. Return its message."""
     write_stream(tmp_path / "in.csv", 50)
     monkeypatch.chdir(tmp_path)
 
@@ -183,7 +183,7 @@ def ran(model: Any, n: int = 1000, **options: Any) -> Report:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Two refits have ended, another has failed: two classes are never in its window."""
+    """Two refits succeeded, and another failed: its window never contains two classes."""
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     done = ran(model, observer=lambda report, fraction: None)
     assert [note["outcome"] for note in model.refits] == ["votes"] * 3
@@ -235,7 +235,7 @@ def test_the_summary(report: Report) -> None:
     first = refits["last"][0]
     assert (first["event"], first["entered"], first["events"], first["solver"]) == (300, 364, 200, "newton")
     assert {"settings", "score", "share", "outcome"} < set(first)
-    assert "seconds" not in first  # which depend on clocks
+    assert "seconds" not in first  # depends on clocks
     assert list(seconds["last"]) == ["1", "2", "3", "4"]
     assert seconds["seconds"] == pytest.approx(sum(seconds["last"].values()))
     assert summary(ran(CPMClassifier(), 50))["refits"] is None
@@ -275,7 +275,7 @@ def test_refits_before_the_run_are_not_in_its_plot(tmp_path: Path) -> None:
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     ran(model, 400)
     later = ran(model, 100)
-    assert later.learned_before == 398  # others had no label, or could not be read
+    assert later.learned_before == 398  # others had no label, or were malformed
     plot(later, tmp_path / "p.svg")
     assert "refit votes" not in (tmp_path / "p.svg").read_text()
 
@@ -286,7 +286,7 @@ N, EVERY = 6_000, 1_000
 
 
 def arguments(every: int) -> list[Any]:
-    # A refit begins every 1,000 events and its model enters 500 later: a checkpoint in between has it pending.
+    # A refit starts every 1,000 events, and its model is added 500 later: checkpoints in between have it pending.
     stream = ("run", "in.csv?batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--model", "cpm")
     refits = ("--refit", f"trees,every={EVERY},window={2 * EVERY}")
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
@@ -294,7 +294,7 @@ def arguments(every: int) -> list[Any]:
 
 
 def timeless(path: Path) -> Any:
-    """An archive without the seconds that refits took."""
+    """An archive without the durations of refits."""
     header, arrays = read_archive(path)
     kept = json.dumps(header, sort_keys=True)
     without = json.loads(kept, object_hook=lambda each: {k: v for k, v in each.items() if k != "seconds"})
@@ -302,7 +302,7 @@ def timeless(path: Path) -> Any:
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """All that a run left, clocks aside."""
+    """Return the results of a run, without clock times."""
     found = json.loads((folder / "summary.json").read_text())
     found.pop("process")
     files = {name: (folder / name).read_bytes() for name in ("out.csv", "out.csv.rejected.jsonl")}
@@ -311,7 +311,7 @@ def results(folder: Path) -> dict[str, Any]:
 
 
 def is_refitting(folder: Path) -> bool:
-    """Whether a window was being solved as the last checkpoint was taken."""
+    """Return whether a refit was running at the last checkpoint."""
     try:
         header, _ = read_archive(folder / "check" / "checkpoint.npz")
     except OSError:
@@ -331,7 +331,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
     for share in sorted(dice.uniform(0.1, 0.95) for _ in range(3)):
         process = Command(*arguments(dice.randint(50, 150)), cwd=broken)
         out, size = broken / "out.csv", math.floor(share * (plain / "out.csv").stat().st_size)
-        # A resumed run first cuts the file back; it is killed at the first checkpoint after that with a refit pending.
+        # A resumed run first truncates the file. Kill it at the first checkpoint after that with a refit pending.
         while process.poll() is None and not (out.exists() and out.stat().st_size >= size and is_refitting(broken)):
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where results go: nothing that is read is written over, no two runs write one file, and what fails is named."""
+"""Output files: inputs are never overwritten, two runs never write one file, and errors name the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READING = ("--label", "y", "--types", "a:number")
 
 @contextmanager
 def following(folder: Path, *arguments: Any) -> Iterator[Command]:
-    """A run that waits for more, once it has predicted all that is there; stopped at the end."""
+    """A run that waits for more data after predicting all events; stopped at the end."""
     arguments = ("run", "in.csv", "--at-end", "wait", *READING, *CPM, "--quiet", *arguments)
     with Command(*arguments, cwd=folder) as process:
         yield process
@@ -126,11 +126,11 @@ def test_runs_in_one_directory_set_events_aside_in_files_of_their_own(streamsvm:
 
 # What fails is named ---------------------------------------------------------------------------------------------
 
-SMALL = 4096  # bytes that a file may have
+SMALL = 4096  # limit of file sizes in bytes
 
 
 def full_disk() -> None:
-    """Writing beyond a few thousand bytes of a file fails, as on a disk that is full."""
+    """Writing more than a few thousand bytes of a file fails, as on a full disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, SMALL))
 
 
@@ -170,7 +170,7 @@ def test_a_full_disk_says_which_file_of_which_purpose(
 @pytest.mark.slow
 def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 30)
-    # Bytecode would be kept by half.
+    # Bytecode would be truncated.
     empty = environment() | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     result = streamsvm("run", "in.csv", "--label", "y", *WITH_SETS, preexec_fn=full_disk, env=empty)
     assert result.returncode == 0, result.stderr
@@ -192,7 +192,7 @@ def test_a_report_that_finds_no_room_is_no_traceback(tmp_path: Path) -> None:
     assert done.stderr == "streamsvm: error: report: standard output: cannot be written: No space left on device\n"
 
 
-# The command line, which says when interrupts are taken care of: the interpreter's own start is not ours to guard.
+# The command line, which reports when it handles interrupts. The interpreter's own start is not covered.
 GUARDED = """
 import signal, sys, streamsvm.__main__
 set_handler = signal.signal

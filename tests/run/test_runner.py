@@ -21,7 +21,7 @@ from streamsvm.run.runner import run, runner_of
 
 
 class Numbers(Source):
-    """Events (x, y) with one class on either side of a line; some are unreadable, some have no label."""
+    """Events (x, y) with one class on each side of a line. Some are malformed, some have no label."""
 
     name = "numbers"
 
@@ -89,7 +89,7 @@ class Collected(Sink):
 
 
 class Fragile(Classifier):
-    """Learns the most frequent label; raises on the events it is told to."""
+    """Learns the most frequent label; raises an error for given events."""
 
     def __init__(self, fails: Any = lambda x: False) -> None:
         self.fails = fails
@@ -221,7 +221,7 @@ def test_no_learning() -> None:
 
 
 class Elector(naive_bayes.GaussianNB):
-    """What it calls its state is none to go on from."""
+    """A model whose attribute `state` is not a state."""
 
     state = "Ohio"
 
@@ -271,7 +271,7 @@ def test_stopping_finishes_the_batch_in_hand(tmp_path: Path) -> None:
 
     assert step(Numbers(), 300).ended == "stopped"
     report = step(Numbers(), 10**9)
-    assert report.resumed == 319  # five batches of 64 less one unreadable event
+    assert report.resumed == 319  # five batches of 64 without a malformed event
     assert report.metrics.taken == 997
     assert (tmp_path / "out.csv").read_text().count("\n") == 998
 
@@ -280,11 +280,11 @@ def test_stopping_finishes_the_batch_in_hand(tmp_path: Path) -> None:
 
 
 class Crash(BaseException):
-    """As if the process were gone."""
+    """Simulated crash of the process."""
 
 
 class Fuse:
-    """Lets so many steps happen, then none."""
+    """Allows a number of steps, then raises."""
 
     def __init__(self, steps: float) -> None:
         self.left = steps
@@ -296,7 +296,7 @@ class Fuse:
 
 
 class FusedSink(Sink):
-    """A file that crashes before or after a step; whatever was written reaches the disk, as after SIGKILL."""
+    """A file sink that crashes before or after a step. Written data reaches the disk, as after SIGKILL."""
 
     can_rewind = True
 
@@ -335,7 +335,7 @@ class FusedCheckpoint(Checkpoint):
 
 
 def life(folder: Path, fuse: Fuse, every: int, max_events: int | None = None) -> Any:
-    """One process of a run, which may end in a crash."""
+    """One process of a run, which may crash."""
     source = Numbers(200)
     source.x[[70, 150]] = np.inf
     with FusedCheckpoint(folder / "check", every_events=every, every_s=None) as checkpoint:
@@ -533,7 +533,7 @@ def test_the_saved_model_is_the_one_learned(tmp_path: Path) -> None:
 
 
 def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
-    """One process of a run that keeps its samples, each batch large beside what it may take."""
+    """One process of a run with samples, and batches that are large relative to their limit."""
     folder.mkdir(exist_ok=True)
     with Checkpoint(folder / "check", every_events=1_000_000, every_s=None) as checkpoint:
         out = open_sink(str(folder / "out.csv"), resume=checkpoint.exists)
@@ -568,7 +568,7 @@ def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path: Path, limit
 
 
 class Growing(Numbers):
-    """No one knows where it ends, and it comes in pieces of any size."""
+    """A stream of unknown length, in batches of any size."""
 
     @property
     def fraction(self) -> float | None:
@@ -591,7 +591,7 @@ def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path: P
 
 
 class Woven(Numbers):
-    """Two parts that count their events each for itself; how they interleave changes from one reading to the next."""
+    """Two parts with separate event counts. Their interleaving changes between readings."""
 
     name = "woven"
     salt = 0

@@ -1,4 +1,4 @@
-"""Sets of labels in a run: what is written and measured, with labels at once and later, for any model."""
+"""Prediction sets in a run: output and metrics, with immediate and late labels, for any model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N = 1_200
 
 
 def write(folder: Path, delay: Any) -> None:
-    """Events of three classes, one of which comes late, the labels later, and both in one."""
+    """Write events of three classes, one of which appears late, their labels, and both in one file."""
     rng = np.random.default_rng(4)
     X = rng.normal(size=(N, 3)).round(4)
     score = np.where(np.arange(N) < N // 2, X[:, 0], X[:, 1]) + 0.7 * rng.normal(size=N)
@@ -86,7 +86,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [1, 900])
 def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path, delay: int) -> None:
-    """What is issued for an event is what is measured; thresholds follow labels as they find their events."""
+    """The metrics use the sets issued for the events. Thresholds adapt when labels are joined."""
     write(tmp_path, delay)
     parts = {size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl") for size in (7, 256)}
     assert (tmp_path / "7.jsonl").read_bytes() == (tmp_path / "256.jsonl").read_bytes()

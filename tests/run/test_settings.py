@@ -1,4 +1,4 @@
-"""Settings that need a hint, and those of the model and its answers: effort, members, all probabilities."""
+"""Settings with hints, and settings of model and predictions: effort, members, all probabilities."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_stream_and_what_to_predict_are_named(
 def test_what_cannot_be_replaced_at_the_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.touch()
-    monkeypatch.setattr("os.access", lambda place, mode: Path(place) == path)  # its directory may not be written to
+    monkeypatch.setattr("os.access", lambda place, mode: Path(place) == path)  # its directory is not writable
     check_writable("--summary", str(path))
     with pytest.raises(SetupError, match=f"nothing can be written to {tmp_path}"):
         check_writable("--summary", str(path), replaced=True)
@@ -123,7 +123,7 @@ def test_effort_and_members(streamsvm: Streamsvm, tmp_path: Path) -> None:
 
 
 class Late(Numbers):
-    """Classes come one after another, of several types."""
+    """Classes of several types appear one after another."""
 
     def __init__(self, size: int) -> None:
         super().__init__(600, size)

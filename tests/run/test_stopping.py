@@ -1,4 +1,4 @@
-"""A process that was asked to stop ends at its deadline."""
+"""A process that was asked to stop exits at its deadline."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ def test_a_run_says_what_it_waits_for(tmp_path, monkeypatch):
     runner = runner_of(Model(), open_source("synthetic:sea?seed=1"), max_events=10, out=sink)
     monkeypatch.setattr(sink, "write", lambda _: seen.append(runner.waits_for))
     runner.run()
-    assert (seen[-2:], runner.waits_for) == (["model", "streams"], "")  # it is tried out before
+    assert (seen[-2:], runner.waits_for) == (["model", "streams"], "")  # a test prediction comes first

@@ -1,5 +1,4 @@
-"""Runs of other learners: cells are computed once and saved atomically. Interrupted and outdated ones are recomputed.
-"""
+"""Runs of other learners: cells are computed once, and interrupted or outdated ones again."""
 
 from __future__ import annotations
 
