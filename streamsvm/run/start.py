@@ -1,4 +1,4 @@
-"""A run from its settings: opens what they name, drives the model, and writes what was asked for."""
+"""A run from its settings: open streams, run the model, and write reports."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ from streamsvm.run.report import summary
 from streamsvm.run.runner import Runner
 from streamsvm.run.standing import Observer, Report, observe_all
 
-_SLOW_EVENTS = 256  # at once, for what takes its time over each
-_JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # at once: a step ends where one of the two streams has to be read
+_SLOW_EVENTS = 256  # events per batch for slow models
+_JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # per batch; a joined step ends where either stream has to be read
 _TIMES = {"time_unit", "time_format"}
 
 
 class Run:
-    """A run of `streamsvm run`, from its settings.
+    """A run of `streamsvm run`, configured by its settings.
 
     Parameters
     ----------
     config
-        The settings.
+        Settings.
     observers
-        Told after every batch.
+        Called after every batch.
     started
-        The `time.perf_counter()` from which the time to the first prediction counts; None for now.
+        Value of `time.perf_counter()` at the start, for the time to the first prediction; None for now.
 
     Attributes
     ----------
     runner
-        What drives the model, None before it begins.
+        The runner; None before the start.
     failures
-        What could not be written at the end.
+        Errors of writing at the end.
 
     Raises
     ------
     SetupError
-        Where the settings do not fit; no data was touched.
+        If the settings are invalid; no data was touched.
 
     Examples
     --------
@@ -79,17 +79,18 @@ class Run:
         self.failures: list[Exception] = []
 
     def start(self, around: Callable[[Runner], contextlib.AbstractContextManager[Any]] | None = None) -> Report:
-        """Run to the end of the stream, to `max_events`, or until `runner.stop()`; go on from a checkpoint if any.
+        """Run to the end of the stream, to `max_events`, or until `runner.stop()`; resume from a checkpoint if there is
+        one.
 
         Parameters
         ----------
         around
-            Entered with the runner while it runs, such as a handler of signals.
+            Context manager that gets the runner and is active while it runs, such as a signal handler.
 
         Returns
         -------
         report
-            The figures of the run. Where it began and failed the error is raised, after the results are written.
+            Results of the run. If it fails after the start, the error is raised after results are written.
         """
         started = time.perf_counter() if self._started is None else self._started
         config, self.failures = self.config, []
@@ -103,9 +104,9 @@ class Run:
                 self._run(model, started, around or contextlib.nullcontext)
             except Exception as error:
                 if self.runner is None or not self.runner.report.ended or isinstance(error, BrokenPipeError):
-                    raise  # it never began, or nobody reads it
+                    raise  # the run did not start, or its reader is gone
                 self.failures.append(error)
-            assert self.runner is not None  # else it raised
+            assert self.runner is not None  # otherwise it raised
             self.failures += _written(config, self.runner.report)
         if self.failures:
             raise self.failures[0]
@@ -114,7 +115,7 @@ class Run:
     def _run(self, model: Any, started: float, around: Callable[[Runner], Any]) -> None:
         config, self.runner = self.config, None
         with contextlib.ExitStack() as stack:
-            observer = observe_all([*_served(config, stack), *self.observers])  # taken ports are refused at once
+            observer = observe_all([*_served(config, stack), *self.observers])  # refuse ports in use first
             checkpoint = _opened_checkpoint(config, stack)
             source = stack.enter_context(contextlib.closing(_opened_source(config, model)))
             check_label(config, source)
@@ -125,7 +126,7 @@ class Run:
 
 
 def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer]:
-    """What is served of the run while it runs."""
+    """Start servers of the run; yield their observers."""
     if config.metrics_port is not None:
         from streamsvm.run.prometheus import Exporter
 
@@ -137,7 +138,7 @@ def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer
 
 
 def _written(config: RunConfig, report: Report) -> list[Exception]:
-    """Write the summary and the picture that were asked for; what failed is returned."""
+    """Write the requested summary and plot; return errors."""
     failures: list[Exception] = []
     for path, name, write in ((config.summary, "summary", _write_summary), (config.plot, "plot", plot)):
         try:
@@ -156,7 +157,7 @@ def _write_summary(report: Report, path: str) -> None:
 
 @contextlib.contextmanager
 def _locked(config: RunConfig) -> Iterator[None]:
-    """Keep other runs from the files of results; the default for rejected events is taken when it is needed."""
+    """Lock the result files against other runs; the default dead-letter file is locked when it is opened."""
     with contextlib.ExitStack() as stack:
         for option, path in config.results.items():
             if path != REJECTED and is_place(path):
@@ -168,7 +169,7 @@ def _locked(config: RunConfig) -> Iterator[None]:
 
 
 def model_of(config: RunConfig) -> Any:
-    """The model, new or loaded, that is asked for."""
+    """Return the requested model, new or loaded."""
     model = _loaded(config.saved_model) if config.saved_model else _new_model(config)
     if isinstance(model, Categorical):
         url = config.urls["source"]
@@ -199,7 +200,7 @@ def _new_model(config: RunConfig) -> Any:
 
 
 def _loaded(path: str) -> Any:
-    import streamsvm  # the model's module comes with it
+    import streamsvm  # loads the module of the model
 
     try:
         return streamsvm.load(path)
@@ -211,7 +212,7 @@ def _loaded(path: str) -> Any:
 
 
 def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkpoint | None:
-    """The directory of checkpoints, if there is to be one."""
+    """Open the checkpoint directory, if requested."""
     if not config.checkpoint:
         return None
     every, seconds = config.checkpoint_every or (None, 5.0)
@@ -220,7 +221,7 @@ def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkp
 
 @contextlib.contextmanager
 def _looked_into(config: RunConfig, model: Any = None) -> Iterator[Source]:
-    """The stream, opened beforehand. What is logged is dropped: the run opens its files again, and warns then."""
+    """Open the source for a check, without log messages, because the run opens it again and repeats them."""
     logger = logging.getLogger("connectors")
     before, logger.disabled = logger.disabled, True
     try:
@@ -231,14 +232,14 @@ def _looked_into(config: RunConfig, model: Any = None) -> Iterator[Source]:
 
 
 def _check_files(config: RunConfig) -> None:
-    """Refuse files that cannot be read, or learned from, before there is a model, which may have to be compiled."""
+    """Refuse unreadable files before the model is created, which may require compilation."""
     if all(config.urls[name].is_file for name in ("source", "label_source") if name in config.urls):
         with _looked_into(config) as source:
             check_label(config, source)
 
 
 def _check_known(config: RunConfig, model: Any) -> None:
-    """Refuse a file that has no feature a loaded model has learned; other streams are looked at as they come."""
+    """Refuse a file without any feature of the loaded model; other streams are checked at the first batch."""
     if not (config.saved_model and config.urls["source"].is_file):
         return
     with _looked_into(config, model) as source:
@@ -251,21 +252,21 @@ def _check_known(config: RunConfig, model: Any) -> None:
 
 
 def _opened_source(config: RunConfig, model: Any = None) -> Source:
-    """The stream of events, for a model if there is one."""
+    """Open the stream of events, for a model if given."""
     url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
     is_slow = config.explain or not (model is None or isinstance(model, Batched))
     if is_slow and url.kind is None and "batch_size" not in url.query:
-        given |= {"batch_size": _SLOW_EVENTS}  # between two batches a run can be stopped, and says how far it is
+        given |= {"batch_size": _SLOW_EVENTS}  # a run can stop and report progress between batches
     if config.label_source:
         return _opened_joined(config, given)
     if url.kind is None or not url.kind.meaning:
-        del given["broker_timeout"]  # for brokers alone
+        del given["broker_timeout"]  # for brokers only
     source: Source = _settled(open_source, url, **given)
     return source
 
 
 def _opened_joined(config: RunConfig, given: dict[str, Any]) -> JoinedSource:
-    """The stream of events with that of their labels. A label in the events themselves would be known too soon."""
+    """Open the streams of events and labels, hiding labels in events, which would be known too early."""
     url, of_labels = config.urls["source"], config.urls["label_source"]
     hidden = given | {"label": None, "key": config.join, "hide": [config.label]}
     if url.kind is None:
@@ -287,27 +288,27 @@ def _opened_joined(config: RunConfig, given: dict[str, Any]) -> JoinedSource:
 
 
 def _events(source: Source) -> Source:
-    """The stream of events."""
+    """Return the stream of events."""
     return source.events if isinstance(source, JoinedSource) else source
 
 
 def _fitting(url: Url, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The options of one of two streams: those that are for its kind, and that its URL does not give."""
+    """Return the options for one of two streams, without those of other kinds and those in its URL."""
     own = given if options is None else options | {name: given[name] for name in ("at_end", "broker_timeout")}
     others = {"broker_timeout"} if url.kind is None else set()
     if url.query.keys() & _TIMES:
-        others |= _TIMES  # a stream whose times are written otherwise says so itself
+        others |= _TIMES  # the URL declares a different format of times
     return {name: value for name, value in own.items() if name not in others and name not in url.query}
 
 
 def _opened_sinks(
     config: RunConfig, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
 ) -> dict[str, Sink]:
-    """The sinks by their roles; for rejected events by default a file that is made when the first one comes."""
+    """Open the sinks by role; the default dead-letter file is created at the first rejected event."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists, "overwrite": config.overwrite}
     if checkpoint is not None:
         kept |= {"source": _events(source), "fresh": checkpoint.fresh}
-    # Of two streams, labels find their events in an order of its own, and what is rejected comes from both.
+    # With two streams, results have no source order, and rejected records come from both.
     unordered = {"distinct": PLACES if checkpoint is not None and config.label_source else ()}
     sinks: dict[str, Sink] = {}
     for role in ("out", "label_output", "query_output", "dead_letter"):
@@ -328,7 +329,7 @@ def _opened_sinks(
 
 @contextlib.contextmanager
 def _closing(sink: Sink) -> Iterator[Sink]:
-    """Close a sink at the end; after an error that is the one to be told, and closing may well fail for the same."""
+    """Close a sink at the end; suppress errors of closing after another error."""
     try:
         yield sink
     except BaseException:
@@ -339,7 +340,7 @@ def _closing(sink: Sink) -> Iterator[Sink]:
 
 
 def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool, overwrite: bool) -> Sink:
-    """Open the default file for rejected events; where that is another's, one beside it."""
+    """Open the default dead-letter file, or another name if a different run uses it."""
     stem, _, suffix = REJECTED.partition(".")
     others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
     for name in itertools.chain((path,), others):
@@ -356,6 +357,6 @@ def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool, over
 
 
 def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
-    """Open a stream; what is wrong with it now is wrong with the settings."""
+    """Open a stream; report errors as errors of the settings."""
     with refusing():
         return open_stream(url, **options)

@@ -1,4 +1,4 @@
-"""The end of a run that was asked to stop, whatever it waits for."""
+"""Deadline for the end of a stopped run."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import threading
 from collections.abc import Callable, Iterator
 
 STOP_S = 9.0
-"""How long a run that was asked to stop may take, until the process ends as if it were killed."""
+"""Seconds until the process of a stopped run is ended."""
 
-_BROKERS_AWAY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
+_BROKERS_AWAY = 75  # equals `os.EX_TEMPFAIL`, which some systems lack
 
 _timers: list[threading.Timer] = []
 
 
 def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> None:
-    """End the process at a deadline. What has not been done by then stays undone, as after SIGKILL.
+    """End the process at a deadline; unfinished work is lost, as after SIGKILL.
 
-    The exit code is 75 where brokers are waited for, else 128 plus the number of the signal.
+    The exit code is 75 if the run waits for brokers, else 128 plus the number of the signal.
 
     Parameters
     ----------
     seconds
-        From now to the deadline.
+        Seconds from now to the deadline.
     number
-        The signal that asked the run to stop.
+        Number of the signal.
     waits_for
-        Asked at the deadline: "brokers", another word, or an empty text where the results are complete.
+        Called at the deadline. Returns "brokers", another word, or an empty string if the results are complete.
     """
 
     def end() -> None:
@@ -54,7 +54,7 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
 
 @contextlib.contextmanager
 def forgetting_deadlines() -> Iterator[None]:
-    """Cancel deadlines at the end: the process goes on after the run."""
+    """Cancel deadlines at the end of the context, because the process continues."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Values of options, from texts or Python values."""
+"""Converters of option values, from strings or Python values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Weights: TypeAlias = "dict[Any, float] | str"
 
 
 class Refit(NamedTuple):
-    """How a model is refitted: the solver, when (`every`), and on which events (`window`)."""
+    """A refit option: the solver, the trigger (`every`), and the window."""
 
     solver: str
     every: str | None = None
@@ -38,7 +38,7 @@ class Refit(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """Alarms of a class: whether the share is one of all events, a recall or a precision."""
+    """An alarm option: the class, and whether the share is one of all events, a recall or a precision."""
 
     label: Any
     kind: str
@@ -46,12 +46,12 @@ class Alarm(NamedTuple):
 
 
 def converted(option: str, kind: str, value: Any) -> Any:
-    """A value of the type of a field, from a text or a value of Python.
+    """Convert a string or a Python value to the type of a field.
 
     Raises
     ------
     SetupError
-        Where it is none.
+        If the value is invalid.
     """
     try:
         return KINDS[kind](value) if kind in KINDS else value
@@ -98,7 +98,7 @@ def _span(value: Any) -> float:
 
 
 def _pace(value: Any) -> Pace:
-    """Events and seconds between checkpoints, from texts such as ``5000``, ``30s`` and ``5000,30s``."""
+    """Parse events and seconds between checkpoints, such as ``5000``, ``30s`` and ``5000,30s``."""
     parts = value if isinstance(value, tuple) else str(value).split(",")
     events: int | None = None
     seconds: float | None = None
@@ -116,7 +116,7 @@ def _pace(value: Any) -> Pace:
 
 
 def _refit(value: Any) -> Refit:
-    """The parts of a text such as ``trees,every=5000,window=since:7d``."""
+    """Parse a refit option such as ``trees,every=5000,window=since:7d``."""
     if isinstance(value, tuple):
         return Refit(*value)
     solver, *others = str(_value(value)).split(",")
@@ -127,12 +127,12 @@ def _refit(value: Any) -> Refit:
 
 
 def read_token(path: str, option: str) -> str:
-    """The token in a file, without white space around it.
+    """Read a token from a file, without surrounding white space.
 
     Parameters
     ----------
     path, option
-        The file, and how it was given.
+        Path of the file, and the option that names it.
     """
     try:
         return Path(path).read_text(encoding="utf-8").strip()
@@ -161,7 +161,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def params_of(value: Any, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Parameters of a model, which texts like ``n_faces=10`` set as well, over others."""
+    """Return parameters of a model, from a mapping or from strings such as ``n_faces=10``, merged into `base`."""
     if isinstance(value, Mapping):
         return {**(base or {}), **value}
     from streamsvm.run.classifiers import parse_params
@@ -176,14 +176,14 @@ def _flag(value: Any) -> bool:
 
 
 def label_of(text: str) -> Any:
-    """The label that a text stands for in a stream."""
+    """Parse a label as streams do."""
     from connectors.columns import label_of  # imports numpy
 
     return label_of(text)
 
 
 def _costs(text: str) -> dict[Any, dict[Any, float]]:
-    """A table of costs by label."""
+    """Parse a table of costs by label."""
     if text.startswith("{"):
         return {label_of(true): _by_label(costs) for true, costs in _object(text).items()}
     table: dict[Any, dict[Any, float]] = {}
@@ -196,7 +196,7 @@ def _costs(text: str) -> dict[Any, dict[Any, float]]:
 
 
 def _weights(text: str) -> dict[Any, float] | str:
-    """The weights of classes, or how they are found."""
+    """Parse the weights of classes, or "balanced"."""
     if text == "balanced":
         return text
     if text.startswith("{"):
@@ -205,7 +205,7 @@ def _weights(text: str) -> dict[Any, float] | str:
 
 
 def _alarm(given: Any) -> Alarm:
-    """The class of alarms, their kind and share, from ``LABEL=SHARE``, ``LABEL=recall:SHARE`` or a mapping.
+    """Parse the class of alarms, their kind and share, from ``LABEL=SHARE``, ``LABEL=recall:SHARE`` or a mapping.
 
     Examples
     --------
@@ -235,8 +235,8 @@ def _alarm(given: Any) -> Alarm:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """What a JSON object says."""
-    import json  # which help does without
+    """Parse a JSON object."""
+    import json  # the help does not need it
 
     try:
         found: dict[str, Any] = json.loads(text)
@@ -250,7 +250,7 @@ def _by_label(found: Any) -> Any:
 
 
 def _pairs(text: str, form: str) -> dict[str, float]:
-    """Names with numbers, separated by commas."""
+    """Parse names with numbers, separated by commas."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, sign, value = part.rpartition("=")
@@ -290,4 +290,4 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "Pace": _pace,
     "Refit": _refit,
 }
-"""What makes a value of each type of a field."""
+"""Converter of each field type."""

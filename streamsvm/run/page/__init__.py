@@ -1,6 +1,6 @@
-"""A page that shows a run: served by the process of the run, or by `streamsvm watch`.
+"""Dashboard of a run, served by the process of the run or by `streamsvm watch`.
 
-`DashboardState` keeps the state of a run, `Server` serves it, and `page.html` draws it with uPlot 1.6.32 (MIT, see
+`DashboardState` collects the state of a run, `Server` serves it, and `page.html` draws it with uPlot 1.6.32 (MIT, see
 `uPlot.LICENSE`).
 """
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("streamsvm.run")
 
 
 class Page:
-    """An observer of a run that serves a page of it.
+    """An observer of a run that serves its dashboard.
 
     Parameters
     ----------
@@ -37,19 +37,19 @@ class Page:
         logger.info("the page: %s", self.server.url)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
-        """Take the state of the run."""
+        """Record the state of the run."""
         self._dashboard(report, fraction)
         if isinstance(self._figures, Figures):
             self._figures(report, fraction)
 
     def close(self) -> None:
-        """Publish the end of the run, and stop serving."""
+        """Publish the end of the run and stop serving."""
         self._dashboard.close()
         self.server.close()
 
 
 def figures() -> Figures | SetupError:
-    """Metrics for Prometheus, or the error if they cannot be made."""
+    """Return metrics for Prometheus, or the error if they are unavailable."""
     try:
         return Figures("/metrics")
     except SetupError as error:
@@ -57,7 +57,7 @@ def figures() -> Figures | SetupError:
 
 
 def text_of(found: Figures | SetupError) -> bytes:
-    """Metrics in the text format of Prometheus."""
+    """Return metrics in the text format of Prometheus."""
     if isinstance(found, SetupError):
         raise found
     return found.text()

@@ -1,4 +1,4 @@
-"""Annotations of a run's curves."""
+"""Annotations of the curves of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from streamsvm.run.metrics import Metrics
 from streamsvm.run.standing import Report
 
 _MOST, _MOST_NEW = 400, 12
-_NEW_AFTER = 1_000  # judged events; a class that comes earlier is not new
+_NEW_AFTER = 1_000  # judged events; an earlier class is not new
 _LONGEST = 300
 
 
 class Annotations:
-    """Annotations of the curves: detected drift, refits and new classes, each with its time."""
+    """Annotations of the curves with their times: detected drift, refits and new classes."""
 
     def __init__(self) -> None:
         self._all: deque[dict[str, Any]] = deque(maxlen=_MOST)
@@ -28,21 +28,21 @@ class Annotations:
         self._new: deque[dict[str, Any]] = deque(maxlen=_MOST_NEW)
 
     def begin(self, report: Report) -> None:
-        """Take what happened before this process began, of which only the event number is known."""
+        """Add events before this process, whose times are unknown."""
         if report.resumed is not None:
             self._now = 0.0, report.metrics.judged
             self._look(report, is_now=False)
             self._classes = int(np.count_nonzero(report.metrics.seen))
 
     def take(self, report: Report, now: float) -> None:
-        """Add what is new.
+        """Add new annotations.
 
         Parameters
         ----------
         report
             The run.
         now
-            The time of the point that is shown next.
+            Time of the next point.
         """
         self._before = self._now[0] or now, self._now[1]
         self._now = now, report.metrics.judged
@@ -81,14 +81,14 @@ class Annotations:
         self._classes = max(n, self._classes)
 
     def _add(self, kind: str, judged: int, text: str, is_now: bool) -> None:
-        """Add one, at a time interpolated between the last two points by the number of judged events."""
+        """Add an annotation, at a time interpolated between the last two points by the number of judged events."""
         (time0, judged0), (time1, judged1) = self._before, self._now
         at = time1 - (time1 - time0) * min(max(judged1 - judged, 0) / max(judged1 - judged0, 1), 1.0)
         self._all.append({"kind": kind, "at": at if is_now else None, "judged": judged, "text": text})
 
     @property
     def all(self) -> list[dict[str, Any]]:
-        """All annotations, the oldest first."""
+        """All annotations, oldest first."""
         return list(self._all)
 
     @property

@@ -1,4 +1,4 @@
-"""The latest message, for many viewers."""
+"""Broadcast of the latest message to many viewers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Broadcaster:
             self._condition.notify_all()
 
     def close(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         with self._condition:
             self.closed = True
             self._condition.notify_all()
@@ -44,7 +44,7 @@ class Broadcaster:
         return self._message
 
     def after(self, number: int, timeout: float) -> tuple[int, bytes | None]:
-        """The latest message and its number, once it is newer than `number`; None for the message after `timeout` s."""
+        """Return the latest message with a number above `number`; after `timeout` seconds the message is None."""
         with self._condition:
             self._condition.wait_for(lambda: self._number > number or self.closed, timeout)
             return self._number, self._message if self._number > number else None

@@ -1,6 +1,6 @@
-"""The state of a run as its page shows it, gathered between batches by the thread of the run.
+"""State of a run for its page, collected between batches in the thread of the run.
 
-Nothing is done per event. Each look measures its own cost and delays the next one, so that all looks together take less
+No work is done per event. Each update measures its cost and delays the next one, so that all updates together take less
 than 1 % of the time.
 """
 
@@ -35,8 +35,8 @@ from streamsvm.run.page.series import COLUMNS, N_FEATURES, Series
 from streamsvm.run.standing import Report
 
 EVERY_S = 1.0
-_IDLE_S = 5.0  # from one look to the next where no event came
-# Shares of the time, at most: of messages, of the history, of answers.
+_IDLE_S = 5.0  # seconds between updates without events
+# Greatest shares of the time: for messages, the history, and answers.
 _PUBLISHING, _LOOKING, _ANSWERING = 0.003, 0.0005, 0.01
 _LONGEST_REST_S = 15.0
 _HISTORY_S = 10.0
@@ -49,7 +49,7 @@ logger = logging.getLogger("streamsvm.run")
 
 
 class Busy(Exception):
-    """Too many questions wait."""
+    """Too many questions are waiting."""
 
 
 class DashboardState:
@@ -58,12 +58,12 @@ class DashboardState:
     Parameters
     ----------
     every_s
-        Seconds between two messages, at least.
+        Least number of seconds between two messages.
 
     Attributes
     ----------
     feed
-        Where messages are published, each the state of the run as JSON.
+        Publishes messages, each with the state of the run as JSON.
     report
         The latest report; None before the first batch.
     """
@@ -93,7 +93,7 @@ class DashboardState:
             return
         try:
             self._look(report, fraction)
-        except Exception as error:  # the run does not depend on its page
+        except Exception as error:  # an error of the page must not stop the run
             self._broken = True
             logger.warning("the page stands still, and the run goes on: %s: %s", type(error).__name__, error)
 
@@ -112,7 +112,7 @@ class DashboardState:
             self._due = now + watch.rest(self._every_s, _PUBLISHING)
 
     def _take(self, report: Report) -> None:
-        """Remember the events of the latest batch, once."""
+        """Store the events of the latest batch, once."""
         answers = report.answers
         if answers is None or report.learner is None or answers is self._taken_from or not len(answers.batch):
             return
@@ -130,7 +130,7 @@ class DashboardState:
             self._history = _history(report)
             self._history_due = now + watch.rest(_HISTORY_S, _LOOKING)
         state = self._state(report, fraction)
-        # After the last message no question is answered.
+        # Questions are not answered after the last message.
         self.feed.publish(packed(state | {"series": self._points()} if last else state))
 
     def _answer(self, report: Report) -> None:
@@ -141,7 +141,7 @@ class DashboardState:
                 raise LookupError("nothing runs yet")
             relevance = Insight.of(report.learner.model).relevance
             answer.set_result(packed(reasons(self._events[number], report.learner, relevance)))
-        except Exception as error:  # the run does not depend on it
+        except Exception as error:  # an error of an answer must not stop the run
             answer.set_exception(error)
         self._answer_due = time.perf_counter() + watch.rest(0.0, _ANSWERING)
 
@@ -158,7 +158,7 @@ class DashboardState:
     # In the threads of viewers ----------------------------------------------------------------------------------------
 
     def series(self) -> bytes:
-        """All points over time and the history over events, as JSON; a few seconds old when many viewers ask."""
+        """Return all points over time and the history over events as JSON; a few seconds old with many viewers."""
         with self._packing:
             if time.monotonic() >= self._pack_due:
                 began = time.thread_time()
@@ -170,21 +170,21 @@ class DashboardState:
         return {"run": self._run, **self._series.packed(), "history": self._history}
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """The reasons of a prediction, as JSON.
+        """Return the reasons of a prediction as JSON.
 
         Parameters
         ----------
         number
-            Of the event.
+            Number of the event.
         timeout
             Seconds to wait for the run.
 
         Raises
         ------
         LookupError
-            If the event is no longer remembered.
+            If the event is no longer stored.
         Busy
-            If too many questions wait.
+            If too many questions are waiting.
         TimeoutError
             If the run did not answer in time.
         """
@@ -195,7 +195,7 @@ class DashboardState:
         return answer.result(timeout)
 
     def health(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """Return the problem of the run; empty if there is none."""
         if self.report is None:
             return "starting"
         if self.report.ended:
@@ -239,7 +239,7 @@ class DashboardState:
 
 
 def _stream(report: Report) -> dict[str, Any]:
-    """Where events come from and results go, and what is pending."""
+    """Return source, sinks, and pending work."""
     checkpoint = report.checkpoint
     return {
         "ended": report.ended,
@@ -260,7 +260,7 @@ def _stream(report: Report) -> dict[str, Any]:
 
 
 def _accuracy(metrics: Metrics) -> dict[str, Any]:
-    """Counts of events, and how good predictions are."""
+    """Return counts of events and the quality of predictions."""
     return {
         "events": metrics.taken,
         "judged": metrics.judged,
@@ -274,7 +274,7 @@ def _accuracy(metrics: Metrics) -> dict[str, Any]:
 
 
 def _name(report: Report, model: Any) -> str:
-    """The name of the learner."""
+    """Return the name of the learner."""
     if report.refits is None:
         return report.model.rpartition(".")[2]
     return f"{type(getattr(model, 'model', model)).__name__} with refits"
@@ -299,12 +299,12 @@ def _figures(report: Report, now: float) -> dict[str, float]:
 
 
 def pending(report: Report) -> int | None:
-    """The number of predictions that wait for labels; None if labels come with their events."""
+    """Return the number of events that wait for labels; None if labels arrive with their events."""
     return None if report.late is None else int(report.late.store.n_waiting)
 
 
 def _history(report: Report) -> dict[str, Any]:
-    """Curves over all events, including those before this process, as `--plot` draws them."""
+    """Return the curves over all events, including those before this process, as in `--plot`."""
     metrics, history = report.metrics, report.history
     ends, shares = metrics.curve.windowed(metrics.window)
     names, relevance = history.relevance(N_FEATURES)
@@ -321,7 +321,7 @@ def _history(report: Report) -> dict[str, Any]:
 
 
 def packed(content: Any) -> bytes:
-    """Content as JSON; NaN is null."""
+    """Return content as JSON; NaN becomes null."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
 
 
@@ -330,13 +330,13 @@ def _list(values: Any) -> list[float | None]:
 
 
 class _Stopwatch:
-    """Measures the cost of a look for the thread of the run, including waits for the processor and the interpreter."""
+    """Measures the cost of an update for the thread of the run, including waits for CPU and the interpreter's lock."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     def rest(self, least: float, share: float) -> float:
-        """Seconds until the next look may begin, so that looking keeps to its share of the time."""
+        """Return the seconds until the next update, so that updates take at most `share` of the time."""
         return max(least, min((time.perf_counter() - self._began) / share, _LONGEST_REST_S))
 
 

@@ -1,4 +1,4 @@
-"""The last events of a stream, and why one of them was predicted as it was."""
+"""Latest events of a stream, and the reasons of a prediction."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
 _MOST_SHOWN = 64
 _NEAREST = 5
 _LONGEST = 120
-_MOST_S = 0.25  # of asking a model that takes one event at a time
+_MOST_S = 0.25  # seconds for asking a model that takes one event at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as it was predicted."""
+    """An event with its prediction."""
 
     number: int
     at: float
@@ -41,7 +41,7 @@ class Event:
     score: float
 
     def line(self) -> dict[str, Any]:
-        """For the table of the last events."""
+        """Return the row for the table of the latest events."""
         known = self.label is not None
         return {
             "id": self.number,
@@ -55,22 +55,22 @@ class Event:
 
 
 class LastEvents:
-    """The last 20 events at each moment that is shown; those that were shown are held for a while."""
+    """The latest 20 events at each update; shown events are stored for a while."""
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, float, Answers]] = deque()  # the last that have 20 events; how many came before
+        self._batches: deque[tuple[int, float, Answers]] = deque()  # and the number of events before each
         self._held: OrderedDict[int, Event] = OrderedDict()
         self._n = self._n_values = 0
 
     def take(self, answers: Answers) -> None:
-        """Take note of a batch, which is looked at when it is to be shown."""
+        """Store a batch, which is processed at the next update."""
         self._batches.append((self._n, time.time(), answers))
         self._n += len(answers.batch)
         while len(self._batches) > 1 and self._n - self._batches[1][0] >= _MOST_AT_ONCE:
             self._batches.popleft()
 
     def lines(self, classes: Sequence[Any]) -> list[dict[str, Any]]:
-        """The last events, the last first."""
+        """Return the latest events, newest first."""
         first = max(self._n - _MOST_AT_ONCE, next(reversed(self._held), 0))
         for before, at, answers in self._batches:
             for i in range(max(first - before, 0), len(answers.batch)):
@@ -91,11 +91,11 @@ def _event(number: int, at: float, answers: Answers, classes: Sequence[Any], i: 
 
 
 def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
-    """Why a model as it is now would predict an event as it was predicted.
+    """Explain a prediction with the current model.
 
-    The examples nearest to it that the model has; and what each feature adds to the log-odds of the predicted label
-    against the next one, as `streamsvm.decide.reasons` has it: of at most 64, the most relevant ones, by as many
-    variants of the event as there is time for.
+    The explanation has the nearest examples of the model, and the contribution of each feature to the log-odds of the
+    predicted label against the next one (see `streamsvm.decide.reasons`). It uses at most the 64 most relevant
+    features, and as many variants of the event as time allows.
     """
     ordered = by_relevance(event.row, relevance)
     return {
@@ -121,7 +121,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
         most = min(MOST, max(evaluations // 2 - 1, 0))
         row, label = dict(event.row), event.prediction
         found = reasons_for(learner, row, label, evaluations, ordered=ordered, most=most)
-    except Exception as error:  # nobody knows what a foreign model raises
+    except Exception as error:  # foreign models may raise anything
         return {"now": None, "why_not": f"the model cannot be asked: {shown(f'{type(error).__name__}: {error}', 200)}"}
     assert found is not None  # there are two classes
     top = int(first[0].argmax())
@@ -175,14 +175,14 @@ def _value(value: Any) -> float | str | None:
 
 
 def _place(batch: Batch, i: int) -> str:
-    """Where an event stands: its key if it has one, else its line, or partition and offset."""
+    """Return the key of an event if it has one, else its line, or partition and offset."""
     if batch.keys is not None and batch.keys[i] is not None:
         return shown(batch.keys[i], _LONGEST)
     return " ".join(f"{name} {shown(column[i], 40)}" for name, column in batch.origins.columns.items())
 
 
 def _row(batch: Batch, i: int) -> dict[Hashable, Any]:
-    """One row of a batch, without what is missing."""
+    """Return a row of a batch without missing values."""
     features = batch.features
     if isinstance(features, list):
         return dict(features[i])

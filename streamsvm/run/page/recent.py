@@ -11,7 +11,7 @@ from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known
 
-_SPAN = 1_000  # judged events, at least
+_SPAN = 1_000  # least number of judged events
 _MOST_CLASSES = 12
 
 
@@ -22,7 +22,7 @@ class Confusion:
         self._older = self._newer = (0, dict[int, int]())
 
     def of(self, metrics: Metrics) -> dict[str, Any]:
-        """The confusion matrix of the most frequent classes: a row per label, a column per prediction."""
+        """Return the confusion matrix of the most frequent classes: a row per label, a column per prediction."""
         if metrics.judged - self._newer[0] >= _SPAN:
             self._older, self._newer = self._newer, (metrics.judged, metrics.pairs())
         judged, pairs = self._older
@@ -43,7 +43,7 @@ class Confusion:
 
 
 def calibration(measures: Measures) -> dict[str, Any] | None:
-    """Log loss, expected calibration error and its bins; None without probabilities."""
+    """Return log loss, expected calibration error and its bins; None without probabilities."""
     recent = measures.recent_reliability
     if not recent.counts[0].any():
         return None

@@ -1,7 +1,7 @@
-"""The figures of a run over time, the latest by the second and the oldest by the quarter of an hour, in bounded memory.
+"""Statistics of a run over time in bounded memory, with a resolution from a second to a quarter of an hour.
 
-What is kept are counts since the beginning of the stream, not rates or shares: between any two points the difference is
-exact, whatever lies between them, so that a coarser series is a finer one with points left out.
+Points contain counts since the start of the stream, not rates or shares. Differences between any two points are
+therefore exact, and a coarse series is a fine one with points left out.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 COLUMNS = (
-    *("time", "taken", "judged", "rejected", "hits", "no_change", "majority"),  # counts but for the time, in seconds
-    *("loss", "scored"),  # the summed log loss, and of how many events
+    *("time", "taken", "judged", "rejected", "hits", "no_change", "majority"),  # counts, except the time in seconds
+    *("loss", "scored"),  # the summed log loss, and the number of events
     *("lag", "pending"),
 )
 TIERS = ((1.0, 900), (10.0, 720), (60.0, 1440), (900.0, 3000))
-"""Seconds from point to point, and how many: a quarter of an hour, two hours, a day, and a month."""
+"""Distance of points in seconds, and their number: a quarter of an hour, two hours, a day, and a month."""
 
 N_FEATURES = 8
-_MOST_NAMES = 512  # that are followed; a stream whose features ever change may have more
+_MOST_NAMES = 512  # most names with numbers; the features of a stream may keep changing
 
 
 class Series:
-    """Points at falling resolution.
+    """Points at decreasing resolution.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Series:
         self._lock = threading.Lock()
 
     def add(self, figures: Mapping[str, float], leader: str, relevance: Mapping[str, float]) -> None:
-        """Take a point: some of `COLUMNS`, who leads, and what matters, the most relevant first."""
+        """Add a point: values of `COLUMNS`, the leading member, and relevance in descending order."""
         codes, values = np.full(N_FEATURES, -1.0), np.full(N_FEATURES, np.nan)
         for i, (name, value) in enumerate(list(relevance.items())[:N_FEATURES]):
             codes[i], values[i] = self._features[name], value
@@ -59,15 +59,15 @@ class Series:
                 tier.add(point)
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """All points, the oldest first, those of a tier only as far as no finer one has them; by name of column.
+        """Return all points by column, oldest first; coarser tiers only contribute points before the finer ones.
 
-        The last one is what was added last, whether or not it is time for a point by then.
+        The last point is always the one added last.
         """
         table = self._table()
         return {name: table[:, j] for j, name in enumerate(COLUMNS)}
 
     def packed(self) -> dict[str, Any]:
-        """All of it as plain data: columns, who led by number, and the features that mattered most."""
+        """Return the series as plain data: columns, leading members by number, and the most relevant features."""
         table = self._table()
         leaders = table[:, len(COLUMNS)].astype(int).tolist()
         names, relevance = self._relevance(table[:, len(COLUMNS) + 1 :])
@@ -88,7 +88,7 @@ class Series:
         return np.array(parts[::-1]).reshape(len(parts), len(COLUMNS) + 1 + 2 * N_FEATURES)
 
     def _relevance(self, held: NDArray[np.float64]) -> tuple[list[str], Sequence[NDArray[np.float64]]]:
-        """The features with the largest share over all points, and their relevance, NaN where it is not known."""
+        """Return the features with the largest share over all points, and their relevance, NaN if unknown."""
         codes, values = held[:, :N_FEATURES].astype(int), held[:, N_FEATURES:]
         total = np.nansum(values, axis=1, keepdims=True)
         shares = np.where(codes >= 0, np.nan_to_num(values / np.where(total > 0.0, total, 1.0)), 0.0)
@@ -100,7 +100,7 @@ class Series:
 
 
 class _Names(dict[str, int]):
-    """Numbers names as they come, as long as they are not too many; -1 for the empty one and for those after."""
+    """Numbers of names in order of arrival; -1 for the empty name and for names beyond the limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class _Names(dict[str, int]):
 
 
 class _Tier:
-    """The last points, so many seconds apart."""
+    """The latest points at a distance of at least `step` seconds."""
 
     def __init__(self, step: float, most: int) -> None:
         self._step, self._due = step, -math.inf
@@ -128,7 +128,7 @@ class _Tier:
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """As short in JSON as serves."""
+    """Return the values with few digits, to shorten JSON."""
     return [
         None if v != v else int(v) if v == int(v) else float(f"{v:.6g}" if abs(v) < 1e6 else f"{v:.3f}")
         for v in values.tolist()

@@ -1,7 +1,7 @@
-"""Serves the page, and what it shows, to whoever may see it: to read only.
+"""Read-only HTTP server of a dashboard.
 
-On a loopback address whoever is on the machine may look; beyond it only who has the token. The page itself holds no
-figures, and asks for them with the token in a header: it stands in no address, no log and no cookie.
+On a loopback address every user of the machine has access, otherwise only viewers with the token. The page itself
+contains no data, and requests them with the token in a header. The token therefore appears in no URL, log or cookie.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ Send = Callable[[bytes], None]
 
 
 class Shown(Protocol):
-    """What a page shows."""
+    """State that a page shows."""
 
     feed: Broadcaster
 
     def series(self) -> bytes:
-        """All points over time, as JSON."""
+        """Return all points over time as JSON."""
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """Why an event was predicted as it was, as JSON."""
+        """Return the reasons of a prediction as JSON."""
 
     def health(self) -> str:
-        """What is wrong, empty where nothing is."""
+        """Return the problem of the run; empty if there is none."""
 
 
 class Server:
-    """Serves a page until it is closed.
+    """Serves a dashboard until it is closed.
 
     Parameters
     ----------
     shown
-        What the page shows.
+        State to show.
     place
-        A port, or ADDRESS:PORT to listen elsewhere than on 127.0.0.1; port 0 takes any that is free.
+        A port of 127.0.0.1, or ADDRESS:PORT; port 0 selects a free one.
     token
-        What viewers must know; needed beyond loopback addresses.
+        Token of viewers; required unless the address is a loopback address.
     metrics
-        Gives what Prometheus reads.
+        Returns metrics for Prometheus.
 
     Attributes
     ----------
     url
-        Where the page is.
+        URL of the page.
 
     Raises
     ------
     SetupError
-        Where it cannot listen there, or the token is missing.
+        If it cannot listen there, or the token is missing.
     """
 
-    _OPEN: ClassVar = {"/": "_page", "/healthz": "_health"}  # hold no figures
+    _OPEN: ClassVar = {"/": "_page", "/healthz": "_health"}  # contain no data
     _CLOSED: ClassVar = {
         "/events": "_follow",
         "/state.json": "_state",
@@ -98,16 +98,16 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port in use."""
         return self._http.port
 
     @property
     def n_following(self) -> int:
-        """How many viewers follow now."""
+        """Number of viewers that receive updates."""
         return len(self._http.viewers)
 
     def close(self) -> None:
-        """End all connections, once those who follow have what was said last."""
+        """End all connections, after sending the last message to viewers."""
         self.shown.feed.close()
         self._http.close()
 
@@ -131,7 +131,7 @@ class Server:
         return found
 
     def _admits(self, request: Request) -> bool:
-        """Whether who asks knows the token."""
+        """Return whether a request has the token."""
         if self._token is None:
             return True
         said = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -146,11 +146,12 @@ class Server:
         wrong = self.shown.health()
         return refusal(HTTPStatus.SERVICE_UNAVAILABLE, wrong) if wrong else Answer(b"running\n")
 
-    # With it, each in a thread of its own -----------------------------------------------------------------------------
+    # With the token, each in its own thread
+    # ----------------------------------------------------------------------------
 
     def _state(self, request: Request, _: Send) -> Answer:
         latest = self.shown.feed.latest
-        return _json(latest, request) if latest else Answer(b"", JSON, HTTPStatus.NO_CONTENT)  # no batch was done yet
+        return _json(latest, request) if latest else Answer(b"", JSON, HTTPStatus.NO_CONTENT)  # no batch yet
 
     def _series(self, request: Request, _: Send) -> Answer:
         return _json(self.shown.series(), request)
@@ -171,11 +172,11 @@ class Server:
             return refusal(HTTPStatus.NOT_FOUND, "this event is not remembered any more")
         except Busy:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "others are asking: try again")
-        except Exception as error:  # such as that the run ended meanwhile
+        except Exception as error:  # for example if the run has ended
             return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no answer came: {type(error).__name__}")
 
     def _follow(self, request: Request, send: Send) -> None:
-        """Server-sent events: the state whenever it is new, and a comment now and then where it is not."""
+        """Send the state as server-sent events whenever it changes, and otherwise a heartbeat comment."""
         feed, number = self.shown.feed, 0
         send(head("text/event-stream", HTTPStatus.OK, {"X-Accel-Buffering": "no"}))
         while request.method == "GET":
@@ -191,7 +192,7 @@ def _json(content: bytes, request: Request) -> Answer:
     return Answer(content, JSON)
 
 
-@lru_cache(maxsize=2)  # many ask for the same
+@lru_cache(maxsize=2)  # several viewers request equal content
 def _gzipped(content: bytes) -> bytes:
     return gzip.compress(content, 1)
 
@@ -206,7 +207,7 @@ def _page_for(request: Request) -> Answer:
 
 @cache
 def page() -> tuple[bytes, str]:
-    """The page, packed, and the policy that lets its own script and style run and nothing else."""
+    """Return the compressed page, and a content security policy that allows its own script and style only."""
     folder = files(__package__)
     html = (folder / "page.html").read_text(encoding="utf-8")
     for mark, name in (("/* uPlot.min.css */", "uPlot.min.css"), ("/* uPlot.iife.min.js */", "uPlot.iife.min.js")):

@@ -1,4 +1,4 @@
-"""Pages of a run in another process: from its checkpoints, or from the state that its own page publishes."""
+"""Dashboards of a run in another process, from its checkpoints or from its own page."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from streamsvm.run.prometheus import Figures
 from streamsvm.run.standing import Report
 
 _LOOK_S = 1.0
-_REST = 10.0  # pause after reading a checkpoint, as a multiple of the time that took
+_REST = 10.0  # pause after reading a checkpoint, as a multiple of the reading time
 _ANSWER_S = 10.0
-_LONGEST = 1 << 26  # bytes of a state
+_LONGEST = 1 << 26  # most bytes of a state
 
 logger = logging.getLogger("streamsvm.run")
 
 
 def watch(place: str, page: str, token: str | None) -> NoReturn:
-    """Serve a page of a run in another process, until interrupted.
+    """Serve a dashboard of a run in another process, until interrupted.
 
     Parameters
     ----------
     place
-        The directory of the run's checkpoints, or the address of its page.
+        Checkpoint directory of the run, or URL of its page.
     page, token
-        Address and token of the page served. The run's page is asked with the same token.
+        Address and token of the new page. The page of the run is requested with this token, too.
 
     Raises
     ------
     SetupError
-        If the directory does not exist, the address is malformed, or the page cannot be served.
+        If the directory does not exist, the URL is malformed, or the page cannot be served.
     """
     is_address = place.startswith(("http://", "https://"))
     view: RemoteView | CheckpointView = RemoteView(place, token) if is_address else CheckpointView(place)
@@ -68,12 +68,12 @@ def watch(place: str, page: str, token: str | None) -> NoReturn:
 
 
 class CheckpointView(DashboardState):
-    """The state of a run by its checkpoints, which are read without a lock.
+    """State of a run from its checkpoints, which are read without a lock.
 
     Parameters
     ----------
     directory
-        Of the checkpoints; it may be empty at first.
+        Checkpoint directory; it may be empty at first.
     """
 
     kind = "checkpoint"
@@ -89,7 +89,7 @@ class CheckpointView(DashboardState):
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Read each new checkpoint, until `stop`."""
+        """Read each new checkpoint until `stop`."""
         seen, wait = 0, 0.0
         while not self._stop.wait(wait):
             wait = _LOOK_S
@@ -112,7 +112,7 @@ class CheckpointView(DashboardState):
         except (ValueError, OSError, *DAMAGED) as error:
             logger.warning("%s cannot be read: %s", self._checkpoint.path, error)
             return
-        self._due = self._history_due = 0.0  # no run waits for this thread
+        self._due = self._history_due = 0.0  # updates need no delay, because they do not slow down the run
         self(report, None)
         if isinstance(self._figures, Figures):
             self._figures(report, None)
@@ -121,8 +121,8 @@ class CheckpointView(DashboardState):
         from streamsvm.loading import from_state
 
         state = snapshot.states["model"]
-        if state[0].get("job"):  # an unfinished refit is left to the run
-            from streamsvm.refit.archive import at_rest  # imports much
+        if state[0].get("job"):  # only the run solves an unfinished refit
+            from streamsvm.refit.archive import at_rest  # slow import
 
             state = at_rest(*state)
         metrics, history = Metrics(), History()
@@ -148,25 +148,25 @@ class CheckpointView(DashboardState):
         return report
 
     def metrics(self) -> bytes:
-        """The metrics for Prometheus."""
+        """Return the metrics for Prometheus."""
         return text_of(self._figures)
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """Refuse: a checkpoint holds no events."""
+        """Refuse, because a checkpoint contains no events."""
         raise LookupError(number)
 
     def health(self) -> str:
-        """What is wrong; empty once a checkpoint was read."""
+        """Return the problem of the run; empty once a checkpoint was read."""
         return "" if self.report is not None else "there is no checkpoint yet"
 
 
 class RemoteView:
-    """The state of a run by the `state.json` of its page; curves begin when watching begins.
+    """State of a run from the `state.json` of its page; curves start when watching starts.
 
     Parameters
     ----------
     url
-        Of the page.
+        URL of the page.
     token
         The token of the page; None if it needs none.
     """
@@ -187,7 +187,7 @@ class RemoteView:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Fetch the state every second, until `stop`."""
+        """Fetch the state every second until `stop`."""
         last, wait = b"", 0.0
         while not self._stop.wait(wait):
             wait = _LOOK_S
@@ -227,7 +227,7 @@ class RemoteView:
         self._lost = False
 
     def _note_loss(self, error: Exception) -> None:
-        """Tell viewers, unless the run has ended."""
+        """Inform viewers, unless the run has ended."""
         if self._lost:
             return
         self._lost = True
@@ -237,26 +237,26 @@ class RemoteView:
             self.feed.publish(packed(state | {"lost": True}))
 
     def series(self) -> bytes:
-        """All points since watching began, as JSON."""
+        """Return all points since watching started as JSON."""
         return packed({"run": self._run, **self._series.packed(), "history": {}})
 
     def ask(self, number: int, timeout: float) -> bytes:
-        """Refuse: only the process of the run knows its events."""
+        """Refuse, because only the process of the run has its events."""
         raise LookupError(number)
 
     def metrics(self) -> bytes:
-        """Refuse: Prometheus reads the page of the run."""
+        """Refuse, because Prometheus can read the page of the run."""
         raise SetupError(f"ask {self.url} for them")
 
     def health(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """Return the problem of the run; empty if there is none."""
         if not self.feed.latest:
             return "no state yet"
         return f"{self.url} does not answer" if self._lost else ""
 
 
 def _literal(text: Any) -> str:
-    """A name that a checkpoint keeps as a literal."""
+    """Parse a name that a checkpoint stores as a literal."""
     try:
         return str(ast.literal_eval(text))
     except (ValueError, SyntaxError):

@@ -1,1 +1,1 @@
-"""The HTTP server of a run: a page and figures to read, beside clients that are hostile or do not read."""
+"""HTTP server of a run for dashboard and metrics, robust against hostile or slow clients."""

@@ -1,4 +1,4 @@
-"""What clients may take of a run: connections, descriptors and processor time."""
+"""Limits on what clients may use: connections, descriptors and CPU time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MOST_RESERVED = 64
 
 
 def most_descriptors() -> float:
-    """From this descriptor on, the rest is for what the run opens itself, such as checkpoints."""
+    """Return the first descriptor that is reserved for files of the run, such as checkpoints."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return float("inf") if limit == resource.RLIM_INFINITY else limit - min(_MOST_RESERVED, limit // 4)
 
 
 @lru_cache(1 << 12)
 def origin(address: str) -> str:
-    """Whom limits count as one: this machine, an address of IPv4, or a network of IPv6, which one host owns.
+    """Return the unit that limits apply to: this machine, an IPv4 address, or an IPv6 network of one host.
 
     Examples
     --------
@@ -45,16 +45,16 @@ class Connection:
     Parameters
     ----------
     socket
-        To write to; it does not block until `block`.
+        Socket for writing; non-blocking until `block`.
     origin
-        Where it comes from, as `origin` has it.
+        Result of `origin` for the client.
 
     Attributes
     ----------
     since
-        When it began to keep the server waiting; infinite while it does not.
+        Time since which the server waits for the client; infinite if it does not wait.
     head
-        What came of the request so far.
+        Received part of the request.
     """
 
     __slots__ = ("head", "origin", "since", "socket")
@@ -64,39 +64,39 @@ class Connection:
         self.since, self.head = time.monotonic(), b""
 
     def block(self, seconds: float) -> None:
-        """From here on writing waits for the client, at most so long for each `send`."""
+        """Make writes blocking, for at most `seconds` per `send`."""
         self.since = float("inf")
         self.socket.settimeout(seconds)
 
     def send(self, content: bytes) -> None:
-        """Write all of this.
+        """Send all bytes.
 
         Raises
         ------
         OSError
-            Where the client left, or does not read.
+            If the client has left, or does not read.
         """
         self.since = time.monotonic()
         self.socket.sendall(content)
         self.since = float("inf")
 
     def cut(self) -> None:
-        """End what another thread sends."""
+        """Interrupt a `send` of another thread."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
 class Pool:
-    """Connections in one state; where they are too many, one that keeps the server waiting leaves.
+    """Connections in one state. If there are too many, one that keeps the server waiting is closed.
 
     Parameters
     ----------
     most
-        Connections at a time.
+        Greatest number of connections.
     most_of_one
-        Those of them from one origin.
+        Greatest number of connections from one origin.
     patience_s
-        How long each may keep the server waiting before it leaves for another one.
+        How long each may keep the server waiting before it is closed in favour of another.
     """
 
     def __init__(self, most: int, most_of_one: int, patience_s: float) -> None:
@@ -108,7 +108,7 @@ class Pool:
         return len(self._connections)
 
     def enter(self, connection: Connection) -> Connection | None:
-        """Take this in; return the connection that has to leave for it, itself where no other one does."""
+        """Add a connection; return the one to close for it, possibly the new one itself."""
         with self._left:
             crowd = [other for other in self._connections if other.origin == connection.origin]
             if len(crowd) < self._most_of_one:
@@ -125,36 +125,36 @@ class Pool:
             return oldest
 
     def leave(self, connection: Connection) -> None:
-        """Have it no longer."""
+        """Remove a connection."""
         with self._left:
             self._connections.pop(connection, None)
             self._left.notify_all()
 
     def oldest(self) -> Connection | None:
-        """The one that came first."""
+        """Return the oldest connection."""
         return next(iter(self._connections), None)
 
     def wait_until_empty(self, seconds: float) -> None:
-        """Wait until all have left, not for long."""
+        """Wait until all connections have left, for at most `seconds`."""
         with self._left:
             self._left.wait_for(lambda: not self._connections, seconds)
 
     def cut(self) -> None:
-        """End what is sent to those that are left."""
+        """Interrupt sending to all remaining connections."""
         with self._left:
             for connection in self._connections:
                 connection.cut()
 
 
 class Share:
-    """A share of the time of one processor, which work may exceed for a moment.
+    """A share of the time of one CPU, with short bursts.
 
     Parameters
     ----------
     share
-        Of the time.
+        Share of the time.
     burst_s
-        Seconds of a processor that may be used at once after a rest.
+        Seconds of CPU time available at once after a rest.
     """
 
     def __init__(self, share: float, burst_s: float) -> None:
@@ -163,7 +163,7 @@ class Share:
         self._lock = threading.Lock()
 
     def spend(self, seconds: float) -> float:
-        """Note that work took so long of a processor; return how long further work has to wait."""
+        """Record CPU time of work; return how long further work has to wait."""
         with self._lock:
             now = time.monotonic()
             self._credit = min(self._burst_s, self._credit + self._share * (now - self._at)) - seconds

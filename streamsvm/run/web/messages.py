@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1, one of each per connection."""
+"""HTTP/1.1 requests and responses, one of each per connection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 JSON, HTML, TEXT = "application/json", "text/html; charset=utf-8", "text/plain; charset=utf-8"
-FIGURES = "text/plain; version=0.0.4; charset=utf-8"  # as Prometheus reads them
-MOST_BYTES = 1 << 15  # of the head of a request; browsers send all cookies of localhost
+FIGURES = "text/plain; version=0.0.4; charset=utf-8"  # text format of Prometheus
+MOST_BYTES = 1 << 15  # limit of the head of a request; browsers send all cookies of localhost
 _MOST_LINES = 100
 _FIRST = re.compile(r"([!-~]+) ([!-~]+) HTTP/1\.[01]")
 _HEADERS = {
@@ -27,18 +27,18 @@ _HEADERS = {
 
 
 class Answer(NamedTuple):
-    """What a client is told.
+    """A response.
 
     Parameters
     ----------
     content
-        The body.
+        Body.
     kind
-        Its media type.
+        Media type of the body.
     status
-        Of the answer.
+        Status code.
     headers
-        Beside those that all answers have.
+        Headers beyond those of all responses.
     """
 
     content: bytes
@@ -47,34 +47,34 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
 
     def bytes(self, whole: bool = True) -> bytes:
-        """All that is sent, without the body where only the head was asked for."""
+        """Return the response as bytes, without the body for HEAD requests."""
         fields = {"Content-Length": str(len(self.content)), **self.headers}
         return head(self.kind, self.status, fields) + (self.content if whole else b"")
 
 
 def refusal(status: HTTPStatus, why: str = "", headers: Mapping[str, str] | None = None) -> Answer:
-    """An answer that says why there is none."""
+    """Return a response with an error message."""
     return Answer(f"{why or status.phrase}\n".encode(), TEXT, status, headers or {})
 
 
 def head(kind: str, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-    """The status line and the headers of an answer."""
+    """Return the status line and the headers of a response."""
     fields = {"Date": formatdate(usegmt=True), **_HEADERS, "Content-Type": kind, **headers}
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 class Request(NamedTuple):
-    """What a client asks for.
+    """A request.
 
     Parameters
     ----------
     method
         GET or HEAD.
     path, query
-        Of the address.
+        Path and query of the URL.
     headers
-        By their names in lower case; the first one where a name is repeated.
+        Headers by lower-case name; the first of repeated ones.
     """
 
     method: str
@@ -84,12 +84,12 @@ class Request(NamedTuple):
 
     @property
     def packs(self) -> bool:
-        """Whether the client reads gzip."""
+        """Whether the client accepts gzip."""
         return "gzip" in self.headers.get("accept-encoding", "")
 
 
 def read(head: bytes) -> Request | Answer:
-    """The request that has this head, or why it is none.
+    """Parse the head of a request; return an error response if it is invalid.
 
     Examples
     --------

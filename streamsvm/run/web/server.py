@@ -1,7 +1,7 @@
-"""Answers requests in threads of its own, without slowing the run.
+"""HTTP server in separate threads that does not slow down the run.
 
-One thread accepts connections and reads requests, of all clients at a time, and answers at once what takes no work:
-refusals and `/healthz`. What takes work, or follows, has a thread for each, and these have limits.
+One thread accepts connections, reads requests of all clients, and directly sends responses that need no work: errors
+and `/healthz`. Each request that needs work, or a stream of updates, has its own thread, within limits.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.web.limits import Connection, Pool, Share, most_descriptors, origin
 from streamsvm.run.web.messages import MOST_BYTES, Answer, Request, read, refusal
 
-HEAD_S = 5.0  # in which a request has to come, from the connection on
-SEND_S = 10.0  # in which a client has to read what one call sends
-MOST_VIEWERS = 32  # who follow at a time; others may ask for single things
+HEAD_S = 5.0  # limit for receiving a request, from the connection on
+SEND_S = 10.0  # limit for a client to read what one call sends
+MOST_VIEWERS = 32  # viewers that receive updates; others may send single requests
 _BACKLOG = 256
 _LOOK_S = 0.2
 _CLOSING_S = 1.0
-_SEND_BUFFER = 1 << 16  # bytes: more would hide for long that a client does not read
-_SHARE, _BURST_S = 0.01, 0.1  # of a processor: each of what reads requests, and of both kinds of work
-_FOLLOWING_S = 0.01  # seconds of a processor that a viewer may cost others; messages are bounded where they are made
+_SEND_BUFFER = 1 << 16  # bytes; a larger buffer would hide slow readers
+_SHARE, _BURST_S = 0.01, 0.1  # CPU share of reading requests and of each kind of work
+_FOLLOWING_S = 0.01  # CPU seconds counted for a viewer; messages are limited where they are created
 
 _RETRY = {"Retry-After": "1"}
 _CROWDED = refusal(HTTPStatus.SERVICE_UNAVAILABLE, "others are asking: try again", _RETRY)
@@ -40,16 +40,16 @@ logger = logging.getLogger("streamsvm.run")
 
 
 class Work(NamedTuple):
-    """What answers a request in a thread of its own.
+    """Work that answers a request in its own thread.
 
     Parameters
     ----------
     answer
-        Gets what sends bytes; gives the answer, None where all was sent.
+        Called with a function that sends bytes. Returns the response, or None if everything was sent.
     trusted
-        Whether the client shares its limits with trusted ones only.
+        Whether the client shares its limits with trusted clients only.
     follows
-        Whether it stays until the end.
+        Whether the connection stays open for updates.
     """
 
     answer: Callable[[Callable[[bytes], None]], Answer | None]
@@ -58,24 +58,24 @@ class Work(NamedTuple):
 
 
 class Place:
-    """Where to listen.
+    """Address to listen on.
 
     Parameters
     ----------
     place
-        A port, or ADDRESS:PORT to listen elsewhere than on 127.0.0.1; port 0 takes any that is free.
+        A port of 127.0.0.1, or ADDRESS:PORT; port 0 selects a free one.
     option
-        Which option says so.
+        Option that gives the address, for messages.
 
     Attributes
     ----------
     local
-        Whether only this machine reaches it.
+        Whether it is a loopback address.
 
     Raises
     ------
     SetupError
-        Where it is none.
+        If the address is invalid.
     """
 
     def __init__(self, place: str, option: str) -> None:
@@ -90,7 +90,7 @@ class Place:
         self._names = _LOOPBACK | {self.address} | (set() if self.local else {socket.gethostname().lower()})
 
     def knows(self, host: str) -> bool:
-        """Whether a request to this host is meant for here, and was not led here by a name of somebody else's."""
+        """Return whether a host name is ours, which prevents DNS rebinding."""
         name = re.sub(r":\d+$", "", host).strip("[]").lower()
         if name in self._names:
             return True
@@ -101,7 +101,7 @@ class Place:
         return address.is_loopback or not self.local
 
     def listen(self) -> socket.socket:
-        """A socket that listens there."""
+        """Return a listening socket."""
         listener = socket.socket(self._family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,7 +120,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def place_of(place: str, option: str) -> tuple[str, int]:
-    """Address and port.
+    """Return address and port.
 
     Examples
     --------
@@ -135,23 +135,23 @@ def place_of(place: str, option: str) -> tuple[str, int]:
 
 
 class HttpServer:
-    """Answers requests until it is closed.
+    """Serves requests until it is closed.
 
     Parameters
     ----------
     place
-        Where to listen.
+        Address to listen on.
     route
-        Gives the answer to a request, or the work that does. It may not take long.
+        Returns the response to a request, or the work that creates it; must be fast.
     name
-        Of the thread.
+        Name of the thread.
 
     Attributes
     ----------
     port
-        Where it listens.
+        The port in use.
     waiting, workers, viewers
-        Connections whose request is still to come, that are worked for (by trust), and that follow.
+        Connections that have not sent a request, that have work (by trust), and that receive updates.
     """
 
     def __init__(self, place: Place, route: Callable[[Request], Answer | Work], name: str) -> None:
@@ -172,7 +172,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End all connections; those that are answered have a moment to read on."""
+        """Close all connections, after a moment for responses to be read."""
         self._closing = True
         self._thread.join()
         until = time.monotonic() + _CLOSING_S
@@ -189,7 +189,7 @@ class HttpServer:
                 for key, _ in self._selector.select(_LOOK_S):
                     if key.data is None:
                         self._accept()
-                    elif key.data.socket.fileno() >= 0:  # another one of this round may have taken its place
+                    elif key.data.socket.fileno() >= 0:  # another connection of this round may have replaced it
                         self._read(key.data)
                 while (oldest := self.waiting.oldest()) and time.monotonic() - oldest.since > HEAD_S:
                     self._drop(oldest)
@@ -204,7 +204,7 @@ class HttpServer:
                 accepted, address = self._listener.accept()
             except (BlockingIOError, ConnectionError):
                 return
-            except OSError:  # no descriptor is left: the run has them all
+            except OSError:  # no descriptor is left, because the run uses them all
                 time.sleep(_LOOK_S)
                 return
             accepted.setblocking(False)
@@ -219,7 +219,7 @@ class HttpServer:
                 self._read(connection)
 
     def _read(self, connection: Connection) -> None:
-        """Take what came of a request, and answer it once it is whole."""
+        """Read part of a request, and answer it once it is complete."""
         try:
             found = connection.socket.recv(MOST_BYTES)
         except BlockingIOError:
@@ -234,7 +234,7 @@ class HttpServer:
             self._selector.unregister(connection.socket)
             try:
                 self._answer(connection, head)
-            except Exception:  # such as that no thread can be started
+            except Exception:  # for example if no thread can be started
                 logger.debug("a request was lost", exc_info=True)
                 connection.socket.close()
             self.waiting.leave(connection)
@@ -265,7 +265,7 @@ class HttpServer:
         return None
 
     def _drop(self, connection: Connection) -> None:
-        """Close a connection that waits."""
+        """Close a waiting connection."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection.socket)
         self.waiting.leave(connection)
@@ -281,7 +281,7 @@ class HttpServer:
             answer = work.answer(connection.send) if _waited(share) else _CROWDED
             if answer is not None:
                 connection.send(answer.bytes(whole))
-        except Exception:  # most often the client left, or does not read
+        except Exception:  # usually the client has left, or does not read
             logger.debug("a client was lost", exc_info=True)
         finally:
             spent = time.thread_time()
@@ -291,7 +291,7 @@ class HttpServer:
 
 
 def _waited(share: Share) -> bool:
-    """Wait until there is processor time for further work; return False where that would take too long."""
+    """Wait until there is CPU time for further work; return False if that would take too long."""
     until = time.monotonic() + SEND_S
     while wait := share.spend(0.0):
         if time.monotonic() + wait > until:
@@ -301,7 +301,7 @@ def _waited(share: Share) -> bool:
 
 
 def _close(connection: socket.socket) -> None:
-    """Close it so that the client gets what was sent, also where it sent more than was read."""
+    """Close a connection so that the client receives all data, even with unread bytes of the client."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.setblocking(False)
