@@ -1,9 +1,15 @@
 """The command line: ``streamsvm run [SOURCE] …``.
 
-Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events were
-rejected; 75 brokers stayed unreachable until the timeout, or a signal came while waiting for them (a new run resumes
-from the checkpoint); 130 and 143 ended by SIGINT or SIGTERM after the current batch, with checkpoint and report. A run
-ends within 10 seconds of the first signal, even if work remains.
+Exit codes:
+
+- 0: done.
+- 1: failed.
+- 2: invalid settings; no data were read.
+- 3: done, but more than half of the events were rejected.
+- 75: brokers stayed unreachable until the timeout or a signal. A new run resumes from the checkpoint.
+- 130, 143: ended by SIGINT or SIGTERM after the current batch, with checkpoint and report.
+
+A run ends within 10 seconds of the first signal, even if work remains.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamsvm.parameters import check_number
 
-# Share of the budget that is spent at random. The first `_FIRST` labels are all random.
+# Share of random requests in the budget. The first `_FIRST` requests are all random.
 _AT_RANDOM, _FIRST = 0.2, 100
 # Step of the log threshold, and its initial, least and greatest value.
 _STEP, _MIDDLE, _LEAST, _MOST = 0.05, 0.5, 1e-9, 10.0
@@ -23,12 +23,13 @@ _AHEAD = 20
 class LabelBudget:
     """Requests labels for the most informative events, within a share of all events.
 
-    An event is requested where its uncertainty (one minus the probability of the predicted label), times a random
-    factor, exceeds a threshold. The threshold adapts to the budget. A fifth of the requests are random, so that drift
-    is also noticed where predictions are certain. At most `share` of the events, and 20 more, are requested.
+    The label of an event is requested if its uncertainty times a random factor exceeds a threshold. Uncertainty is one
+    minus the probability of the predicted label. The threshold adapts to the budget. A fifth of the requests are
+    random, so that drift is also noticed where predictions are certain. The number of requests is at most `share` of
+    the events, plus 20.
 
-    Requests depend on the scores and the seed alone. Requested events are harder than average, so accuracy over them
-    underestimates accuracy over all events.
+    Requests depend only on the scores and the seed. Events with requested labels are harder than average, so accuracy
+    over them underestimates accuracy over all events.
 
     Parameters
     ----------

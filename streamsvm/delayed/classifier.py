@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
-    """Any classifier with delayed labels: events are predicted now and learned when their labels arrive, by key.
+    """Wrapper for delayed labels: predicts events now and learns them when their labels arrive, by key.
 
     Training uses the features stored at prediction time, so `learn_one` needs only the key. Labels may arrive in any
     order, even before their events. Calls without a key are passed to the classifier.
@@ -39,8 +39,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     Pending events are stored in arrays for classifiers of this package (about 300 bytes for 20 numbers), and as dicts
     for others.
 
-    Thread-safe around a classifier of this package: several threads may predict and learn with one model, and calls
-    are serialised.
+    Thread-safe around a classifier of this package: several threads may predict and learn with one model, and
+    each call is atomic.
 
     Parameters
     ----------
@@ -223,9 +223,9 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         x
             Features by name.
         coverage
-            That share, between 0 and 1; equal in all calls.
+            Share of events, between 0 and 1; must be equal in all calls.
         by_class
-            Whether the coverage applies to each class separately; equal in all calls.
+            Whether the coverage applies to each class separately; must be equal in all calls.
         key
             Key of the event, as for `predict_one`.
         time

@@ -18,7 +18,7 @@ from streamsvm.delayed.rows import Packed, in_order, stacked, taken
 from streamsvm.delayed.store import Settled, Store
 from streamsvm.features.rows import Floats, Ints
 
-_NOTES = 2  # most numbers stored beside probabilities: the decision and the alarm
+_NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
 HOW = ("in time", "late", "timeout")
 """How an event got its label."""
 IN_TIME, LATE, TIMEOUT = range(len(HOW))

@@ -6,7 +6,7 @@ and its arrival time.
 The *table* maps a key to its slot: open addressing with linear probing and backward-shift deletion.
 
 The clock is the newest time so far, so it never goes back. A slot arrives at the time of the clock, so slots expire in
-order, whatever the order of event times. An event expires when the clock is more than `wait` ahead. Expired and
+order, independent of event times. An event expires when the clock is more than `wait` ahead. Expired and
 labelled events are remembered for another `wait`. Beyond `most` pending slots, the oldest is dropped. Beyond
 `most_bytes`, the oldest slot goes: pending slots are dropped, others forgotten. Bytes are counted event by event, so
 the result does not depend on the batch size.
@@ -330,8 +330,9 @@ def take_label(state, low, high, label, time):
 def settle(state, first, digests, times, labels, sizes, fates, slots, lags):
     """Process events (label -1) and labels in order from `first`, and find the result of each.
 
-    An early label replaces the -1 of its event. Returns the number of processed entries. It is less than their number,
-    or slots still have to leave, if `left` is full. The caller provides room for one slot per entry.
+    An early label replaces the -1 of its event. Returns the number of processed entries, which is smaller than their
+    number if `left` is full. The last entry may be processed while further slots still have to leave. The caller
+    provides room for one slot per entry.
     """
     if not shrink(state, first):
         return first

@@ -75,7 +75,7 @@ class Packed:
 
 
 class Layouts:
-    """Sets of feature names of rows, which give each number its name.
+    """Layouts of rows, which assign feature names to their numbers.
 
     A row of numbers is stored as one number per name, NaN if missing. A row with strings is stored as JSON of its
     values, a sparse row as indices and values. Beyond 1,024 sets of names, rows are stored with their names.

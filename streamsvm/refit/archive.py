@@ -102,7 +102,7 @@ def encode_solver(solver: Any) -> Any:
     Raises
     ------
     TypeError
-        If an archive may not import the class of the estimator.
+        If archives may not contain the class of the estimator.
     """
     if isinstance(solver, str):
         return solver
@@ -152,7 +152,7 @@ def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
 
 
 def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes: int) -> Task:
-    """Return the task from `task_state`.
+    """Restore a task from `task_state`.
 
     Raises
     ------

@@ -50,7 +50,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     If a model is late, the stream waits for it. Results are therefore reproducible for any batch size, also after
     saving and loading while a window is solved. A failed refit changes nothing.
 
-    Thread-safe: several threads may predict and learn with one model, and calls are serialised.
+    Thread-safe: several threads may predict and learn with one model, and each call is atomic.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         weight.
     delay
         Labelled events from the start of a refit to the entry of its model, at least 64. A float below 1 is a share of
-        the events since the previous refit. None is a quarter of the window's events, at most 5,000. Triggers have no
+        the events since the previous refit. None: a quarter of the window's events, at most 5,000. Triggers have no
         effect while a window is solved. With a longer delay the model is older, and the stream waits less often.
     search
         Total number of events in fits that choose settings, at most this many times the window's events.
@@ -87,9 +87,9 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     classes_ : list
         Labels in order of first arrival.
     refits : list of dict
-        The last 100 refits: its `number`, the labelled `event` after which it began, the one after which its model
-        `entered`, the `events` of its window, `solver`, `settings`, their `score` on the newer part of the window,
-        `seconds`, the `outcome`, and the `share` of the vote that its model has now.
+        The last 100 refits. Each has its `number`, the labelled `event` of its start, the event at which its model
+        `entered`, and the number of `events` in its window. Further keys are `solver`, `settings`, their `score` on the
+        newer part of the window, `seconds`, `outcome`, and the current `share` of its model in the vote.
 
     Examples
     --------
@@ -216,7 +216,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         Raises
         ------
         TypeError, ValueError
-            As the learner; nothing is learned in that case.
+            If the learner refuses the event; nothing is learned in that case.
         """
         moment = seconds(time)
         if not isinstance(y, Hashable):

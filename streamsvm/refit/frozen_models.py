@@ -1,9 +1,9 @@
 """Evaluation of fitted models on raw rows: hyperplanes, Gaussian expansions and boosted trees.
 
-A query holds rows; a model writes the probabilities of all classes for the rows marked in it, the softmax of its
-A query holds rows. A model writes the probabilities of all classes, the softmax of its scores, for the rows marked in
-the query. Hyperplanes and expansions use (x - shift) * scale, clipped to [-limit, limit]; a missing value contributes
-nothing. Trees use raw values and have a direction for missing ones. The result for a row does not depend on other rows.
+A query consists of rows. A model writes the probabilities of all classes, the softmax of its scores, for the rows
+marked in the query. Hyperplanes and expansions use (x - shift) * scale, clipped to [-limit, limit]; a missing value
+contributes nothing. Trees use raw values and have a direction for missing ones. The result for a row does not depend on
+other rows.
 
 Trees are evaluated in one of two ways. Trees of many columns or leaves are walked level by level. Otherwise the leaves
 of a tree are the bits of a mask, from left to right. A value beyond the threshold of a node removes the leaves to the

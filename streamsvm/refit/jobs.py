@@ -212,7 +212,7 @@ class _Worker:
 
     def __init__(self, solver: Solver | None = None) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
-        # A process group of its own, because Ctrl-C is for the program, which saves the task. Not a session of its own,
+        # A separate process group, because Ctrl-C is for the program, which saves the task. Not a separate session,
         # because Linux distributes CPU time by session before niceness.
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)

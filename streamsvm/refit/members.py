@@ -84,7 +84,7 @@ class Member:
         asked
             Shape (n,): nonzero for the rows to evaluate.
         proba
-            Shape (n, n_classes).
+            Output array of shape (n, n_classes).
         """
         if self.has_arrays:
             compiled("evaluate")(query(rows, asked, proba), *self.addresses)

@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 # Default delay as a share of the window's events, with bounds.
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
-# Most labelled events in one call of the vote.
+# Greatest number of labelled events per call of the vote.
 MOST_ROWS = 2_048
-# Number of refits that are listed; older ones are only counted.
+# Number of listed refits; older ones are only counted.
 KEPT = 100
 
 

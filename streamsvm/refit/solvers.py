@@ -29,13 +29,13 @@ Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 
 # Settings are scored on the newest fifth of the rows, within bounds.
 NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50
-# Most fits that choose settings, and the least improvement.
+# Greatest number of fits that choose settings, and the least improvement.
 MOST_FITS, BETTER = 8, 1e-3
-# Most rows, and the leaves of a tree.
+# Greatest number of rows, and leaves per tree.
 LEAVES = ((10_000, 31), (50_000, 63), (math.inf, 127))
 # Rows per cut, and the mean number of cuts that contain a row.
 CUT_ROWS, SEEN_TIMES = 500, 1.5
-# Most numbers that are evaluated at a time.
+# Greatest number of values evaluated at a time.
 PART_MOST = 20_000_000
 # Packages of the extra `batch`.
 _NEEDED = ("sklearn", "threadpoolctl")

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 # Scaled values are clipped to this bound, as in the online learners.
 CLIP = 10.0
-# Most numbers of a dense matrix.
+# Greatest number of values in a dense matrix.
 DENSE_MOST = 60_000_000
 
 

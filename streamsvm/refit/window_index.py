@@ -32,7 +32,7 @@ _DRAWN = 1 << _BITS
 
 
 class LatestIndex:
-    """The latest n events."""
+    """Latest n events."""
 
     def __init__(self, n: int, balanced: bool) -> None:
         self._most, self._balanced, self._n = n, balanced, 0
@@ -135,7 +135,7 @@ class LatestIndex:
 
 
 class SinceIndex(LatestIndex):
-    """The latest n events of the last seconds.
+    """Latest n events within a span of event time.
 
     The time of an event is the newest time at its arrival. Times that jump back or are missing therefore do not change
     the order, and a time far ahead empties the window once. An event expires when the newest time is more than

@@ -206,7 +206,7 @@ def window_state(window: WindowRows) -> tuple[dict[str, Any], dict[str, NDArray[
 
 
 def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WindowRows:
-    """Return the events from `window_state`.
+    """Restore events from `window_state`.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMem
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
 _MOST_EVENTS_HELD = 1 << 31
-# Most bytes of an event in an index.
+# Greatest size of an event in an index, in bytes.
 _ORDER_BYTES = 160
 
 
@@ -44,7 +44,7 @@ class Window:
 
     @property
     def order_bytes(self) -> int:
-        """Most bytes beside rows."""
+        """Greatest number of bytes beside rows."""
         return self.n * _ORDER_BYTES
 
     @property
@@ -219,7 +219,7 @@ class Adaptive(Window):
 
     @property
     def order_bytes(self) -> int:
-        """Most bytes beside rows."""
+        """Greatest number of bytes beside rows."""
         return super().order_bytes + MOST_ERRORS
 
     def begin(self) -> WindowMemory:

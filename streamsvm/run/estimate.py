@@ -52,7 +52,7 @@ class Judged:
     right
         Whether each prediction was right.
     after
-        Number of simultaneous new predictions before each outcome.
+        Number of predictions of the same call that precede each outcome.
     """
 
     numbers: NDArray[np.int64]

@@ -121,7 +121,7 @@ class History:
         Parameters
         ----------
         since
-            Number of judged events. The last sample not after it is compared with, or else the first one.
+            Number of judged events. Changes are relative to the last sample not after it, or else to the first one.
         """
         if len(self.at) < 2:
             return []

@@ -34,7 +34,7 @@ COLUMNS = (
     "right",
     "events",
 )
-"""What is counted of each judged event; the first of each group is how many there were."""
+"""Counts of judged events; the first of each group is the number of events in it."""
 UNIT = float(1 << 24)
 TIMED: dict[str, tuple[str, float]] = {
     "log_loss": ("rated", UNIT),
@@ -44,7 +44,7 @@ TIMED: dict[str, tuple[str, float]] = {
     "cost": ("costed", UNIT),
     "alarms": ("watched", 1.0),
 }
-"""What is shown over time: of which count it is the mean, and in which units."""
+"""Curves over time: the count that each sum is divided by, and its unit."""
 BINS = 20
 _LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it
 

@@ -213,7 +213,7 @@ class Metrics:
         seen[: len(self._seen)] = self._seen
         ahead = seen[self.leader] if self.leader >= 0 else 0
         self._seen = seen + np.bincount(truth, minlength=len(seen))
-        if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # nobody comes near
+        if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # none can overtake
             unchanged: NDArray[np.bool_] = truth == self.leader
             return unchanged
         counts = seen[truth] + _occurrence(truth)  # how often each label came, this time included

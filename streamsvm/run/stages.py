@@ -1,6 +1,6 @@
 """Stage of the loop that predicts, learns and decides, for labels that arrive with their events.
 
-`late.JoinStage` has equal methods for labels that arrive later.
+`late.JoinStage` implements this interface for delayed labels.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Report:
     Parameters
     ----------
     model, source, out, rejected
-        Names for messages; None without that sink.
+        Names for messages; None if there is no such sink.
     metrics, history
         All counts and all samples of the model, including those before a resume.
     relevance, leaders, autocorrelation
@@ -99,7 +99,7 @@ class Report:
         )
 
     def __str__(self) -> str:
-        from streamsvm.run.report import text  # imports this module
+        from streamsvm.run.report import text  # circular import
 
         return text(self)
 

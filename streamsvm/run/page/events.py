@@ -58,7 +58,7 @@ class LastEvents:
     """The latest 20 events at each update; shown events are stored for a while."""
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, float, Answers]] = deque()  # and the number of events before each
+        self._batches: deque[tuple[int, float, Answers]] = deque()  # with the number of earlier events
         self._held: OrderedDict[int, Event] = OrderedDict()
         self._n = self._n_values = 0
 
@@ -93,9 +93,9 @@ def _event(number: int, at: float, answers: Answers, classes: Sequence[Any], i: 
 def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
     """Explain a prediction with the current model.
 
-    The explanation has the nearest examples of the model, and the contribution of each feature to the log-odds of the
-    predicted label against the next one (see `streamsvm.decide.reasons`). It uses at most the 64 most relevant
-    features, and as many variants of the event as time allows.
+    The explanation consists of the nearest examples of the model and the contributions of features. A contribution is
+    to the log-odds of the predicted label against the next one, see `streamsvm.decide.reasons`. It uses at most the 64
+    most relevant features, and as many variants of the event as time allows.
     """
     ordered = by_relevance(event.row, relevance)
     return {

@@ -24,7 +24,7 @@ TIERS = ((1.0, 900), (10.0, 720), (60.0, 1440), (900.0, 3000))
 """Distance of points in seconds, and their number: a quarter of an hour, two hours, a day, and a month."""
 
 N_FEATURES = 8
-_MOST_NAMES = 512  # most names with numbers; the features of a stream may keep changing
+_MOST_NAMES = 512  # greatest number of names, because features may keep changing
 
 
 class Series:

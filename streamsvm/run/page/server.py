@@ -1,7 +1,7 @@
 """Read-only HTTP server of a dashboard.
 
 On a loopback address every user of the machine has access, otherwise only viewers with the token. The page itself
-contains no data, and requests them with the token in a header. The token therefore appears in no URL, log or cookie.
+contains no data and requests it with the token in a header. The token therefore appears in no URL, log or cookie.
 """
 
 from __future__ import annotations
@@ -146,8 +146,7 @@ class Server:
         wrong = self.shown.health()
         return refusal(HTTPStatus.SERVICE_UNAVAILABLE, wrong) if wrong else Answer(b"running\n")
 
-    # With the token, each in its own thread
-    # ----------------------------------------------------------------------------
+    # With the token, each in its own thread ---------------------------------------------------------------------------
 
     def _state(self, request: Request, _: Send) -> Answer:
         latest = self.shown.feed.latest

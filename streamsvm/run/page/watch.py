@@ -35,7 +35,7 @@ from streamsvm.run.standing import Report
 _LOOK_S = 1.0
 _REST = 10.0  # pause after reading a checkpoint, as a multiple of the reading time
 _ANSWER_S = 10.0
-_LONGEST = 1 << 26  # most bytes of a state
+_LONGEST = 1 << 26  # largest state in bytes
 
 logger = logging.getLogger("streamsvm.run")
 
