@@ -25,7 +25,7 @@ _PACKED_OTHERWISE = {
     ".xz": "packed by xz: unpack it first, or pipe it in: xzcat FILE | streamsvm run -",
     ".zst": "packed by zstd: unpack it first, or pipe it in: zstdcat FILE | streamsvm run -",
 }
-"""What files are that no one unpacks here, by their suffixes."""
+"""Suffixes of unsupported compression formats."""
 _NO_TEXT = {
     b"PAR1\x15": "Parquet: say format=parquet",
     b"PK\x03\x04": "a ZIP archive, as spreadsheets are too: unpack it, or save it as CSV",
@@ -33,7 +33,7 @@ _NO_TEXT = {
     b"\xfd7zXZ\x00": _PACKED_OTHERWISE[".xz"],
     b"\x28\xb5\x2f\xfd": _PACKED_OTHERWISE[".zst"],
 }
-"""What files begin with that hold no text."""
+"""First bytes of files that are not text."""
 _POLL_S = 0.2
 _KNOWN_BYTES = 4096
 
@@ -42,7 +42,7 @@ class ByteStream(Protocol):
     """Protocol of a sequential byte stream."""
 
     live: bool
-    """Whether more may come after a pause."""
+    """Whether more bytes may arrive after a pause."""
 
     @property
     def damage(self) -> str | None:

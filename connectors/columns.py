@@ -160,11 +160,11 @@ class TextColumns:
         self._values: dict[str, Memo] = {}
         self.times = Times(roles.time_unit, roles.time_format)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
-        """What is decided: number, category, mixed, time or ignore, by name."""
+        """Inferred types by column: number, category, mixed, time or ignore."""
         self.numbers = NumberColumns(roles, are_typed)
         self._labels = Labels(self._missing(roles.label), self.numbers.notices)
         self.strays: dict[str, int] = {}
-        """Texts in columns of numbers; each counts for nine numbers."""
+        """Texts in numeric columns; each counts as nine numbers."""
 
     @property
     def categories(self) -> list[str]:

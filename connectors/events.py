@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from connectors.held import Coded, Texts
 
 Position: TypeAlias = "dict[str, Any]"
-"""A small JSON object: everything before it has been handed out (source) or is durable (sink)."""
+"""A small JSON object: everything before it has been returned (source) or is durable (sink)."""
 
 Table: TypeAlias = "dict[str, NDArray[Any]]"
-"""Equally long columns by name: float64 with NaN where missing, or objects (str, None where missing)."""
+"""Columns of equal length by name: float64 with NaN where missing, or objects (str, None where missing)."""
 
 Results: TypeAlias = "Mapping[str, Sequence[Any]]"
-"""What sinks take: equally long columns by name."""
+"""Table for sinks: columns of equal length by name."""
 
 Rows: TypeAlias = "slice | list[int]"
-"""Rows by number."""
+"""Row indices."""
 
 BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
-"""What a batch of a file has at most, unless more is asked for: enough that what a batch costs is shared by many."""
+"""Default maximum of a batch of a file. Large batches reduce the overhead per event."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class SparseRows:
         Parameters
         ----------
         rows
-            The numbers of the rows.
+            Indices of the rows.
         """
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -154,7 +154,7 @@ class LateLabels:
         return np.arange(n) + np.searchsorted(self.before, np.arange(n), "right")
 
     def part(self, start: int, end: int, *, n: int) -> LateLabels:
-        """The labels from `start` to before `end`, among the events of the batch from number n on."""
+        """Return the labels from `start` to before `end`, with positions relative to event n."""
         here = slice(start, end)
         return LateLabels(self.labels[here], self.keys[here], self.times[here], self.before[here] - n)
 
@@ -168,19 +168,19 @@ class Batch:
     features
         Rows as dicts, a table of columns, or sparse rows.
     labels
-        One per event, None where unknown. Labels that Python holds equal (True, 1 and 1.0) are one class.
+        One per event, None if unknown. Labels that are equal in Python (True, 1 and 1.0) are one class.
     origins
-        Where each event came from.
+        Origin of each event.
     position
-        The source's position after this batch.
+        Position of the source after this batch.
     rejected
-        What could not be read since the batch before, in order.
+        Records rejected since the previous batch, in order.
     raw
-        The raw text of each event, where the source has it.
+        Raw text of each event, if the source has it.
     keys, times, headers
-        One per event, where the source has them; times in milliseconds since 1970.
+        One per event, if the source has them; times in milliseconds since 1970.
     late
-        Labels that come between the events, where they come by themselves.
+        Late labels among the events.
     """
 
     features: Features
@@ -202,12 +202,12 @@ class Batch:
         return rows_of(self.features, len(self))
 
     def part(self, start: int, end: int) -> Batch:
-        """The events from `start` to before `end`, without what was rejected.
+        """Return the events from `start` to before `end`, without rejected records.
 
         Parameters
         ----------
         start, end
-            Numbers of events within the batch, from 0.
+            Indices in the batch.
         """
         return self._picked(slice(start, end))
 
@@ -225,22 +225,22 @@ class Batch:
         return Batch(features, _picked(self.labels, rows), origins, self.position, [], *others)
 
     def reaches_beyond(self, n: int) -> bool:
-        """Whether anything, an event or a label that comes by itself, follows the first n events.
+        """Return whether any event or late label follows the first n events.
 
         Parameters
         ----------
         n
-            How many.
+            Number of events.
         """
         return len(self) > n or (len(self) == n and self.late is not None and bool((self.late.before == n).any()))
 
     def cut(self, n: int) -> tuple[Batch, Batch]:
-        """The first n events, with what was rejected; and all that comes after the last of them.
+        """Split into the first n events, with all rejected records, and the rest.
 
         Parameters
         ----------
         n
-            How many, at most those of the batch.
+            Number of events, at most those of the batch.
         """
         head, tail = self.part(0, n), self.part(n, len(self))
         head.rejected = self.rejected
@@ -250,12 +250,12 @@ class Batch:
         return head, tail
 
     def without(self, bad: Mapping[int, str]) -> Batch:
-        """This batch without some events, which join `rejected`.
+        """Move some events to `rejected`.
 
         Parameters
         ----------
         bad
-            Why, by the number of the event within the batch, from 0.
+            Reasons by index of the event.
         """
         if not bad:
             return self
@@ -306,12 +306,12 @@ class Source(Protocol):
         Parameters
         ----------
         position
-            What `Source.position`, or that of a batch, was before.
+            Earlier value of `Source.position` or `Batch.position`.
 
         Raises
         ------
         ConnectorError
-            Where the stream cannot be read from there, as a pipe cannot.
+            If the stream cannot resume there, for example a pipe.
         """
 
     def __iter__(self) -> Iterator[Batch]: ...
@@ -332,45 +332,45 @@ class Sink(Protocol):
         return self.name
 
     can_rewind: bool
-    """Whether `rewind` works; standard output cannot, and is refused together with a checkpoint."""
+    """Whether `rewind` works. Standard output cannot be rewound and is rejected with a checkpoint."""
 
     def write(self, table: Results) -> None:
-        """Take rows.
+        """Write rows.
 
         Parameters
         ----------
         table
-            Equally long columns by name; the first call fixes the names.
+            Columns of equal length by name. The first call fixes the names.
 
         Raises
         ------
         ConnectorError
-            Where they cannot be written, or the names are others.
+            If they cannot be written, or the names differ.
         """
 
     def flush(self) -> None:
-        """Make all that was written durable (on disk after fsync, or committed)."""
+        """Make all written rows durable (on disk after fsync, or committed)."""
 
     @property
     def position(self) -> Position:
         """Position up to which results are durable."""
 
     def rewind(self, position: Position) -> None:
-        """Drop whatever was written after `position`.
+        """Discard everything written after `position`.
 
         Parameters
         ----------
         position
-            What `Sink.position` was before.
+            Earlier value of `Sink.position`.
 
         Raises
         ------
         ConnectorError
-            Where that cannot be, as what was there is gone.
+            If the earlier content no longer exists.
         """
 
     def close(self) -> None:
-        """Make durable what was written, and let go of files and connections."""
+        """Flush, and close files and connections."""
 
 
 @runtime_checkable
@@ -386,7 +386,7 @@ class Lagging(Protocol):
     """Live source that reports its lag."""
 
     stalls: int
-    """How often it got no event for long although there were some."""
+    """How often no event arrived for a long time although there was a lag."""
 
     @property
     def lag(self) -> Mapping[Any, int]:
@@ -425,12 +425,12 @@ class Replacing(Protocol):
     """Sink that may replace existing results."""
 
     def check_replaced(self) -> None:
-        """Refuse to replace what does not look like results.
+        """Raise an error if the sink would replace a file that does not look like results.
 
         Raises
         ------
         ConnectorError
-            Where there is something else.
+            If it would.
         """
 
 

@@ -1,4 +1,4 @@
-"""Comma-separated values, quoted as the csv module does, with line numbers that stay right."""
+"""Comma-separated values, quoted as by the csv module, with correct line numbers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from connectors.number_columns import is_number
 from connectors.options import Options, Roles
 from connectors.sinks import CsvLines, open_lines
 
-# The module's own limit for a field is 128 KiB. It is kept for the whole process, so it is never lowered.
+# The default limit of a field is 128 KiB. The limit is global to the process, so it is never lowered.
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 MOST_LINES = 256
-"""Lines one quoted record may span; what is open for longer is a stray quote, and costs its own line only."""
+"""Maximum lines of a quoted record. A longer one is a stray quote, and only its first line is rejected."""
 
 _ROWS_BEYOND = 2
-"""Rows that must all have one field more than the header, for the header to be the one that lacks it."""
+"""Minimum number of rows, all with one field more than the header, to add a column to the header."""
 _MOST_ABOVE = 50
-"""Lines in which a header below a title is looked for."""
+"""Number of lines in which a header below a title is searched."""
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)
-"""A first line by which Excel tells the delimiter."""
+"""First line with which Excel declares the delimiter."""
 
 
 class CsvFormat(TypedColumns):
@@ -108,7 +108,7 @@ class CsvFormat(TypedColumns):
         return ["", *names] if [row[0] for row in rows] == ["1", "2"] else names
 
     def _hint(self, lines: Sequence[str]) -> str:
-        """Where the header seems to be, as it is below a title; nothing where no line has the columns asked for."""
+        """Suggest where the header is, for example below a title. Empty if no line contains the required columns."""
         asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
         first = next(self._first_rows(lines), [])
         if 2 * sum(map(is_number, first)) > len(first):
@@ -124,7 +124,7 @@ class CsvFormat(TypedColumns):
             yield from self._dialect.reader(map(self._dialect.without_comment, lines[:_MOST_ABOVE]))
 
     def _check_delimiter(self, header: list[str]) -> None:
-        """Refuse one name that looks like many, unless the delimiter was chosen."""
+        """Raise an error if a single name looks like several, unless the delimiter was given."""
         other = next((mark for mark in ";\t|," if mark in header[0]), None)
         if len(header) == 1 and other == self._dialect.delimiter and not self._chosen:
             raise ConnectorError(
@@ -151,10 +151,10 @@ class CsvFormat(TypedColumns):
         self._columns = TextColumns(names, self._roles, unnamed=unnamed)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        """Split lines into records: at once where each line is a good one, else one by one."""
+        """Split lines into records: at once if all lines are simple, else one by one."""
         if not bad and len(lines) <= limit and not self._dialect.has_comment(lines):
             try:
-                # Strict, to notice a last field left open; where nothing is found the lenient reader agrees.
+                # Strict mode detects an unclosed last field. If there is none, the lenient reader gives equal results.
                 rows = list(self._dialect.reader(lines, strict=True))
             except csv.Error:
                 rows = []
@@ -185,7 +185,7 @@ class CsvFormat(TypedColumns):
             if reason is None and damaged:
                 found.rejected.append((start, damaged[0], "\n".join(lines[start : feed.at])))
             elif reason is not None:
-                # Whatever went wrong, only the first line is given up: the others may be events of their own.
+                # Reject the first line only: the others may be valid events.
                 found.rejected.append((start, bad.get(start, reason), lines[start]))
                 feed.at = start + 1
             elif row:
@@ -205,11 +205,11 @@ class CsvFormat(TypedColumns):
 
     @property
     def is_apart(self) -> bool:
-        """Whether pyarrow reads the lines now."""
+        """Whether pyarrow reads the lines."""
         return self._arrow.is_in_use
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """The events of lines without quotes, by pyarrow where that is installed, once there were many lines."""
+        """Parse lines without quotes with pyarrow, if it is installed and the file is long."""
         assert self._columns is not None
         cells = self._arrow.read(lines, self._all_names, self._columns.kinds)
         return None if cells is None else self._columns.take(cells, len(lines))
@@ -242,7 +242,7 @@ class _Feed:
         self.starved = False
 
     def record(self, reader: Iterator[list[str]]) -> list[str] | None:
-        """The next record of a reader of these lines; None where there is none."""
+        """Return the next record of a reader of these lines, or None."""
         self._start = self.at
         return next(reader, None)
 

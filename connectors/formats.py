@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from connectors.columns import Events, TextColumns
 
 SAMPLE = 1000
-"""How many lines of a file are looked at before the first event is handed out."""
+"""Number of lines inspected before the first event is returned."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({"types": {}, "strays": {}})
 
 
@@ -21,15 +21,15 @@ class Records:
     Parameters
     ----------
     rows
-        One per record, in the format's own form.
+        One row per record, in the representation of the format.
     starts
-        The line each begins on, counted from the first given.
+        Start line of each record, counted from the first line given.
     raw
-        The text of each.
+        Text of each record.
     rejected
-        Line, reason and text of what is no record.
+        Line, reason and text of each rejected record.
     consumed
-        Lines done with; the others are looked at again with more lines after them.
+        Number of complete lines. The others are parsed again with the lines that follow.
     """
 
     rows: list[Any] = field(default_factory=list)
@@ -40,9 +40,9 @@ class Records:
 
 
 class TextFormat(Protocol):
-    """A way to write events as lines of text. Lines come without their ends.
+    """Protocol of a text format. Lines come without newlines.
 
-    By default nothing is decided about columns.
+    By default nothing is inferred about columns.
     """
 
     @property
@@ -66,64 +66,64 @@ class TextFormat(Protocol):
         return ()
 
     def restore(self, decided: Mapping[str, Any]) -> None:
-        """Go back to what was decided when a position was taken.
+        """Restore the types and formats in a position.
 
         Parameters
         ----------
         decided
-            A position, with what `decided` was then.
+            A position, with the `decided` of that time.
         """
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """Read the header; the number of lines it takes, or None where more lines are needed.
+        """Read the header. Return its number of lines, or None if more lines are needed.
 
         Parameters
         ----------
         lines
             The first lines.
         last
-            Whether none come after.
+            Whether the stream ends after these lines.
         """
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        """Find at most `limit` records; lines in `bad` (with reasons) are damaged, `last` says none come after.
+        """Find at most `limit` records.
 
         Parameters
         ----------
         lines
             The next lines.
         bad
-            Why a line is damaged, by its number among these.
+            Reason for damage, by line index.
         last
-            Whether none come after.
+            Whether the stream ends after these lines.
         limit
-            How many records to find at most.
+            Maximum number of records.
         """
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Look at the first records before they are handed out; `whole` says a file's, not just some.
+        """Infer types from the first records, before any is returned.
 
         Parameters
         ----------
         rows
             The first records.
         whole
-            Whether they are all that a file has.
+            Whether they are the first records of a file, not of a live stream.
         """
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """What the records mean, which are used up by this.
+        """Convert records to events. This may modify the records.
 
         Parameters
         ----------
         rows
-            Records, as `records` found them.
+            Records returned by `records`.
         """
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """The events of lines of UTF-8, with their ends, or None where `records` must look at each.
+        """Convert lines of UTF-8 with newlines, or return None if `records` must parse them.
 
-        The events are those that `records` and `events` give, many times faster.
+        The events equal those of `records` and `events`, many times faster.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Text columns that contain numbers: detect their notation and their missing-value markers."""
+"""Text columns that contain numbers: detect their format and their missing-value markers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from connectors.spelling import (
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
-_SPELLED = "0"  # key that counts the numbers in another notation
+_SPELLED = "0"  # key that counts the numbers in another format
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
 
@@ -74,7 +74,7 @@ def _number(name: str, i: int, cell: str, bad: Bad, missing: frozenset[str]) -> 
 
 
 def is_number(cell: str) -> bool:
-    """Return whether a text is a number in Python notation."""
+    """Return whether a text is a number in Python format."""
     try:
         number_of(cell)
     except ValueError:
@@ -125,7 +125,7 @@ class NumberColumns:
     Parameters
     ----------
     roles
-        Declared types, missing values and notation.
+        Declared types, missing values and number format.
     are_typed
         Whether the source distinguishes numbers from text. If so, columns of texts that are plain numbers cause a
         warning.
@@ -138,7 +138,7 @@ class NumberColumns:
         self.markers: dict[str, list[str]] = {}
         """Missing-value markers of a single column, by column name."""
         self.spelled: dict[str, SpelledNumbers] = {}
-        """Parsers of columns in another notation, by column name."""
+        """Parsers of columns in another format, by column name."""
         self.is_sampled = False
         """Whether the first events of a stream without a header were inspected."""
         self._rejected: dict[str, Counter[str]] = {}
@@ -163,7 +163,7 @@ class NumberColumns:
         self.spelled = {name: SpelledNumbers(Spelling(*given)) for name, given in decided.get("spellings", {}).items()}
 
     def is_plain(self, name: str) -> bool:
-        """Return whether the numbers of a column are in Python notation, without markers."""
+        """Return whether the numbers of a column are in Python format, without markers."""
         return name not in self.markers and name not in self.spelled
 
     def missing(self, name: str) -> frozenset[str]:
@@ -351,7 +351,7 @@ class NumberColumns:
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text)))
 
     def _count_spelled(self, name: str, text: str, texts: Counter[str]) -> None:
-        """Count a rejected number in another notation. Log once which option parses it."""
+        """Count a rejected number in another format. Log once which option parses it."""
         way = self.spelling_of(name, text) if texts[_SPELLED] < _LEAST_REPEATS else ""
         texts[_SPELLED] += bool(way)
         if way and texts[_SPELLED] == _LEAST_REPEATS:
@@ -366,7 +366,7 @@ class NumberColumns:
         return name in self._open
 
     def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
-        """Parse cells in the notation of their column. Rows that are not numbers are added to `bad`."""
+        """Parse cells in the number format of their column. Rows that are not numbers are added to `bad`."""
         missing, spelled = self.missing(name), self.spelled.get(name)
         if spelled is None:
             return numbers(name, cells, bad, missing)

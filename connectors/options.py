@@ -23,9 +23,9 @@ _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
 KINDS = ("number", "category", "ignore", "time")
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-"""Units of times, and how many are a second."""
+"""Units of time, as the number of units per second."""
 MOST_COLUMNS = 100_000
-"""The most columns of a table: each is looked at before the first event."""
+"""Maximum number of columns of a table, because each is inspected before the first event."""
 _WORDS = (
     *("", "?", "na", "n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "\\n"),
     *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),
@@ -36,16 +36,16 @@ MISSING = frozenset(
     for text in _WORDS
     for letters in product(*(dict.fromkeys((letter, letter.upper())) for letter in text))
 )
-"""Texts that stand for a missing number, category or label, in lower or upper case: those of pandas and some more."""
+"""Markers of a missing number, category or label, in lower or upper case: those of pandas and some more."""
 MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
-"""Texts that stand for a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
+"""Markers of a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
 USUAL_MISSING_NUMBERS = frozenset(
     (
         *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
         *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
     )
 )
-"""The frequent ones: each costs pyarrow time, in every column of every batch."""
+"""The frequent markers. Each costs time in pyarrow, in every column of every batch."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
@@ -206,7 +206,7 @@ class Options:
         if value is None:
             return {}
         pairs = dict(value) if isinstance(value, Mapping) else split_kinds(str(value))
-        for kind in pairs.values():  # the name may be empty, as that of the index that pandas writes
+        for kind in pairs.values():  # the name may be empty, as that of a pandas index
             if kind not in KINDS:
                 raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
         return pairs

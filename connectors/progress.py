@@ -63,7 +63,7 @@ class BatchProgress:
         columns = list(batch.origins.columns.values())
         ends = _last([column[n:][::-1] for column in columns])
         rejected = [one for one in batch.rejected if _before(ends, *place_of(batch.origins, one.origin))]
-        # The numbers of a part ascend: the last of each says it all.
+        # The numbers of a part ascend, so only the last of each is needed.
         last = _last([column[:n] for column in columns])
         for part, number in (*last.items(), *(place_of(batch.origins, one.origin) for one in rejected)):
             ends[part] = max(ends.get(part, -math.inf), number + 1)

@@ -13,35 +13,35 @@ from connectors.notices import Notice, Notices
 
 CURRENCIES = "$€£¥₹"
 LONGEST = 64
-"""Longer texts are no numbers."""
+"""Longer texts are not numbers."""
 _UNITS = CURRENCIES + "%"
 _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
-_ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # of a computer, not a number
-_NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # as a shell takes them
-# A column of so few different numbers may be of codes.
+_ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # an IP address, not a number
+_NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # in shell syntax
+# A column with fewer distinct numbers may contain codes.
 _FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
 _PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
 _SIGNS = re.compile(r"^(\s*[+-])[+-]+")
-# A number with something beside it, such as a unit; letters before it make an identifier of it.
+# A number with an affix such as a unit. Letters before the number make it an identifier.
 _BESIDE = re.compile(r"([^\w+.,-]*)[+-]?(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
 _MOST_BESIDE = 4
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """How the numbers of a column are written.
+    """Number format of a column.
 
     Parameters
     ----------
     decimal
         The decimal separator.
     thousands
-        The separator of thousands, or nothing. A space stands for spaces of every width.
+        Thousands separator, or an empty string. A space matches spaces of every width.
     unit
-        The percent sign or the currency that all numbers have, or nothing; None where any will do. A currency may be
-        left out, a percent sign only of zero.
+        Percent sign or currency of all numbers, or an empty string; None for any. A currency is optional; a percent
+        sign is optional for zero.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Spelling:
         return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
 
     def expression(self, cells: Sequence[str]) -> str:
-        """What makes floats of cells x in Python; empty where this takes more than replacing characters.
+        """Return a Python expression that converts cells x to floats. Empty if it takes more than replacing characters.
 
         Examples
         --------
@@ -121,14 +121,14 @@ def are_numbers(cells: Sequence[str]) -> bool:
 
 
 def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
-    """What makes floats of texts x in Python, each with the options that do, as many as the texts have meanings.
+    """Return a Python expression for each possible meaning of texts x, with its command-line options.
 
     Parameters
     ----------
     name
         The column.
     cells
-        Its texts.
+        Texts of the column.
 
     Examples
     --------
@@ -174,16 +174,16 @@ SPELLINGS = (
     *(Spelling(), Spelling(","), Spelling(".", ","), Spelling(".", " "), Spelling(".", "'")),
     *(Spelling(",", "."), Spelling(",", " ")),
 )
-"""The spellings that are tried; the simplest come first."""
+"""Number formats to try; the simplest come first."""
 
 
 def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
-    """The spelling that options say, or None.
+    """Return the number format declared by options, or None.
 
     Raises
     ------
     ValueError
-        If they do not fit.
+        If the options are inconsistent.
     """
     if decimal is None and thousands is None:
         return None
@@ -206,34 +206,35 @@ def guess(
     later: list[str] | None = None,
     decimal: str | None = None,
 ) -> Spelling | None:
-    """The one spelling in which nearly all cells of a column are numbers; it is said once. None where there is none.
+    """Return the only number format of nearly all cells of a column, or None. Logs it once.
 
     Parameters
     ----------
     name
         The column.
     cells
-        Its first cells, without missing ones.
+        First cells of the column, without missing ones.
     notices
-        Where it is said.
+        Collection of warnings.
     declared
-        The only spelling to try, without a warning.
+        The only format to try, without a warning.
     are_numbers
         Whether the column is declared as numbers.
     later
-        Where a column of two meanings is noted in place of a report, to be asked for again with what others tell.
+        List to which an ambiguous column is appended instead of a report. It is decided later, with the format of other
+        columns.
     decimal
-        The decimal separator of other columns, which tells the meaning.
+        Decimal separator of other columns, which resolves ambiguity.
 
     Raises
     ------
     ValueError
-        If it is, and the numbers have two meanings.
+        If `are_numbers` is true and the numbers are ambiguous.
     """
     if not cells or not _nearly_all(sum(map(_has_digit, cells)), cells) or all(map(_ADDRESS.fullmatch, cells)):
         return None
     tried = SPELLINGS if declared is None else (declared,)
-    different = Counter(cells)  # which are few in most columns of categories
+    different = Counter(cells)  # which are few in most categorical columns
     counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
     most = max(counts.values())
     if not _nearly_all(most, cells):
@@ -292,18 +293,18 @@ def _report(name: str, what: str, example: str, remedy: str, are_numbers: bool, 
 
 
 def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None) -> None:
-    """Warn of a column of categories where more than half of the texts look like numbers.
+    """Warn of a categorical column in which more than half of the texts look like numbers.
 
     Parameters
     ----------
     name
         The column.
     cells
-        Its first cells, without missing ones.
+        First cells of the column, without missing ones.
     notices
-        Where it is said.
+        Collection of warnings.
     declared
-        The spelling that options say.
+        The number format declared by options.
     """
     alike = {cell: n for cell, n in Counter(cells).items() if _has_digit(cell) and _looks_like_number(cell)}
     are_many = 2 * sum(alike.values()) > len(cells) and len(alike) >= _FEWEST_DIFFERENT
@@ -325,7 +326,7 @@ def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: S
 
 
 def _warn_of_more_beside(name: str, cells: Sequence[str], notices: Notices) -> None:
-    """Warn of a column where more than half of the texts are different numbers with a unit beside them."""
+    """Warn of a column in which more than half of the texts are distinct numbers with a unit."""
     found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
     are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
     if are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE:
@@ -341,12 +342,12 @@ def _looks_like_number(cell: str) -> bool:
 
 
 class SpelledNumbers(Memo):
-    """Numbers of texts in a spelling; a `KeyError` for a text that is none.
+    """Dictionary of numbers by text. A text that is not a number raises a `KeyError`.
 
     Parameters
     ----------
     spelling
-        How they are written.
+        Number format.
     """
 
     def __init__(self, spelling: Spelling) -> None:

@@ -128,7 +128,7 @@ def test_another_text_repeated_among_numbers_is_missing(
         ["1", "2", "3", "A"] * 20,  # codes
         [*map(str, range(20)), *(f"V{i}" for i in range(15))],  # many texts
         [*map(str, range(20)), *["gone"] * 25],  # mostly texts
-        [*map(str, range(20)), *["90+"] * 6],  # a number in another notation
+        [*map(str, range(20)), *["90+"] * 6],  # a number in another format
         [*map(str, range(20)), *["a", "b", "c"] * 5],
     ],
 )

@@ -1,4 +1,4 @@
-"""Numbers in other notations, and missing-value markers."""
+"""Numbers in other formats, and missing-value markers."""
 
 from __future__ import annotations
 
