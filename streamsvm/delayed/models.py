@@ -155,5 +155,5 @@ def takes_likeliest(model: Any) -> bool:
 
 
 def is_own(model: Any) -> bool:
-    """Return whether a classifier takes many rows at once, with stored values of each."""
+    """Return whether a classifier learns batches with values stored at prediction time."""
     return hasattr(model, "memory_size") and hasattr(model, "run_batch")

@@ -82,7 +82,7 @@ class Segment:
         return layouts.unpack(self.layouts.values[at].astype(np.int64), *self.parts["words"].take(at), texts)
 
     def clear(self, share: float = _CLEARED) -> bool:
-        """Free the memory of freed slots if their share exceeds `share`; return whether it did."""
+        """Release the memory of freed slots if their share exceeds `share`; return whether it did."""
         n_gone = int(self.gone.sum())
         if n_gone - self._n_cleared <= share * (len(self) - self._n_cleared):
             return False

@@ -38,7 +38,7 @@ def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
-    """Group arrays by the part in their prefix."""
+    """Group arrays by the part that prefixes their names."""
     parts: dict[str, Arrays] = {}
     for name, array in arrays.items():
         part, dot, own = name.partition(".")

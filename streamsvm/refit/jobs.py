@@ -109,7 +109,7 @@ class Job:
         return self._solver.solve(task)
 
     def _solve_elsewhere(self, task: Task) -> Solution:
-        """Solve in the process for solvers."""
+        """Solve in the separate process."""
         with _turn:
             if self._is_given_up or _ending.is_set():
                 raise RuntimeError("it was given up")

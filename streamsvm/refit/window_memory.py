@@ -153,7 +153,7 @@ class WindowMemory:
             self._index.enter(number, code, time)
 
     def _count(self, n: int, n_bytes: int) -> None:
-        """Count events before they enter; close the recent ones if they do not fit into one chunk with these."""
+        """Count new events before they enter; close the recent chunk first if they do not fit."""
         n_recent, recent_bytes = self._n_recent + n, self._recent_bytes + n_bytes
         if n_recent > CHUNK_EVENTS or recent_bytes > self._chunk_bytes:
             self._close()

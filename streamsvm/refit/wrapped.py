@@ -1,4 +1,4 @@
-"""Public methods that a wrapper passes on to its learner."""
+"""Public methods that a wrapper delegates to its learner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.online.base import OnlineClassifier
 
 
 class LearnerWrapper:
-    """Passes on methods of a learner about features, classes and state."""
+    """Delegates methods about features, classes and state to a learner."""
 
     _model: OnlineClassifier
 

@@ -150,7 +150,7 @@ class Insight:
 
 
 def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hashable, Spread]:
-    """Return statistics of the values of the given features, or without any of the first `most` features."""
+    """Return statistics of the values of the given features, or of the first `most` if none are given."""
     return dict(model.spreads(names or None, most)) if isinstance(model, Changes) else {}
 
 

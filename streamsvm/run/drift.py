@@ -118,7 +118,7 @@ class Falls:
             level = len(self._levels)
 
     def _cut(self, n_levels: int) -> bool:
-        """Drop the events before the first split with different rates; return whether there was one."""
+        """Drop the events before the first split at which rates differ; return whether there was one."""
         all_hits, n = sum(map(sum, self._levels)), self._blocks * _BLOCK
         limit = self._limit()
         recent_hits = recent_n = 0

@@ -266,7 +266,7 @@ class JoinStage:
 
 @contextlib.contextmanager
 def _room() -> Iterator[None]:
-    """Name the option of a bound that is too small."""
+    """Name the option in errors about a bound that is too small."""
     try:
         yield
     except TooSmall as error:

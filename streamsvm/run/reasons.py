@@ -35,7 +35,7 @@ def reasons_for(
 
 
 def one_by_one(batch: Batch) -> Iterator[Batch]:
-    """Split a batch into single events, and the labels between them."""
+    """Split a batch into single events and the labels between them."""
     late, n = batch.late or LateLabels([], [], [], np.zeros(0, np.int64)), len(batch)
     ends = np.searchsorted(late.before, np.arange(n + 1), "right").tolist()
     nothing = None if batch.late is None else late.part(0, 0, n=0)

@@ -93,5 +93,5 @@ class Annotations:
 
     @property
     def classes(self) -> dict[str, Any]:
-        """The number of classes, and the new ones."""
+        """Number of classes, and the new classes."""
         return {"count": self._classes, "new": list(reversed(self._new))}

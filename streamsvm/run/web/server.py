@@ -301,7 +301,7 @@ def _waited(share: Share) -> bool:
 
 
 def _close(connection: socket.socket) -> None:
-    """Close a connection so that the client receives all data, even with unread bytes of the client."""
+    """Close a connection without losing sent data, even if bytes of the client are unread."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.setblocking(False)
