@@ -148,7 +148,7 @@ def test_a_symbol_for_the_current_folder_is_not_needed(tmp_path, monkeypatch):
     assert snapshot(streamsvm.load("model")) == snapshot(learner())
 
 
-# Files that are not ours, or no longer ----------------------------------------------------------------------------
+# Foreign and damaged files ----------------------------------------------------------------------------------------
 
 
 def remade(path: Path, **changes: Any) -> Path:

@@ -401,7 +401,7 @@ def test_bad_rows_on_demand_are_named():
         SampledCuts(class_weight="balanced").fit_drawn(Drawn(100), [0, 1])
 
 
-# What was found --------------------------------------------------------------------------------------------------
+# The fitted model ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

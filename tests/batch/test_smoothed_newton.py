@@ -299,7 +299,7 @@ def test_bad_weights_and_parameters_are_refused():
             SmoothedNewton(**options).fit(X, y)
 
 
-# Starts, paths, and the life of an estimator ---------------------------------------------------------------------
+# Warm starts, paths and estimators -------------------------------------------------------------------------------
 
 
 def test_the_warning_says_what_to_raise():

@@ -52,7 +52,7 @@ def accuracy(model, X, y):
     return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
 
 
-# It learns --------------------------------------------------------------------------------------------------------
+# Accuracy ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_no_weight_is_too_much():
         assert all(np.isfinite(array).all() for array in model.state()[1].values())
 
 
-# However rows arrive ----------------------------------------------------------------------------------------------
+# Equality of all paths --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
@@ -289,7 +289,7 @@ def test_same_events_same_bits():
     assert bits(first) == bits(second)
 
 
-# Strange streams --------------------------------------------------------------------------------------------------
+# Unusual streams --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")

@@ -322,7 +322,7 @@ def test_columns_restored_are_those_there_were():
     assert other.n_refused == space.n_refused
 
 
-# The cap ---------------------------------------------------------------------------------------------------------
+# Maximum number of columns ---------------------------------------------------------------------------------------
 
 CAPPED = np.array([[NAN, 2.0, NAN, NAN], [1.0, 2.0, 3.0, NAN], [1.0, 2.0, 3.0, 4.0], [NAN, NAN, 3.0, 4.0]])
 
@@ -368,7 +368,7 @@ def test_strings_count_against_the_cap():
     assert space.n_refused == 2
 
 
-# Strings that say nothing ----------------------------------------------------------------------------------------
+# Identifiers -----------------------------------------------------------------------------------------------------
 
 DAY = datetime(2024, 5, 31)
 

@@ -296,7 +296,7 @@ def test_votes_that_are_none_are_refused(section):
         KeyedClassifier(CPMClassifier()).step(seal([*others, section, b"", b""]), [])
 
 
-# Labels that come later, and keys that are idle -------------------------------------------------------------------
+# Late labels and idle keys ----------------------------------------------------------------------------------------
 
 
 def late_doings():

@@ -401,7 +401,7 @@ def test_polars_predictions_keep_their_type_where_the_first_are_unknown():
     assert CPMClassifier().test_then_train(frame, ["x", "x", "x"]).to_list() == [None, "x", "x"]
 
 
-# Bad input changes nothing ---------------------------------------------------------------------------------------
+# Invalid input ---------------------------------------------------------------------------------------------------
 
 GOOD = [{"a": 1.0, "b": 2.0}, {"a": 3.0, "s": "x"}]
 

@@ -355,7 +355,7 @@ def test_features_that_ever_change_are_bounded() -> None:
     assert len(series.packed()["relevance"]) <= 8
 
 
-# Of late ----------------------------------------------------------------------------------------------------------
+# Recent events ----------------------------------------------------------------------------------------------------
 
 
 def test_calibration_is_that_of_the_measures() -> None:

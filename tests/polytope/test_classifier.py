@@ -46,7 +46,7 @@ def test_no_river_check_is_left_out():
     assert len(names) >= 30
 
 
-# All ways to learn are one ----------------------------------------------------------------------------------------
+# Equality of all paths --------------------------------------------------------------------------------------------
 
 SETTINGS = [
     {},
@@ -367,7 +367,7 @@ def test_five_thousand_classes():
     assert sum(model.predict_proba_one({"x": 1.0, "y": 1.0}).values()) == pytest.approx(1.0, abs=1e-9)
 
 
-# Keeping ----------------------------------------------------------------------------------------------------------
+# Saving -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("params", SETTINGS[:4], ids=str)
@@ -424,7 +424,7 @@ def test_a_model_that_does_not_fit_is_refused():
         CPMClassifier(n_faces=2, scaling="none").adopt(learner.model)
 
 
-# What it learns ---------------------------------------------------------------------------------------------------
+# Accuracy ---------------------------------------------------------------------------------------------------------
 
 
 def test_several_faces_learn_what_one_cannot():
@@ -465,7 +465,7 @@ def test_a_drift_is_followed(scaling):
     assert right[9000:].mean() > 0.93
 
 
-# In River's company -----------------------------------------------------------------------------------------------
+# River pipelines --------------------------------------------------------------------------------------------------
 
 
 def phishing(model) -> float:

@@ -275,7 +275,7 @@ def test_draws_are_uniform_and_repeat():
     assert draws[:100] == [kernels.draw(again, 10) for _ in range(100)]
 
 
-# What the compiled form does for speed ---------------------------------------------------------------------------
+# Optimisations ---------------------------------------------------------------------------------------------------
 
 
 def test_folding_the_scalars_changes_nothing():
@@ -353,7 +353,7 @@ def test_scores_are_products_and_the_largest_is_found(k, d):
     np.testing.assert_allclose(proba[0], np.exp(f) / np.exp(f).sum(), rtol=1e-6)
 
 
-# What a step descends --------------------------------------------------------------------------------------------
+# The objective ---------------------------------------------------------------------------------------------------
 
 
 def loss(W: np.ndarray[Any, Any], x: np.ndarray[Any, Any], own: int, face: int) -> float:

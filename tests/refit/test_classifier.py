@@ -92,7 +92,7 @@ def assert_same_refits(one: RefitClassifier, other: RefitClassifier) -> None:
     assert [{**refit, "seconds": 0} for refit in one.refits] == [{**refit, "seconds": 0} for refit in other.refits]
 
 
-# The same, whatever happens -------------------------------------------------------------------------------------------
+# Reproducibility ------------------------------------------------------------------------------------------------------
 
 LEARNERS = {
     "blend": lambda: StreamSVMClassifier(budget=20),
@@ -263,7 +263,7 @@ def test_a_solver_of_others_is_not_kept_on_disk(tmp_path):
         model.save(tmp_path / "model")
 
 
-# What is solved, and when ---------------------------------------------------------------------------------------------
+# Windows and triggers -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -420,7 +420,7 @@ def test_on_demand():
     assert [refit["event"] for refit in model.refits] == [301]
 
 
-# Who is heard ---------------------------------------------------------------------------------------------------------
+# The vote -------------------------------------------------------------------------------------------------------------
 
 
 class Told(ClassifierMixin, BaseEstimator):
@@ -556,7 +556,7 @@ def test_nothing_is_said_of_votes_before_there_is_one():
     assert (alone["weight"], alone["accuracy"]) == (1.0, None)
 
 
-# What may go wrong ----------------------------------------------------------------------------------------------------
+# Failures -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_solver_that_fails_leaves_everything_as_it_is(caplog):

@@ -84,7 +84,7 @@ def same(a: WindowRows, b: WindowRows) -> None:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
-# By hand ----------------------------------------------------------------------------------------------------------
+# Reference windows ------------------------------------------------------------------------------------------------
 
 
 class Kept:
@@ -236,7 +236,7 @@ def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
     same(memory.snapshot(), resumed.snapshot())
 
 
-# What windows are for ---------------------------------------------------------------------------------------------
+# Properties of windows --------------------------------------------------------------------------------------------
 
 
 def plain(n, d=3):

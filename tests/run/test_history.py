@@ -172,7 +172,7 @@ def test_the_picture_says_over_how_many_events_accuracy_is(tmp_path: Path) -> No
     assert "<!-- over the last 1,024 events -->" in (tmp_path / "p.svg").read_text()
 
 
-# What is special about a stream --------------------------------------------------------------------------------
+# Special streams -----------------------------------------------------------------------------------------------
 
 
 def clockwork(tmp_path: Path, n: int = 3000) -> Path:

@@ -174,7 +174,7 @@ def test_windows_and_triggers_of_time_follow_the_column_of_times(per_second: int
     assert [(refit["event"], refit["events"]) for refit in refits] == [(128, 61), (256, 61)]  # at multiples of 64
 
 
-# What is seen -----------------------------------------------------------------------------------------------------
+# Monitoring -------------------------------------------------------------------------------------------------------
 
 
 def ran(model: Any, n: int = 1000, **options: Any) -> Report:

@@ -42,7 +42,7 @@ def until(condition: Any) -> None:
     assert condition()
 
 
-# What is read is not written over --------------------------------------------------------------------------------
+# Inputs are not overwritten --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_runs_in_one_directory_set_events_aside_in_files_of_their_own(streamsvm:
     assert len((tmp_path / "rejected.jsonl").read_text().splitlines()) == 4
 
 
-# What fails is named ---------------------------------------------------------------------------------------------
+# Errors name the file --------------------------------------------------------------------------------------------
 
 SMALL = 4096  # limit of file sizes in bytes
 
@@ -220,7 +220,7 @@ def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: flo
     assert complaint == ""
 
 
-# What is said ----------------------------------------------------------------------------------------------------
+# Messages --------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: Path) -> None:
