@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Self
 
+from streamsvm.parameters import ParameterError
+
 
 class Adjustable:
     """Mixin for `clone(include_attributes=True)`, and `mutate` of running models."""
@@ -59,7 +61,7 @@ class Adjustable:
         for name, value in new_attrs.items():
             check_mutable(self, name)
             if hasattr(getattr(self, name), "mutate") and not isinstance(value, Mapping):
-                raise ValueError(f"{name!r} cannot be replaced while it runs: give a dict of the parameters to change")
+                raise ParameterError(name, "cannot be replaced while it runs: give a dict of the parameters to change")
         for name, value in new_attrs.items():
             held = getattr(self, name)
             if hasattr(held, "mutate"):
@@ -89,13 +91,14 @@ def check_mutable(model: Any, name: str) -> None:
 
     Raises
     ------
-    ValueError
+    ParameterError
         If the parameter is fixed, or the name is not a parameter.
     """
     changing: set[str] = model._mutable_attributes
     if name not in changing:
         kind = type(model).__name__
-        raise ValueError(
-            f"{name!r} of a {kind} cannot change while it runs ({', '.join(sorted(changing)) or 'nothing'} can): "
-            "make a new model by `clone` with the other value"
+        raise ParameterError(
+            name,
+            f"of a {kind} cannot change while it runs ({', '.join(sorted(changing)) or 'nothing'} can): "
+            "make a new model by `clone` with the other value",
         )

@@ -9,8 +9,25 @@ from numbers import Integral, Real
 from typing import Any
 
 
-class ParameterTypeError(TypeError, ValueError):
-    """Wrong type of a parameter, also a ValueError as scikit-learn requires."""
+class ParameterError(ValueError):
+    """Raised if the value of a parameter is wrong.
+
+    Attributes
+    ----------
+    parameter
+        Name of the parameter. The message starts with it.
+    """
+
+    def __init__(self, parameter: str, text: str) -> None:
+        super().__init__(parameter, text)
+        self.parameter = parameter
+
+    def __str__(self) -> str:
+        return "`{}` {}".format(*self.args)
+
+
+class ParameterTypeError(ParameterError, TypeError):
+    """Raised if the type of a parameter is wrong. Also a ValueError, as scikit-learn requires."""
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:
@@ -18,29 +35,29 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
 
     Raises
     ------
-    TypeError, ValueError
+    ParameterError
         The message contains the name, the value and the range.
     """
     kind = "an integer" if whole else "a number"
     upto = f" and at most {high:g}" if high < math.inf else ""
-    expected = f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}"
-    _check_type(value, Integral if whole else Real, expected)
+    expected = f"must be {kind} of at least {low:g}{upto}, got {value!r}"
+    _check_type(name, value, Integral if whole else Real, expected)
     if not low <= value <= min(high, sys.float_info.max):
-        raise ValueError(expected)
+        raise ParameterError(name, expected)
 
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Raise an error unless a parameter lies strictly between two numbers."""
-    expected = f"`{name}` must be a number above {low:g} and below {high:g}, got {value!r}"
-    _check_type(value, Real, expected)
+    expected = f"must be a number above {low:g} and below {high:g}, got {value!r}"
+    _check_type(name, value, Real, expected)
     if not low < value < high:
-        raise ValueError(expected)
+        raise ParameterError(name, expected)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raise an error unless a parameter is one of the choices."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise ParameterError(name, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def check_class_weight(value: Any, largest: float) -> None:
@@ -52,9 +69,9 @@ def check_class_weight(value: Any, largest: float) -> None:
         for label, weight in value.items():
             check_number(f"class_weight[{label!r}]", weight, 0.0, largest)
     elif value not in (None, "balanced"):
-        raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {value!r}")
+        raise ParameterError("class_weight", f"must be a dict of weights, 'balanced' or None, got {value!r}")
 
 
-def _check_type(value: Any, kind: type, expected: str) -> None:
+def _check_type(name: str, value: Any, kind: type, expected: str) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise ParameterTypeError(expected)
+        raise ParameterTypeError(name, expected)

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from river import drift
 
 from connectors import ConnectorError, open_sink, open_source
+from streamsvm import CPMClassifier, KeyedClassifier, RefitClassifier
+from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
+from streamsvm.decide.costs import Costs
+from streamsvm.parameters import check_between, check_choice, check_class_weight, check_number
+from streamsvm.refit import Every, FirstOf, OnDrift
 from tests.connectors.streams import write
 
+ROWS = [[0.0], [1.0]], [0, 1]
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
 
 
@@ -82,6 +89,55 @@ def without_pyarrow(path: str) -> None:
         (lambda: open_sink("none/a.csv"), "none/a.csv: cannot be written: No such file or directory"),
         (lambda: open_sink("a.csv").write({"a": [1], "b": []}), "columns of unequal length: {'a': 1, 'b': 0}"),
         (lambda: without_pyarrow("a.parquet"), "Parquet needs pyarrow: pip install 'streamsvm[parquet]'"),
+        (
+            lambda: check_number("n", 11, 1, 10, whole=True),
+            "`n` must be an integer of at least 1 and at most 10, got",
+        ),
+        (lambda: check_number("l2", "0.1", 0.0), "`l2` must be a number of at least 0, got '0.1'"),
+        (lambda: check_between("tol", 1.0, 0.0, 1.0), "`tol` must be a number above 0 and below 1, got 1.0"),
+        (lambda: check_choice("kind", "three", ("one", "two")), "`kind` must be one of 'one', 'two', got 'three'"),
+        (
+            lambda: check_class_weight("even", 1.0),
+            "`class_weight` must be a dict of weights, 'balanced' or None",
+        ),
+        (
+            lambda: CPMClassifier().mutate({"n_faces": 2}),
+            "`n_faces` of a CPMClassifier cannot change while it runs (horizon, l2, max_classes can): make a new model",
+        ),
+        (
+            lambda: RefitClassifier(CPMClassifier(), "svm"),
+            "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'",
+        ),
+        (
+            lambda: RefitClassifier(CPMClassifier(), 7),
+            "`solver` must be a name or a classifier by scikit-learn",
+        ),
+        (
+            lambda: RefitClassifier(5),
+            "`learner` must be a StreamSVMClassifier without `refit` and costs",
+        ),
+        (lambda: FirstOf(Every(0)), "`n` must be an integer of at least 1"),
+        (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),
+        (lambda: OnDrift(drift.KSWIN()), "`detector` KSWIN is random: set its `seed`"),
+        (lambda: OnDrift("ADWIN"), "`detector` must be one of river.drift (ADWIN, "),
+        (lambda: KeyedClassifier(object()), "`model` of each key must be a CPMClassifier, BSGDClassifier or"),
+        (
+            lambda: KeyedClassifier(CPMClassifier(), parent=3),
+            '`parent` must be "learn", a file that `save`',
+        ),
+        (
+            lambda: KeyedClassifier(CPMClassifier(), wait=5, join="order"),
+            "`wait` is by the times of events: name",
+        ),
+        (lambda: Costs([[0, 1, 2], [1, 0, 2]]), "`cost` must be a square matrix, got shape (2, 3)"),
+        (lambda: Costs({"a": 1.0}), "`cost` must be a table by label, {true: {decided: cost}}, or a matrix"),
+        (
+            lambda: SampledCuts(cost=[[1, 1], [1, 0]]).fit(*ROWS),
+            "0 or more, zero on the diagonal",
+        ),
+        (lambda: IndexedBCD(1e300).fit(*ROWS), "`C` has magnitude 1e+300, not between 1e-50 and 1e+50: rescale `C`"),
+        (lambda: SmoothedNewton(0.0).fit(*ROWS), "`l2` and `l1` are both 0: one of them must be positive"),
+        (lambda: SmoothedNewton(init=5).fit(*ROWS), "`init` must be a `LinearModel`, as `model_` of a fitted one is"),
     ],
 )
 def test_a_message_says_what_is_wrong_and_what_to_do(

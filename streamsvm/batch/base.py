@@ -23,7 +23,7 @@ from streamsvm.batch.linear_systems import LARGEST_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel, Scaler
-from streamsvm.parameters import check_between
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_between
 
 # Supported magnitudes: products of six such values neither overflow nor underflow.
 SMALLEST, LARGEST = 1e-50, 1e50
@@ -160,7 +160,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = X.data if scipy.sparse.issparse(X) else X
         largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         if largest > 0.0:
-            check_scale("the largest value of X", largest, "scale its columns, as StandardScaler does")
+            check_scale("X", largest, "scale its columns, as StandardScaler does")
 
     def _encode(self, y: Any) -> Ints:
         """Encode labels, and set `classes_`."""
@@ -191,9 +191,9 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif self.class_weight is not None:
             factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
             if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
-                raise ValueError(f"`class_weight` must be finite and not negative, got {self.class_weight!r}")
+                raise ParameterError("class_weight", f"must be finite and not negative, got {self.class_weight!r}")
             if factors.any():
-                check_scale("the largest `class_weight`", factors.max(), "rescale them")
+                check_scale("class_weight", factors.max(), "rescale the weights")
         n_present = np.count_nonzero(by_class * factors)
         if n_present < 2:
             raise ValueError(
@@ -253,21 +253,23 @@ def generator(seed: Any) -> np.random.Generator:
 def check_positive(name: str, value: Any) -> None:
     """Raise ValueError unless a parameter is positive and of a supported magnitude."""
     check_between(name, value, 0.0, math.inf)
-    check_scale(f"`{name}`", value, "give another")
+    check_scale(name, value, "give another")
 
 
 def check_penalty(name: str, value: Any) -> None:
     """Raise ValueError unless a parameter is 0 or a supported positive magnitude."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
-        raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
+        raise ParameterError(name, f"must be a finite number, 0 or more, got {value!r}")
     if value:
-        check_scale(f"`{name}`", value, "give another, or 0 for none")
+        check_scale(name, value, "give another, or 0 for none")
 
 
 def check_scale(name: str, value: Any, advice: str) -> None:
-    """Raise ValueError for an unsupported magnitude, with advice."""
+    """Raise ParameterError for an unsupported magnitude, with advice."""
     if not SMALLEST <= float(value) <= LARGEST:
-        raise ValueError(f"{name} is {float(value):.3g}, not between {SMALLEST:g} and {LARGEST:g}: {advice}")
+        raise ParameterError(
+            name, f"has magnitude {float(value):.3g}, not between {SMALLEST:g} and {LARGEST:g}: {advice}"
+        )
 
 
 class Hyperplane(NamedTuple):
@@ -357,11 +359,14 @@ class LinearClassifier(BatchClassifier):
         if self.init is None:
             return None
         if not isinstance(self.init, LinearModel):
-            raise TypeError(f"`init` must be a `LinearModel`, as `model_` of a fitted one is, got {self.init!r}")
+            raise ParameterTypeError(
+                "init", f"must be a `LinearModel`, as `model_` of a fitted one is, got {self.init!r}"
+            )
         if list(self.init.classes) != self.classes_.tolist() or self.init.coef.shape[1] != shape[1]:
-            raise ValueError(
-                f"`init` has classes {self.init.classes} and {self.init.coef.shape[1]} columns, the data "
-                f"{self.classes_.tolist()} and {shape[1]}: start from a model of the same ones"
+            raise ParameterError(
+                "init",
+                f"has classes {self.init.classes} and {self.init.coef.shape[1]} columns, the data "
+                f"{self.classes_.tolist()} and {shape[1]}: start from a model of the same ones",
             )
         return self.init.coef[-shape[0] :].copy(), self.init.intercept[-shape[0] :].copy()
 

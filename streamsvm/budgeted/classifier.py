@@ -20,7 +20,7 @@ from streamsvm.locks import locked
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online import base
 from streamsvm.online.scaling import SCALINGS, without_units
-from streamsvm.parameters import check_choice, check_class_weight, check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_choice, check_class_weight, check_number
 
 METRICS = ("fixed", "learned")
 # Kernel values in single precision are accurate to 0.01 up to this value of gamma times squared norm.
@@ -200,7 +200,7 @@ class BSGDClassifier(BudgetedMemory):
             _check_heads(self.heads)
         for rate in (self.learning_rate, *(rate for _, rate in self.heads or ())):
             if rate is not None and rate * self.l2 >= 1.0:
-                raise ValueError(f"`learning_rate` times `l2` must be below 1, got {rate!r} times {self.l2!r}")
+                raise ParameterError("learning_rate", f"times `l2` must be below 1, got {rate!r} times {self.l2!r}")
         check_number("average", self.average, 0)
         check_choice("metric", self.metric, METRICS)
         check_number("absorb", self.absorb, 0.0, 1.0)
@@ -433,12 +433,12 @@ def _check_experimental(values: Any) -> None:
     if values is None:
         return
     if not isinstance(values, dict):
-        raise TypeError(f"`experimental` must be a dict or None, got {values!r}")
+        raise ParameterTypeError("experimental", f"must be a dict or None, got {values!r}")
     for name, value in values.items():
         check_choice("experimental", name, tuple(EXPERIMENTAL))
         if name == "bias":
             if not isinstance(value, bool):
-                raise TypeError(f"`experimental['bias']` must be a bool, got {value!r}")
+                raise ParameterTypeError("experimental['bias']", f"must be a bool, got {value!r}")
         elif name == "search":
             check_choice("experimental['search']", value, tuple(SEARCHES))
         else:
@@ -447,6 +447,6 @@ def _check_experimental(values: Any) -> None:
 
 def _check_heads(heads: Any) -> None:
     if not isinstance(heads, tuple) or not heads or not all(isinstance(h, tuple) and len(h) == 2 for h in heads):
-        raise TypeError(f"`heads` must be a tuple of (loss, learning_rate) pairs or None, got {heads!r}")
+        raise ParameterTypeError("heads", f"must be a tuple of (loss, learning_rate) pairs or None, got {heads!r}")
     for i, (loss, rate) in enumerate(heads):
         _check_head(f"heads[{i}].", loss, rate)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamsvm.names import feature, shown
+from streamsvm.parameters import ParameterError
 
 MOST_TOLD = 5
 """Maximum number of reported changes of each kind."""
@@ -136,8 +137,8 @@ class Changes:
         """
         then, now = since.moment() if isinstance(since, Changes) else since, self.moment()
         if then.events > now.events:
-            raise ValueError(
-                f"`since` is after {then.events:,} events, of which {now.events:,} have been learned so far"
+            raise ParameterError(
+                "since", f"is after {then.events:,} events, of which {now.events:,} have been learned so far"
             )
         return [
             *moved_relevance(then.relevance, now.relevance),

@@ -16,7 +16,7 @@ from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names
-from streamsvm.parameters import check_between
+from streamsvm.parameters import ParameterTypeError, check_between
 
 Key = tuple[float, bool]
 """Coverage of the sets, and whether it holds by class."""
@@ -63,7 +63,7 @@ class ConformalSets:
     def __init__(self, coverage: float = 0.9, by_class: bool = False, *, n_known: int = 0) -> None:
         check_between("coverage", coverage, 0.0, 1.0)
         if not isinstance(by_class, bool):
-            raise TypeError(f"`by_class` must be True or False, got {by_class!r}")
+            raise ParameterTypeError("by_class", f"must be True or False, got {by_class!r}")
         prepare(list(kernels.ENTRY_POINTS.values()))
         self.coverage, self.by_class = float(coverage), by_class
         self._rows = State(kernels.COVERING)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.models import ArchiveError
-from streamsvm.parameters import check_class_weight, check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_class_weight, check_number
 
 ABSTAINS, UNKNOWN = -1, -2
 """Codes of the decision to abstain, and of a decision that is no longer known."""
@@ -318,14 +318,18 @@ def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:
     if isinstance(cost, Mapping):
         table = {true: dict(row) if isinstance(row, Mapping) else row for true, row in cost.items()}
         if not all(isinstance(row, dict) for row in table.values()):
-            raise TypeError(f"`cost` must be a table by label, {{true: {{decided: cost}}}}, or a matrix, got {cost!r}")
+            raise ParameterTypeError(
+                "cost", f"must be a table by label, {{true: {{decided: cost}}}}, or a matrix, got {cost!r}"
+            )
     else:
         try:
             matrix: NDArray[Any] = np.asarray(cost, float)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"`cost` must be a table by label or a matrix of numbers, got {cost!r}") from error
+            raise ParameterTypeError(
+                "cost", f"must be a table by label or a matrix of numbers, got {cost!r}"
+            ) from error
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"`cost` must be a square matrix, got shape {matrix.shape}")
+            raise ParameterError("cost", f"must be a square matrix, got shape {matrix.shape}")
         table = {y: dict(enumerate(row)) for y, row in enumerate(matrix.tolist())}
     for true, row in table.items():
         for decided, value in row.items():

@@ -21,6 +21,7 @@ from streamsvm.labels import as_label, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models.archive import encode_label
 from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, Archived, public
+from streamsvm.parameters import ParameterTypeError
 
 _UNDER = "model."
 
@@ -35,7 +36,9 @@ def check_model(model: Any) -> None:
     """
     is_one = all(callable(getattr(model, name, None)) for name in ("predict_proba_one", "learn_one"))
     if isinstance(model, type) or not is_one:
-        raise TypeError(f"`model` must be a classifier with `predict_proba_one` and `learn_one`, got {model!r}")
+        raise ParameterTypeError(
+            "model", f"must be a classifier with `predict_proba_one` and `learn_one`, got {model!r}"
+        )
 
 
 class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]

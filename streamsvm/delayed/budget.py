@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.parameters import check_number
+from streamsvm.parameters import ParameterError, check_number
 
 # Share of random requests in the budget. The first `_FIRST` requests are all random.
 _AT_RANDOM, _FIRST = 0.2, 100
@@ -71,7 +71,7 @@ class LabelBudget:
     def __init__(self, share: float, seed: int = 0) -> None:
         check_number("share", share, 0, 1)
         if share == 0:
-            raise ValueError("`share` must be more than 0: leave the budget out to ask for nothing")
+            raise ParameterError("share", "must be more than 0: leave the budget out to ask for nothing")
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
         self.share, self.seed = float(share), seed
         self.n_seen = self.n_asked = 0

@@ -20,7 +20,7 @@ from streamsvm.ensemble.parts import Parts, with_parts
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
-from streamsvm.parameters import check_choice, check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_choice, check_number
 
 if TYPE_CHECKING:
     from streamsvm.decide.deciding import DecidingClassifier
@@ -141,7 +141,7 @@ class StreamSVMClassifier(Ensemble):
             check_members(members)
         check_number("vote_window", vote_window, 1)
         if not isinstance(label_autocorrelation, bool):
-            raise TypeError(f"`label_autocorrelation` must be True or False, got {label_autocorrelation!r}")
+            raise ParameterTypeError("label_autocorrelation", f"must be True or False, got {label_autocorrelation!r}")
         check_number("max_features", max_features, 1, whole=True)
         check_number("max_classes", max_classes, 2, whole=True)
         self.effort = effort
@@ -224,7 +224,7 @@ class StreamSVMClassifier(Ensemble):
             If the classifier has no `refit`.
         """
         if self._refitter is None:
-            raise ValueError("there are no refits: make the classifier with `refit`")
+            raise ParameterError("refit", "is None: make the classifier with a solver")
         self._refitter.refit()
 
     @property

@@ -14,7 +14,7 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.ensemble import linear
 from streamsvm.online import base
-from streamsvm.parameters import check_choice
+from streamsvm.parameters import ParameterTypeError, check_choice
 from streamsvm.polytope import kernels as polytope
 from streamsvm.polytope.classifier import CPMClassifier
 
@@ -178,6 +178,6 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
 def check_members(members: Any) -> None:
     """Raise an error unless `members` is a tuple of member names."""
     if not isinstance(members, tuple) or not members:
-        raise TypeError(f"`members` must be a tuple of names or None, got {members!r}")
+        raise ParameterTypeError("members", f"must be a tuple of names or None, got {members!r}")
     for i, name in enumerate(members):
         check_choice(f"members[{i}]", name, tuple(MEMBERS))

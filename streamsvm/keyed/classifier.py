@@ -18,7 +18,7 @@ from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
 from streamsvm.labels import is_label
 from streamsvm.models.archive import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.parameters import check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_number
 
 # Name of our bytes in the keyed state of an engine.
 STATE = "streamsvm"
@@ -149,22 +149,24 @@ class KeyedClassifier:
         max_waiting: int = 100,
     ) -> None:
         if isinstance(ignore, str):
-            raise TypeError(f"`ignore` must be a sequence of field names, got {ignore!r}")
+            raise ParameterTypeError("ignore", f"must be a sequence of field names, got {ignore!r}")
         check_number("max_waiting", max_waiting, 1, 1_000_000, whole=True)
         self.label, self.ignore, self.time, self.join = label, tuple(ignore), time, join
         self.forget_after, self.wait, self.max_waiting = forget_after, wait, max_waiting
         self._idle, self._wait = _milliseconds("forget_after", forget_after), _milliseconds("wait", wait)
         if time is None and (self._idle or self._wait):
-            raise ValueError(
-                f"`{'forget_after' if self._idle else 'wait'}` is by the times of events: name their field"
-            )
+            given = "forget_after" if self._idle else "wait"
+            raise ParameterError(given, "is by the times of events: name their field as `time`")
         if join is None and self._wait:
-            raise ValueError("`wait` is for labels that come later: name the field that they find events by as `join`")
+            raise ParameterError(
+                "wait", "is for labels that come later: name the field that they find events by as `join`"
+            )
         check_times("KeyedClassifier", time_unit, time_format)
         self._times = SingleTimes(time_unit, time_format)
         fields = [name for name in (label, time, join) if name is not None]
         if len(set(fields)) < len(fields):
-            raise ValueError(f"label, time and join must be fields of their own, got {', '.join(map(repr, fields))}")
+            what = f"and `time` and `join` must be fields of their own, got {', '.join(map(repr, fields))}"
+            raise ParameterError("label", what)
         self._packer = Packer(model)
         self._parent = parent_of(parent, parent_learns, model)
         self.counts: Counter[str] = Counter()

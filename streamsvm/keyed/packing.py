@@ -35,6 +35,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.parameters import ParameterError, ParameterTypeError
 
 MAGIC = b"svmk"
 VERSION = 1
@@ -266,14 +267,16 @@ class Packer:
 
     def __init__(self, model: OnlineClassifier, more: Mapping[str, Any] | None = None) -> None:
         if not isinstance(model, OnlineClassifier) or model.is_composed:
-            raise TypeError(
-                "the model of each key must be a CPMClassifier, BSGDClassifier or StreamSVMClassifier without `refit`, "
-                f"`cost` and `abstain`, got {type(model).__name__}"
+            raise ParameterTypeError(
+                "model",
+                "of each key must be a CPMClassifier, BSGDClassifier or StreamSVMClassifier without `refit`, `cost` "
+                f"and `abstain`, got {type(model).__name__}",
             )
         if model.n_events_learned or model.classes_:
-            raise ValueError(
-                f"the model has learned {model.n_events_learned} events, but each key begins with nothing: give one "
-                "that has learned nothing, and what all keys begin from as `parent`"
+            raise ParameterError(
+                "model",
+                f"has learned {model.n_events_learned} events, but each key begins with nothing: give one that has "
+                "learned nothing, and what all keys begin from as `parent`",
             )
         self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
         own = {k: encode_param(v) for k, v in self._params.items()}

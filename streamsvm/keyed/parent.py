@@ -23,6 +23,7 @@ from streamsvm.loading import load
 from streamsvm.models import ArchiveError
 from streamsvm.models.saved import innermost
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.parameters import ParameterError, ParameterTypeError
 
 # Learning rates of the exponents and of the biases, their maximum values, and the number of events after which the
 # key's own model has half its weight, because a model of few events is overconfident.
@@ -241,9 +242,9 @@ def parent_of(given: Any, learns: bool, model: OnlineClassifier) -> Parent | Non
     elif isinstance(given, str | os.PathLike):
         given = load(given)
     if not hasattr(given, "predict_proba_one"):
-        raise TypeError(
-            f'`parent` must be "learn", a file that `save` wrote, or a classifier, got {type(given).__name__}'
+        raise ParameterTypeError(
+            "parent", f'must be "learn", a file that `save` wrote, or a classifier, got {type(given).__name__}'
         )
     if isinstance(given, OnlineClassifier) and not given.n_events_learned and not learns:
-        raise ValueError("the parent has learned nothing: train it, or let it learn with `parent_learns=True`")
+        raise ParameterError("parent", "has learned nothing: train it, or let it learn with `parent_learns=True`")
     return Parent(given, learns)

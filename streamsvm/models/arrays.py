@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.models.saved import Archived
 from streamsvm.models.scaling import Scaler
+from streamsvm.parameters import ParameterError
 
 # Kernel values held at a time.
 _LARGEST_BLOCK = 1 << 22
@@ -106,9 +107,9 @@ class Polytopes(Model):
         if not (np.isfinite(self.faces).all() and np.isfinite(self.biases).all()):
             raise ValueError("faces and biases must be finite")
         if not 0.0 < self.inverse_temperature < np.inf:
-            raise ValueError(f"`inverse_temperature` must be a positive number, got {self.inverse_temperature}")
+            raise ParameterError("inverse_temperature", f"must be a positive number, got {self.inverse_temperature}")
         if not 0.0 <= self.noise < 1.0:
-            raise ValueError(f"`noise` must be a share below 1, got {self.noise}")
+            raise ParameterError("noise", f"must be a share below 1, got {self.noise}")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
         """Express the function with another scaler, exactly for rows without missing or clipped values.
@@ -190,7 +191,7 @@ class KernelExpansion(SavedModel):
             if not np.isfinite(values).all():
                 raise ValueError("vectors, coefs, biases and relevance must be finite")
         if not 0.0 < self.gamma < math.inf or (self.relevance < 0.0).any():
-            raise ValueError(f"`gamma` must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
+            raise ParameterError("gamma", f"must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
 
     def scaled_by(self, scaler: Scaler) -> KernelExpansion:
         """Express the function with another scaler, exactly for rows without missing or clipped values.

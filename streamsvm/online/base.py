@@ -15,6 +15,7 @@ from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import LOADABLE
 from streamsvm.online.calibration import noise_of
 from streamsvm.online.schema import SchemaLearner
+from streamsvm.parameters import ParameterTypeError
 
 
 class OnlineClassifier(SchemaLearner):
@@ -164,5 +165,5 @@ def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
     if categories is None:
         return None
     if isinstance(categories, str) or not isinstance(categories, Iterable):
-        raise TypeError(f"`categories` must be a tuple of feature names, got {categories!r}")
+        raise ParameterTypeError("categories", f"must be a tuple of feature names, got {categories!r}")
     return tuple(categories) or None

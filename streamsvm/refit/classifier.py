@@ -25,6 +25,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.parameters import ParameterTypeError
 from streamsvm.refit import archive, expert_vote, frozen_models, outliers
 from streamsvm.refit.jobs import get_ready
 from streamsvm.refit.rows import RefitRows, seconds
@@ -120,9 +121,10 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         seed: int = 0,
     ) -> None:
         if not isinstance(learner, OnlineClassifier) or learner.is_composed:
-            raise TypeError(
-                "`learner` must be a StreamSVMClassifier without `refit` and costs, a CPMClassifier or a "
-                f"BSGDClassifier, got {learner!r}"
+            raise ParameterTypeError(
+                "learner",
+                "must be a StreamSVMClassifier without `refit` and costs, a CPMClassifier or a "
+                f"BSGDClassifier, got {learner!r}",
             )
         own_solver = solver_of(solver)
         settings = RefitSettings(window, trigger, max_members, delay, search, timeout, seed)

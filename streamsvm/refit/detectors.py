@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.models.archive import decode_label, encode_label, whole
-from streamsvm.parameters import check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_number
 
 # Events after which a detector restarts at the latest, because loading an archive repeats them.
 RENEWED_AFTER = 100_000
@@ -58,9 +58,11 @@ class DetectorSpec:
         """
         name = type(detector).__name__
         if _detectors().get(name) is not type(detector):
-            raise TypeError(f"`detector` must be one of river.drift ({', '.join(_detectors())}), got {detector!r}")
+            raise ParameterTypeError(
+                "detector", f"must be one of river.drift ({', '.join(_detectors())}), got {detector!r}"
+            )
         if detector._is_stochastic:
-            raise ValueError(f"`detector` {name} is random: set its `seed`, so that runs repeat")
+            raise ParameterError("detector", f"{name} is random: set its `seed`, so that runs repeat")
         params = {k: tuple(v) if isinstance(v, (list, deque)) else v for k, v in detector._get_params().items()}
         spec = cls(name, tuple(params.items()))
         spec.encode()
@@ -81,7 +83,7 @@ class DetectorSpec:
             for n in range(max([_TRIAL, *counts]) + 1):
                 detector.update(n % 2)
         except Exception as error:
-            raise ValueError(f"`detector` {self} does not work: {error!r}") from error
+            raise ParameterError("detector", f"{self} does not work: {error!r}") from error
         return self
 
     def _check_number(self, name: str, value: Any) -> int:

@@ -16,7 +16,7 @@ from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.models.archive import real, whole
 from streamsvm.online.archive import check_bounds
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.parameters import check_between, check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
 from streamsvm.refit import archive
 from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
@@ -53,11 +53,17 @@ class RefitSettings:
     def __post_init__(self) -> None:
         window, trigger, delay = self.window, self.trigger, self.delay
         if window is not None and not isinstance(window, Window):
-            raise TypeError(f"`window` must be a window of streamsvm.refit, such as Latest(20_000), got {window!r}")
+            raise ParameterTypeError(
+                "window", f"must be a window of streamsvm.refit, such as Latest(20_000), got {window!r}"
+            )
         if window is not None and window.n < 2:
-            raise ValueError(f"`window` must hold at least 2 events, for no solver learns from one, got {window!r}")
+            raise ParameterError(
+                "window", f"must hold at least 2 events, for no solver learns from one, got {window!r}"
+            )
         if trigger is not None and not isinstance(trigger, Trigger):
-            raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
+            raise ParameterTypeError(
+                "trigger", f"must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}"
+            )
         check_number("max_members", self.max_members, 1, 64, whole=True)
         if isinstance(delay, float):
             check_between("delay", delay, 0.0, 1.0)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from streamsvm.features.rows import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Trees
+from streamsvm.parameters import ParameterError, ParameterTypeError
 from streamsvm.refit.estimators import allows_nan, arrays_of, check_estimator, fit_alone, seeded, trees_of
 from streamsvm.refit.tasks import Floats, Solution, Task, check_size, dense, is_wide, scaled
 from streamsvm.refit.window_rows import WindowRows
@@ -255,17 +256,20 @@ def solver_of(solver: Any) -> Solver:
         raise ImportError("refits need scikit-learn and threadpoolctl: pip install 'streamsvm[batch]'")
     if isinstance(solver, str):
         if solver not in SOLVERS:
-            raise ValueError(
-                f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, or a classifier of scikit-learn's kind, got "
-                f"{solver!r}"
+            raise ParameterError(
+                "solver",
+                f"must be one of {', '.join(map(repr, SOLVERS))}, or a classifier of scikit-learn's kind, got "
+                f"{solver!r}",
             )
         found = SOLVERS[solver]()
         importlib.import_module(found.module)  # now rather than during the stream
         return found
     if isinstance(solver, type) or not (hasattr(solver, "fit") and hasattr(solver, "get_params")):
-        raise TypeError(f"`solver` must be a name or a classifier by scikit-learn's protocol, got {solver!r}")
+        raise ParameterTypeError("solver", f"must be a name or a classifier by scikit-learn's protocol, got {solver!r}")
     if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
-        raise TypeError(f"`solver` needs predict_proba or decision_function, which {type(solver).__name__} has not")
+        raise ParameterTypeError(
+            "solver", f"needs predict_proba or decision_function, which {type(solver).__name__} has not"
+        )
     return Given(solver)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label, real, whole
-from streamsvm.parameters import check_between, check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
 
 if TYPE_CHECKING:
     from streamsvm.refit.detectors import RunningDetector
@@ -276,10 +276,12 @@ class FirstOf(Trigger):
 
     def __init__(self, *triggers: Trigger, distance: int = 0) -> None:
         if not triggers:
-            raise ValueError("`FirstOf` needs at least one trigger")
+            raise ParameterError("triggers", "must be at least one")
         for trigger in triggers:
             if not isinstance(trigger, Trigger):
-                raise TypeError(f"`FirstOf` takes triggers of streamsvm.refit, such as Every(5_000), got {trigger!r}")
+                raise ParameterTypeError(
+                    "triggers", f"must be triggers of streamsvm.refit, such as Every(5_000), got {trigger!r}"
+                )
         check_number("distance", distance, 0, LONGEST, whole=True)
         object.__setattr__(self, "triggers", triggers)
         object.__setattr__(self, "distance", distance)

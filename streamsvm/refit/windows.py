@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.parameters import ParameterTypeError, check_between, check_number
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
 from streamsvm.refit.window_index import LatestIndex, SampleIndex, SinceIndex
 from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMemory
 
@@ -36,11 +36,13 @@ class Window:
     def __post_init__(self) -> None:
         check_number("n", self.n, 1, _MOST_EVENTS_HELD, whole=True)
         if not isinstance(self.balanced, bool):
-            raise ParameterTypeError(f"`balanced` must be True or False, got {self.balanced!r}")
+            raise ParameterTypeError("balanced", f"must be True or False, got {self.balanced!r}")
         check_number("max_bytes", self.max_bytes, 0, MOST_EVENTS, whole=True)
         least = 2 * self.order_bytes + _LEAST_BYTES
         if self.max_bytes < least:
-            raise ValueError(f"`max_bytes` must be at least {least:,} for n={self.n:,} events, got {self.max_bytes:,}")
+            raise ParameterError(
+                "max_bytes", f"must be at least {least:,} for n={self.n:,} events, got {self.max_bytes:,}"
+            )
 
     @property
     def order_bytes(self) -> int:

@@ -20,6 +20,8 @@ from streamsvm.batch.indexed_bcd.newton import newton_step
 from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
 from streamsvm.batch.rows import MemoryRows
 from streamsvm.models import LinearModel
+from streamsvm.parameters import ParameterError
+from tests.errors import raises
 
 SOLVERS = ["newton", "dual"]
 LOSSES = ["hinge", "squared_hinge"]
@@ -304,7 +306,7 @@ def test_rows_that_teach_nothing_are_borne():
 )
 def test_parameters_that_cannot_be_are_refused_by_name(params, name):
     X, y = problem(20, 2)
-    with pytest.raises(ValueError, match=f"`{name}`"):
+    with raises(ParameterError, parameter=name):
         IndexedBCD(**params).fit(X, y)
 
 

@@ -22,6 +22,8 @@ from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.batch.sampled_cuts.reduction import reduce
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
+from streamsvm.parameters import ParameterError
+from tests.errors import raises
 
 # A test below sets C and gamma, and the available precision.
 REASON = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
@@ -511,21 +513,21 @@ def test_degenerate_data(data, options):
 
 def test_bad_parameters_are_refused():
     X, y = blobs(30, 2)
-    for options, match in [
-        ({"gamma": 0.0}, "`gamma`"),
-        ({"C": -1.0}, "`C`"),
-        ({"tol": 0.0}, "`tol`"),
-        ({"sample_size": 0}, "`sample_size`"),
-        ({"max_iter": 1.5}, "`max_iter`"),
-        ({"sampling": "all"}, "`sampling`"),
-        ({"cost": [[0, 1]]}, "shape"),
-        ({"cost": [[1, 1], [1, 0]]}, "zero on the diagonal"),
-        ({"cost": [[0, -1], [1, 0]]}, "0 or more"),
+    for options, parameter in [
+        ({"gamma": 0.0}, "gamma"),
+        ({"C": -1.0}, "C"),
+        ({"tol": 0.0}, "tol"),
+        ({"sample_size": 0}, "sample_size"),
+        ({"max_iter": 1.5}, "max_iter"),
+        ({"sampling": "all"}, "sampling"),
+        ({"cost": [[0, 1]]}, "cost"),
+        ({"cost": [[1, 1], [1, 0]]}, "cost"),
+        ({"cost": [[0, -1], [1, 0]]}, "cost"),
     ]:
-        with pytest.raises(ValueError, match=match):
+        with raises(ParameterError, parameter=parameter):
             SampledCuts(**options).fit(X, y)
     model = SampledCuts(30.0).fit(X, y)
-    with pytest.raises(ValueError, match="known label"):
+    with raises(ParameterError, parameter="y"):
         model.reduced(5, X, y + 1)
 
 

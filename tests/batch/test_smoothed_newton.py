@@ -26,6 +26,8 @@ from streamsvm import CPMClassifier, SmoothedNewton
 from streamsvm.batch.matrix import as_matrix
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.models import ArchiveError, LinearModel
+from streamsvm.parameters import ParameterError
+from tests.errors import raises
 
 
 @parametrize_with_checks([SmoothedNewton(), SmoothedNewton(l2=1e-2, l1=1e-3, penalize_bias=True)])
@@ -286,16 +288,16 @@ def test_bad_weights_and_parameters_are_refused():
     X, y = problem(10, 3)
     with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
         SmoothedNewton().fit(X, y, sample_weight=np.linspace(-1.0, 1.0, 10))
-    with pytest.raises(ValueError, match="`class_weight` must be finite and not negative"):
+    with raises(ParameterError, parameter="class_weight"):
         SmoothedNewton(class_weight={1: -1.0}).fit(X, y)
-    for options, message in [
-        ({"l2": -1.0}, "`l2` must be a finite number, 0 or more, got -1.0"),
-        ({"l1": np.nan}, "`l1` must be a finite number"),
-        ({"l2": 0.0}, "one of them must be positive"),
-        ({"tol": 0.0}, "`tol` must be a number above 0 and below 1"),
-        ({"max_iter": 0}, "`max_iter` must be an integer of at least 1"),
+    for options, parameter in [
+        ({"l2": -1.0}, "l2"),
+        ({"l1": np.nan}, "l1"),
+        ({"l2": 0.0}, "l2"),
+        ({"tol": 0.0}, "tol"),
+        ({"max_iter": 0}, "max_iter"),
     ]:
-        with pytest.raises(ValueError, match=message):
+        with raises(ParameterError, parameter=parameter):
             SmoothedNewton(**options).fit(X, y)
 
 
@@ -320,9 +322,9 @@ def test_warm_starts_save_iterations():
     np.testing.assert_allclose(model.coef_, coef, atol=1e-2)
     started = SmoothedNewton(0.01, tol=1e-5, init=model.model_).fit(X, y)
     assert started.n_iter_ < first
-    with pytest.raises(ValueError, match="start from a model of the same ones"):
+    with raises(ParameterError, parameter="init"):
         SmoothedNewton(init=model.model_).fit(X[:, :4], y)
-    with pytest.raises(TypeError, match="`init` must be a `LinearModel`"):
+    with raises(TypeError, parameter="init"):
         SmoothedNewton(init=model.coef_).fit(X, y)
 
 

@@ -11,7 +11,9 @@ import pytest
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.changes import Changes, Moment, Spread, moved_values
+from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
+from tests.errors import raises
 
 MAKERS = [
     CPMClassifier,
@@ -82,7 +84,7 @@ def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any)
     told = loop.changes(then)
     assert told
     assert resumed.changes(streamsvm.load(tmp_path / "then")) == told
-    with pytest.raises(ValueError, match="after 600 events, of which 300"):
+    with raises(ParameterError, parameter="since"):
         streamsvm.load(tmp_path / "then").changes(loop)
 
 

@@ -19,7 +19,9 @@ from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.conformal_kernels import MOST, SLACK
 from streamsvm.models import ArchiveError
+from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
+from tests.errors import raises
 from tests.learners import dicts, ring
 
 MAKERS = [
@@ -185,7 +187,7 @@ def test_a_learner_that_is_asked_for_no_sets_keeps_none():
 
 @pytest.mark.parametrize(("coverage", "by_class"), [(0.0, False), (1.0, False), ("0.9", False), (0.9, 1)])
 def test_what_is_no_coverage_is_refused_by_name(coverage, by_class):
-    with pytest.raises((TypeError, ValueError), match="by_class" if by_class else "coverage"):
+    with raises(ParameterError, parameter="by_class" if by_class else "coverage"):
         CPMClassifier().predict_set_one({"a": 1.0}, coverage, by_class)
 
 

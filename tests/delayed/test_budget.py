@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from streamsvm import CPMClassifier, LabelBudget
+from streamsvm.parameters import ParameterError
+from tests.errors import raises
 
 
 def scores(n: int, seed: int = 0) -> np.ndarray:
@@ -61,7 +63,7 @@ def test_drift_is_noticed_where_predictions_are_sure() -> None:
 
 @pytest.mark.parametrize(("share", "seed"), [(0.0, 0), (1.5, 0), (0.1, -1)])
 def test_what_is_no_budget_is_refused(share: float, seed: int) -> None:
-    with pytest.raises(ValueError, match=r"share|seed"):
+    with raises(ParameterError, parameter="seed" if seed else "share"):
         LabelBudget(share, seed)
 
 

@@ -15,6 +15,7 @@ from streamsvm.ensemble import blend
 from streamsvm.ensemble.classifier import EFFORTS
 from streamsvm.ensemble.members import HEADS, KERNEL_COLUMNS, MEMBERS
 from streamsvm.models import ArchiveError
+from tests.errors import raises
 from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
@@ -600,18 +601,18 @@ def learned_by_all():
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "text"),
+    ("settings", "error", "parameter"),
     [
-        ({"effort": "most"}, ValueError, "`effort` must be one of 'low', 'normal', 'high', got 'most'"),
-        ({"budget": 0}, ValueError, "`budget`"),
-        ({"members": "linear"}, TypeError, "`members` must be a tuple"),
-        ({"members": ()}, TypeError, "`members` must be a tuple"),
-        ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
-        ({"vote_window": 0}, ValueError, "`vote_window`"),
-        ({"label_autocorrelation": 1}, TypeError, "`label_autocorrelation`"),
-        ({"max_features": 1.5}, TypeError, "`max_features`"),
+        ({"effort": "most"}, ValueError, "effort"),
+        ({"budget": 0}, ValueError, "budget"),
+        ({"members": "linear"}, TypeError, "members"),
+        ({"members": ()}, TypeError, "members"),
+        ({"members": ("trees",)}, ValueError, "members[0]"),
+        ({"vote_window": 0}, ValueError, "vote_window"),
+        ({"label_autocorrelation": 1}, TypeError, "label_autocorrelation"),
+        ({"max_features": 1.5}, TypeError, "max_features"),
     ],
 )
-def test_refuses_bad_parameters(settings, error, text):
-    with pytest.raises(error, match=text):
+def test_refuses_bad_parameters(settings, error, parameter):
+    with raises(error, parameter=parameter):
         StreamSVMClassifier(**settings)

@@ -12,8 +12,10 @@ import streamsvm
 from streamsvm import DecidingClassifier, DelayedClassifier, KeyedClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.delayed.models import is_own
 from streamsvm.models import ArchiveError
+from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest, OnDemand
 from streamsvm.run.abilities import Refits
+from tests.errors import raises
 from tests.learners import dicts, ring
 
 REFIT = {"solver": "newton", "trigger": Every(100), "delay": 64, "window": Latest(100)}
@@ -131,7 +133,7 @@ def test_settings_change_while_it_runs(learned):
     learned.mutate({"budget": 3})
     assert learned.budget == learned.clone().budget == 3
     assert len(learned.nearest(ROWS[0], n=100)) <= 3
-    with pytest.raises(ValueError, match="'cost'"):
+    with raises(ParameterError, parameter="cost"):
         learned.mutate({"cost": None})
 
 
@@ -151,14 +153,14 @@ def test_refits_are_asked_for_and_listed():
     assert model.refit_totals()["outcomes"] == {"votes": 1}
     plain = blend()
     assert (plain.refits, plain.refit_totals(), Refits.of(plain)) == ([], None, None)
-    with pytest.raises(ValueError, match="`refit`"):
+    with raises(ParameterError, parameter="refit"):
         plain.refit_now()
 
 
 def test_refits_are_not_made_twice():
-    with pytest.raises(TypeError, match="without `refit`"):
+    with raises(TypeError, parameter="learner"):
         RefitClassifier(blend(refit="newton"))
-    with pytest.raises(TypeError, match="without `refit`"):
+    with raises(TypeError, parameter="model"):
         KeyedClassifier(blend(**COSTS))
 
 

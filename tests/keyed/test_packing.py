@@ -12,6 +12,8 @@ from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitCl
 from streamsvm.keyed import KeyedClassifier, KeyStateError
 from streamsvm.keyed.live import LiveKeys
 from streamsvm.keyed.packing import Packer, seal, unseal
+from streamsvm.parameters import ParameterError
+from tests.errors import raises
 
 N_SECTIONS = 4
 LEARNERS = {
@@ -247,14 +249,14 @@ def test_another_model_is_refused_by_name():
 
 @pytest.mark.parametrize("model", [RefitClassifier(CPMClassifier()), DecidingClassifier(CPMClassifier()), object()])
 def test_other_models_are_refused(model):
-    with pytest.raises(TypeError, match="the model of each key must be a CPMClassifier, BSGDClassifier"):
+    with raises(TypeError, parameter="model"):
         Packer(model)
 
 
 def test_a_model_that_has_learned_is_refused():
     model = CPMClassifier()
     model.learn_one({"a": 1.0}, 0)
-    with pytest.raises(ValueError, match="has learned 1 events, but each key begins with nothing"):
+    with raises(ParameterError, parameter="model"):
         Packer(model)
 
 

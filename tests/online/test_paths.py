@@ -25,6 +25,7 @@ from connectors.events import SparseRows
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.features.rows import BadRows
 from streamsvm.online.base import OnlineClassifier
+from tests.errors import raises
 from tests.learners import assert_same_knowledge, knowledge, ring, snapshot
 
 NAN = math.nan
@@ -278,7 +279,7 @@ def test_a_feature_is_kept_where_it_is_declared(caplog):
     late = CPMClassifier.from_state(*late.state())
     late.run_batch(events, y)
     assert [notice.split("'")[1] for notice in late.notices] == ["when"]
-    with pytest.raises(TypeError, match="`categories` must be a tuple of feature names, got 'id'"):
+    with raises(TypeError, parameter="categories"):
         CPMClassifier(categories="id")
 
 
@@ -485,42 +486,30 @@ def test_predicting_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("params", "error", "message"),
+    ("params", "error", "parameter"),
     [
-        ({"n_faces": 0}, ValueError, "`n_faces` must be an integer of at least 1 and at most 10000, got 0"),
-        ({"n_faces": 2.0}, TypeError, "`n_faces` must be an integer of at least 1 and at most 10000, got 2.0"),
-        ({"n_faces": True}, TypeError, "`n_faces` must be an integer .*, got True"),
-        ({"l2": 0}, ValueError, "`l2` must be a number of at least 1e-12 and at most 1e.06, got 0"),
-        ({"l2": NAN}, ValueError, "`l2` must be a number of .*, got nan"),
-        ({"l2": "0.1"}, TypeError, "`l2` must be a number of .*, got '0.1'"),
-        ({"horizon": 1}, ValueError, "`horizon` must be a number of at least 2, got 1"),
-        ({"horizon": math.inf}, ValueError, "`horizon` must be a number of at least 2, got inf"),
-        ({"entropy": 1.0}, ValueError, "`entropy` must be a number of at least 0 and at most 0.999, got 1.0"),
-        ({"memory": 0}, ValueError, "`memory` must be a number of at least 1, got 0"),
-        ({"average": 0.5}, TypeError, "`average` must be an integer of at least 0, got 0.5"),
-        (
-            {"scaling": "minmax"},
-            ValueError,
-            "`scaling` must be one of 'none', 'standard', 'decayed', 'rank', got 'minmax'",
-        ),
-        ({"scaling_window": 1}, ValueError, "`scaling_window` must be an integer of at least 2, got 1"),
-        (
-            {"class_weight": "even"},
-            ValueError,
-            "`class_weight` must be a dict of weights, 'balanced' or None, got 'even'",
-        ),
-        ({"class_weight": {"a": -1}}, ValueError, r"`class_weight\['a'\]` must be a number of at least 0 .*, got -1"),
-        (
-            {"class_weight": {1: math.inf}},
-            ValueError,
-            r"`class_weight\[1\]` must be a number of at least 0 .*, got inf",
-        ),
-        ({"max_features": 0}, ValueError, "`max_features` must be an integer of at least 1, got 0"),
+        ({"n_faces": 0}, ValueError, "n_faces"),
+        ({"n_faces": 2.0}, TypeError, "n_faces"),
+        ({"n_faces": True}, TypeError, "n_faces"),
+        ({"l2": 0}, ValueError, "l2"),
+        ({"l2": NAN}, ValueError, "l2"),
+        ({"l2": "0.1"}, TypeError, "l2"),
+        ({"horizon": 1}, ValueError, "horizon"),
+        ({"horizon": math.inf}, ValueError, "horizon"),
+        ({"entropy": 1.0}, ValueError, "entropy"),
+        ({"memory": 0}, ValueError, "memory"),
+        ({"average": 0.5}, TypeError, "average"),
+        ({"scaling": "minmax"}, ValueError, "scaling"),
+        ({"scaling_window": 1}, ValueError, "scaling_window"),
+        ({"class_weight": "even"}, ValueError, "class_weight"),
+        ({"class_weight": {"a": -1}}, ValueError, "class_weight['a']"),
+        ({"class_weight": {1: math.inf}}, ValueError, "class_weight[1]"),
+        ({"max_features": 0}, ValueError, "max_features"),
     ],
     ids=str,
 )
-def test_parameters_are_refused_by_name_with_what_they_may_be(params, error, message):
-    with pytest.raises(error, match=message):
+def test_parameters_are_refused_by_name_with_what_they_may_be(params, error, parameter):
+    with raises(error, parameter=parameter):
         CPMClassifier(**params)
 
 

@@ -18,6 +18,7 @@ from river import compose, datasets, drift, ensemble, evaluate, metrics, multicl
 import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.features.rows import BadRows
+from streamsvm.parameters import ParameterError
 from tests.learners import river_checks
 
 PARAMS = list(CPMClassifier._unit_test_params())
@@ -326,8 +327,9 @@ def test_bad_weights_are_refused(w):
     ids=str,
 )
 def test_parameters_out_of_range_are_named(params):
-    with pytest.raises((TypeError, ValueError), match=next(iter(params))):
+    with pytest.raises(ParameterError) as caught:
         CPMClassifier(**params)
+    assert caught.value.parameter.split("[")[0] in params
 
 
 def test_names_beyond_the_cap_are_counted_and_warned_of_once():

@@ -36,6 +36,7 @@ from streamsvm import (
 from streamsvm.batch.threads import OneThread
 from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError, Trees
+from streamsvm.parameters import ParameterError
 from streamsvm.refit import (
     Adaptive,
     Every,
@@ -57,6 +58,7 @@ from streamsvm.refit.tasks import Solution, Task
 from streamsvm.refit.vote import ExpertVote
 from streamsvm.refit.window_memory import WindowMemory
 from streamsvm.refit.window_rows import WindowRows
+from tests.errors import raises
 from tests.learners import dicts
 
 Rows = NDArray[np.float64]
@@ -826,21 +828,21 @@ def test_a_solver_that_holds_the_lock_runs_elsewhere():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "parameter"),
     [
-        ({"learner": LogisticRegression()}, "`learner` must be"),
-        ({"solver": "svm"}, "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
-        ({"solver": LogisticRegression}, "`solver` must be a name or a classifier"),
-        ({"window": 1_000}, "`window` must be a window"),
-        ({"window": Latest(1)}, "`window` must hold at least 2 events"),
-        ({"trigger": 1_000}, "`trigger` must be a trigger"),
-        ({"max_members": 0}, "`max_members` must be an integer of at least 1"),
-        ({"delay": 10}, "`delay` must be an integer of at least 64"),
-        ({"delay": 1.0}, "`delay` must be a number above 0 and below 1"),
+        ({"learner": LogisticRegression()}, "learner"),
+        ({"solver": "svm"}, "solver"),
+        ({"solver": LogisticRegression}, "solver"),
+        ({"window": 1_000}, "window"),
+        ({"window": Latest(1)}, "window"),
+        ({"trigger": 1_000}, "trigger"),
+        ({"max_members": 0}, "max_members"),
+        ({"delay": 10}, "delay"),
+        ({"delay": 1.0}, "delay"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_settings_that_cannot_be_are_refused(settings, parameter):
+    with raises(ParameterError, parameter=parameter):
         RefitClassifier(**({"learner": CPMClassifier()} | settings))
 
 

@@ -21,7 +21,7 @@ from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import MemoryRows, Rows
 from streamsvm.models import LinearModel
-from streamsvm.parameters import check_between, check_choice, check_number
+from streamsvm.parameters import ParameterError, check_between, check_choice, check_number
 
 # Bytes that a fit holds per row, and the share of the remaining memory for a cache of rows.
 PER_ROW = {"newton": 40, "dual": 72}
@@ -220,7 +220,7 @@ class IndexedBCD(LinearClassifier):
         if sample_weight is not None:
             weights = np.array(sample_weight, np.float64)[forest.ids]
             if weights.shape != (n,) or not (np.isfinite(weights).all() and weights.min() >= 0.0):
-                raise ValueError(f"`sample_weight` must be {n} finite numbers, 0 or more")
+                raise ParameterError("sample_weight", f"must be {n} finite numbers, 0 or more")
         total = float(weights.sum())
         weights = self._by_class(codes, weights)
         weights = self._times_C(weights, total)
@@ -230,7 +230,7 @@ class IndexedBCD(LinearClassifier):
     def _times_C(self, weights: Floats, total: float) -> Floats:
         """Convert weights of a mean to factors of the losses."""
         largest = float(weights.max()) * total * self.C
-        check_scale("`C` times the largest weight of a row", largest, "rescale `C`, `sample_weight` or `class_weight`")
+        check_scale("C", largest, "rescale `C`, `sample_weight` or `class_weight`, whose product is too large or small")
         return weights * (self.C * total)
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:

@@ -25,7 +25,7 @@ from streamsvm.batch.sampled_cuts.rounds import AllRows, ConstantTime, Result, R
 from streamsvm.batch.sampled_cuts.whole_problem import WholeProblem
 from streamsvm.batch.threads import threads_for
 from streamsvm.models import KernelExpansion, Scaler
-from streamsvm.parameters import check_choice, check_number
+from streamsvm.parameters import ParameterError, check_choice, check_number
 
 # Maximum rows that estimate `gamma` and the centre.
 SCALED_BY = 10_000
@@ -339,7 +339,7 @@ class SampledCuts(BatchClassifier):
         X, labels = self._validated(X), np.asarray(y)
         codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
         if len(labels) != X.shape[0] or (self.classes_[codes] != labels).any():
-            raise ValueError("`y` must have a known label for each row of X")
+            raise ParameterError("y", "must have a known label for each row of X")
         kernel, before = self.kernel_, np.ascontiguousarray(self.dual_coef_.T)
         rows = kernel.prepare(X)
         other = copy.copy(self)

@@ -10,6 +10,7 @@ import numpy as np
 from streamsvm.batch.base import check_scale
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
+from streamsvm.parameters import ParameterError
 
 # Rows of an estimated loss, and vectors of an estimated norm.
 MEASURED = 2000
@@ -81,8 +82,8 @@ def cost_matrix(cost: Any, n_classes: int) -> Floats:
         return 1.0 - np.eye(n_classes)
     matrix = np.asarray(cost, np.float64)
     if matrix.shape != (n_classes, n_classes):
-        raise ValueError(f"`cost` must have shape {(n_classes, n_classes)}, got {matrix.shape}")
+        raise ParameterError("cost", f"must have shape {(n_classes, n_classes)}, got {matrix.shape}")
     if not np.isfinite(matrix).all() or (matrix < 0.0).any() or matrix.diagonal().any() or not matrix.any():
-        raise ValueError("`cost` must be finite, 0 or more, zero on the diagonal, and not zero everywhere")
-    check_scale("the largest `cost`", matrix.max(), "rescale them")
+        raise ParameterError("cost", "must be finite, 0 or more, zero on the diagonal, and not zero everywhere")
+    check_scale("cost", matrix.max(), "rescale the costs")
     return matrix

@@ -18,7 +18,7 @@ from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_FIRST, Problem
 from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel
-from streamsvm.parameters import check_between, check_number
+from streamsvm.parameters import ParameterError, check_between, check_number
 
 # Initial smoothing from a given model.
 EPS_WARM = 0.1
@@ -145,7 +145,7 @@ class SmoothedNewton(LinearClassifier):
         check_penalty("l2", self.l2)
         check_penalty("l1", self.l1)
         if self.l2 == 0.0 and self.l1 == 0.0:
-            raise ValueError("`l2` and `l1` are both 0: one of them must be positive, for instance l2=1e-4")
+            raise ParameterError("l2", "and `l1` are both 0: one of them must be positive, for instance l2=1e-4")
         check_between("tol", self.tol, 0.0, 1.0)
         check_number("max_iter", self.max_iter, 1, whole=True)
 
@@ -262,7 +262,7 @@ class SmoothedNewton(LinearClassifier):
             alphas = largest * np.geomspace(1.0, ratio, n_alphas)
         alphas = np.sort(np.asarray(alphas, np.float64))[::-1]
         if alphas.ndim != 1 or len(alphas) == 0 or not (np.isfinite(alphas).all() and alphas[-1] > 0.0):
-            raise ValueError(f"`alphas` must be positive numbers, got {alphas!r}")
+            raise ParameterError("alphas", f"must be positive numbers, got {alphas!r}")
         return PathSolver(
             matrix, problems, alphas, largest, self.tol, self.max_iter, generator(self.random_state)
         ).found
