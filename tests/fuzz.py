@@ -231,7 +231,7 @@ def key_events(n: int) -> list[dict[str, Any]]:
 
 def try_key(rng: np.random.Generator, folder: Path) -> bool:
     """The state of a key, with new checksums of its sections."""
-    from streamsvm.keyed.packing import KeyStateError, seal, unseal
+    from streamsvm.keyed.sections import KeyStateError, seal, unseal
 
     classifier, state = keyed()[rng.integers(len(keyed()))]
     sections = unseal(state, 7)

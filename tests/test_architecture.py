@@ -144,7 +144,7 @@ def imported(node: ast.AST) -> list[str]:
 OF_LIBRARIES = {
     *("_multiclass", "_get_params", "_is_stochastic", "_mutable_attributes"),  # of River
     *("_predictors", "_baseline_prediction"),  # of scikit-learn
-    *("_TIMED_OUT", "_PARTITION_EOF", "_topic_manager"),  # of confluent_kafka and quixstreams
+    *("_TIMED_OUT", "_PARTITION_EOF"),  # of confluent_kafka
     *("_replace", "_exit", "_Compress", "_Decompress", "_SubParsersAction", "_group_actions"),  # of Python
     "_time",  # of tqdm
 }

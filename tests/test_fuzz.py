@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, StreamSVMClassifier
-from streamsvm.keyed.packing import KeyStateError, Packer, seal, unseal
+from streamsvm.keyed.packing import Packer
+from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.models import ArchiveError
 from tests import fuzz
 from tests.learners import ring

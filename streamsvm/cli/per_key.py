@@ -135,7 +135,7 @@ def run(config: KeyConfig) -> int:
 
 def _keyed(config: KeyConfig) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
-    from streamsvm.keyed.worker import RECORD_TIME
+    from streamsvm.keyed.records import RECORD_TIME
 
     model = model_of(config)
     with contextlib.suppress(TypeError, ValueError):  # errors are reported below

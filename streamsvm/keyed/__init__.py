@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.live import LiveKeys
-from streamsvm.keyed.packing import KeyStateError
+from streamsvm.keyed.sections import KeyStateError
 
 __all__ = ["KeyStateError", "KeyedClassifier", "LiveKeys"]

@@ -6,14 +6,16 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from connectors.options import check_times
 from connectors.times import SingleTimes
 from streamsvm.delayed.keys import key_text
-from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
+from streamsvm.keyed.packing import Held, Packer
 from streamsvm.keyed.parent import Vote, parent_of
+from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
 from streamsvm.labels import is_label
 from streamsvm.models.archive import DAMAGED, encode_label
@@ -27,6 +29,7 @@ _N_SECTIONS = 7
 _TIME = struct.Struct("<q")
 
 
+@dataclass(slots=True)
 class Key:
     """Unpacked state of a key.
 
@@ -35,17 +38,17 @@ class Key:
     held
         The learner of the key.
     vote
-        The vote of the learner and the parent; None without a parent.
+        The vote of the learner and the parent.
+    waiting
+        Events and labels that wait for each other.
     newest
         The newest event time, in milliseconds.
-    waiting
-        Events and labels that wait for each other; None if there are none.
     """
 
-    __slots__ = ("held", "newest", "vote", "waiting")
-
-    def __init__(self, held: Held, vote: Vote | None, newest: int, waiting: Waiting | None) -> None:
-        self.held, self.vote, self.newest, self.waiting = held, vote, newest, waiting
+    held: Held
+    vote: Vote
+    waiting: Waiting
+    newest: int = NO_TIME
 
 
 class KeyedClassifier:
@@ -290,8 +293,7 @@ class KeyedClassifier:
         """
         if self._parent is not None:
             others = {self.label, self.join, self.time, *self.ignore}
-            rows = [{name: event[name] for name in event if name not in others} for event in events]
-            self._parent.check_names(rows)
+            self._parent.check_names([{name: event[name] for name in event if name not in others} for event in events])
 
     # Unpacked keys -----------------------------------------------------------------------------------------------
 
@@ -303,20 +305,14 @@ class KeyedClassifier:
         state
             The state of a key, as for `step`.
         """
+        waiting = Waiting(self.max_waiting, self._wait)
         if state is None:
-            return Key(self._packer.blank(), Vote() if self._parent else None, NO_TIME, self._new_waiting())
+            return Key(self._packer.blank(), Vote(), waiting)
         *learned, vote, newest, waits = unseal(state, _N_SECTIONS)
         held = self._packer.unpack(learned)
         try:
-            waiting = self._new_waiting() if self.join is not None or waits else None
-            if waiting is not None:
-                waiting.unpack(waits)
-            return Key(
-                held,
-                Vote.unpack(vote) if vote or self._parent else None,
-                _TIME.unpack(newest)[0] if newest else NO_TIME,
-                waiting,
-            )
+            waiting.unpack(waits)
+            return Key(held, Vote.unpack(vote), waiting, _TIME.unpack(newest)[0] if newest else NO_TIME)
         except (struct.error, *DAMAGED) as error:
             raise KeyStateError(f"not the state of a key: {error}") from error
 
@@ -355,9 +351,8 @@ class KeyedClassifier:
         key
             The key, which remains usable.
         """
-        vote = b"" if key.vote is None else key.vote.pack()
         newest = b"" if key.newest == NO_TIME else _TIME.pack(key.newest)
-        return seal([*self._packer.pack(key.held), vote, newest, key.waiting.pack() if key.waiting else b""])
+        return seal([*self._packer.pack(key.held), key.vote.pack(), newest, key.waiting.pack()])
 
     def let_go(self, key: Key) -> None:
         """Release a key; changes since the last `pack` are lost.
@@ -373,7 +368,12 @@ class KeyedClassifier:
 
     def _take(self, key: Key, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
         """Predict an event, then learn it if it has a label."""
-        answer["prediction"], answer["score"] = self._predict(key, x)
+        prediction, score, shares = key.held.learner.answer_one(x)
+        if self._parent is not None:
+            together = self._together(key, x, shares)
+            prediction = max(together, key=together.__getitem__, default=None)
+            score = together.get(prediction)
+        answer["prediction"], answer["score"] = prediction, score
         self.counts["events"] += 1
         if is_label(label):
             self._learn(key, x, label)
@@ -381,71 +381,54 @@ class KeyedClassifier:
     def _join(self, key: Key, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
         """Process a record with a join value: an event, or a delayed label."""
         waiting = key.waiting
-        assert waiting is not None
         before = waiting.n_expired, waiting.n_dropped
         waiting.expire(key.newest)
-        if not is_label(label):
-            self._take(key, x, None, answer)
-            self._wait_for_label(key, waiting, join, Event(x, answer["prediction"], answer["score"]))
-        elif join in waiting or not x:
-            self._take_label(key, waiting, join, label, answer)
+        if is_label(label):
+            if join in waiting or not x:
+                self._take_label(key, join, label, answer)
+            else:
+                self._take(key, x, label, answer)
         else:
-            self._take(key, x, label, answer)
+            self._take(key, x, None, answer)
+            early = waiting.pop(join) if waiting.is_label(join) else None
+            if isinstance(early, Label):
+                self._learn(key, x, early.label)
+            elif join in waiting:
+                self.counts["doubles"] += 1
+            else:
+                waiting.add(join, Event(x, answer["prediction"], answer["score"]), key.newest)
         self.counts["expired"] += waiting.n_expired - before[0]
         self.counts["dropped"] += waiting.n_dropped - before[1]
 
-    def _wait_for_label(self, key: Key, waiting: Waiting, join: str, event: Event) -> None:
-        """Store a predicted event until its label arrives, or learn it if the label arrived before."""
-        early = waiting.pop(join) if waiting.is_label(join) else None
-        if isinstance(early, Label):
-            self._learn(key, event.x, early.label)
-        elif join in waiting:
-            self.counts["doubles"] += 1
-        else:
-            waiting.add(join, event, key.newest)
-
-    def _take_label(self, key: Key, waiting: Waiting, join: str, label: Any, answer: dict[str, Any]) -> None:
+    def _take_label(self, key: Key, join: str, label: Any, answer: dict[str, Any]) -> None:
         """Learn the event that waits for this label; if there is none, store the label."""
         encode_label(label)
         self.counts["labels"] += 1
         answer["label"] = label
-        found = waiting.pop(join)
+        found = key.waiting.pop(join)
         if not isinstance(found, Event):
-            waiting.add(join, found or Label(label), key.newest)
+            key.waiting.add(join, found or Label(label), key.newest)
             return
         answer["prediction"], answer["score"] = found.prediction, found.score
         self._learn(key, found.x, label, late=True)
 
-    def _predict(self, key: Key, x: dict[Any, Any]) -> tuple[Any, float | None]:
-        """Predicted label and its probability; None and None while nothing has been learned."""
-        learner = key.held.learner
-        prediction, score, shares = learner.answer_one(x)
-        if self._parent is None or key.vote is None:
-            return prediction, score
-        together = self._together(key, x, shares)
-        best = max(together, key=together.__getitem__, default=None)
-        return best, together.get(best)
-
     def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
         """Combined probabilities of the parent and the key's own model."""
-        assert self._parent is not None
-        assert key.vote is not None
-        learner = key.held.learner
-        classes = learner.classes_[: len(shares)]
-        return key.vote.together(self._parent.proba(x), classes, shares, learner.n_events_learned)
+        learner, of_parent = key.held.learner, {} if self._parent is None else self._parent.proba(x)
+        return key.vote.together(of_parent, learner.classes_[: len(shares)], shares, learner.n_events_learned)
 
     def _learn(self, key: Key, x: dict[Any, Any], label: Any, late: bool = False) -> None:
         """Learn the event that was predicted last, or an event with a late label."""
         learner = key.held.learner
         if label not in learner.labels.codes:
             encode_label(label)
-        if late and self._parent is not None and key.vote is not None:
+        if late and self._parent is not None:
             # The vote learns from current probabilities, but this must not count as a prediction.
             self._together(key, x, learner.peek_proba_many([x])[0].tolist())
         key.held = self._packer.ready(key.held, x, label)
         key.held.learner.learn_one(x, label)
         self.counts["learned"] += 1
-        if self._parent is not None and key.vote is not None:
+        if self._parent is not None:
             key.vote.learn(label)
             self._parent.learn(x, label)
 
@@ -460,9 +443,6 @@ class KeyedClassifier:
             fresh = self.wake(None)
             key.held, key.vote, key.waiting = fresh.held, fresh.vote, fresh.waiting
         key.newest = max(key.newest, moment)
-
-    def _new_waiting(self) -> Waiting | None:
-        return Waiting(self.max_waiting, self._wait)
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:

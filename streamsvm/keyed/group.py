@@ -12,11 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from connectors.errors import ConnectorError, UnreachableError
 from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.packing import MAGIC, KeyStateError
 
 _ANSWER_S = 10.0
 _SETTINGS, _GROWTH = b"settings", b"partitions"  # keys of records
-_STATE_HEADER = ("__column_family__", b"default")  # of changelog records that hold the state of a key
 
 
 def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, more: Mapping[str, Any]) -> None:
@@ -43,9 +41,7 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
     topic, settings = _topic(group), keyed.settings | dict(more)
     consumer = _reader(client, group)
     try:
-        names = consumer.list_topics(timeout=_ANSWER_S).topics
-        if topic not in names:
-            _check_changelogs(consumer, [name for name in names if name.startswith(f"changelog__{group}--")], keyed)
+        if topic not in consumer.list_topics(timeout=_ANSWER_S).topics:
             _create(client, topic)
         first = _first(consumer, topic, 0)
         if first is None:
@@ -55,8 +51,6 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
             _compare(group, orjson.loads(first.value()), settings)
     except KafkaException as error:
         raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
-    except KeyStateError as error:
-        raise ConnectorError(f"consumer group {group}: {error} (--consumer-group NEW)") from error
     finally:
         consumer.close()
 
@@ -109,7 +103,7 @@ def _compare(group: str, began: Mapping[str, Any], settings: Mapping[str, Any]) 
     if names:
         differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
         raise ConnectorError(
-            f"consumer group {group}: its keys began with {differ}: start with the same settings, or begin anew with "
+            f"consumer group {group}: its keys began with {differ}: start with these settings, or use "
             "another --consumer-group"
         )
 
@@ -133,18 +127,6 @@ def _records(consumer: Consumer, topic: str, partition: int) -> Any:
         elif found.error().code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a new topic takes a moment to appear
             raise KafkaException(found.error())
     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-
-def _check_changelogs(consumer: Consumer, topics: list[str], keyed: KeyedClassifier) -> None:
-    """Check one state of a group without stored settings, as earlier versions left it."""
-    for topic in topics:
-        for partition in consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions:
-            for record in _records(consumer, topic, partition):
-                value = record.value()
-                if value is None or _STATE_HEADER not in (record.headers() or ()) or MAGIC not in value:
-                    continue
-                keyed.let_go(keyed.wake(value[value.index(MAGIC) :]))  # states that expire start with a time stamp
-                return
 
 
 def _create(client: dict[str, Any], topic: str) -> None:

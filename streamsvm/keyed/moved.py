@@ -203,19 +203,18 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             raise
 
     def _open(self) -> sqlite3.Connection:
-        """Open the copy; a corrupt file is replaced by an empty one."""
-        for path in (self._path, self._path):
-            db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-            try:
-                db.executescript(_TABLES)
-                return db
-            except sqlite3.OperationalError:
-                db.close()
+        """Open the copy; a corrupt file is deleted, and its states are read from the changelog again."""
+        db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+        try:
+            db.executescript(_TABLES)
+        except sqlite3.DatabaseError as error:
+            db.close()
+            if isinstance(error, sqlite3.OperationalError):  # locked, or the disk is full
                 raise
-            except sqlite3.DatabaseError:
-                db.close()
-                path.unlink()
-        raise OSError(f"{self._path}: cannot be written")
+            logger.warning("%s: %s: reading the states of moved keys from Kafka again", self._path, error)
+            self._path.unlink()
+            return self._open()
+        return db
 
 
 class Drained(Watch):

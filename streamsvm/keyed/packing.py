@@ -17,11 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
-import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,16 +27,12 @@ from numpy.typing import NDArray
 from connectors.notices import Notices
 from streamsvm.core.state import State
 from streamsvm.features.known import logger
-from streamsvm.keyed.snapshots import Image
-from streamsvm.models import ArchiveError
+from streamsvm.keyed.sections import KeyStateError
+from streamsvm.keyed.snapshots import Snapshots
 from streamsvm.models.archive import DAMAGED
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError
-
-MAGIC = b"svmk"
-VERSION = 1
-_HEAD = struct.Struct("<4sHHI")
 
 # Maximum number of cached schemas, and maximum memory of their learners.
 MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
@@ -50,75 +43,6 @@ MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
 SPARE = 10
 # Types of labels that are encoded equally if they are equal.
 _EXACT = frozenset({str, int, bool})
-
-
-class KeyStateError(ArchiveError):
-    """Error for bytes that are not the state of a key, are corrupt, or are from another model or a newer version."""
-
-
-# A state and its sections ----------------------------------------------------------------------------------------
-
-
-def seal(sections: Sequence[bytes]) -> bytes:
-    """Join sections into one state.
-
-    Parameters
-    ----------
-    sections
-        At most 65,535 sections.
-
-    Examples
-    --------
-    >>> unseal(seal([b"one", b"", b"three"]), 3)
-    [b'one', b'', b'three']
-    """
-    rest = b"".join([_lengths(len(sections)).pack(*map(len, sections)), *sections])
-    return _HEAD.pack(MAGIC, VERSION, len(sections), zlib.crc32(rest)) + rest
-
-
-def unseal(data: bytes, n: int) -> list[bytes]:
-    """Split a state into its n sections.
-
-    Parameters
-    ----------
-    data
-        The result of `seal`.
-    n
-        The required number of sections.
-
-    Raises
-    ------
-    KeyStateError
-        If the data are not a state, are corrupt, or have a newer version.
-    TypeError
-        If the data are not bytes.
-    """
-    if type(data) is not bytes:
-        raise TypeError(f"the state of a key must be bytes or None, got {type(data).__name__}")
-    if len(data) < _HEAD.size or data[:4] != MAGIC:
-        raise KeyStateError(f"not the state of a key: it begins with {data[:4]!r}, not with {MAGIC!r}")
-    _, version, n_sections, checksum = _HEAD.unpack_from(data)
-    if not 1 <= version <= VERSION:
-        raise KeyStateError(
-            f"the state of a key has version {version}, this streamsvm reads up to {VERSION}: install a newer one"
-        )
-    if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
-        raise KeyStateError(f"the state of a key is damaged: its {len(data)} bytes do not have their checksum")
-    at = _HEAD.size + 4 * n_sections
-    if n_sections != n or len(data) < at:
-        raise KeyStateError(f"the state of a key has {n_sections} sections, not {n}")
-    sections = []
-    for length in _lengths(n).unpack_from(data, _HEAD.size):
-        sections.append(data[at : at + length])
-        at += length
-    if at != len(data):
-        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {at}")
-    return sections
-
-
-@cache
-def _lengths(n: int) -> struct.Struct:
-    return struct.Struct(f"<{n}I")
 
 
 class Settings:
@@ -173,9 +97,6 @@ def _digest(data: bytes, size: int) -> bytes:
     return hashlib.blake2b(data, digest_size=size).digest()
 
 
-# Learners --------------------------------------------------------------------------------------------------------
-
-
 class Held:
     """Learner of a key, with the schema needed to pack it.
 
@@ -228,8 +149,7 @@ class Schema:
         self.data, self.learner = data, learner
         self.extent, self.capacity = learner.schema_size, learner.capacity
         memory = learner.buffer
-        self.blocks, self.image, self.n_bytes = memory.blocks(), Image(memory), memory.n_bytes
-        self.after: dict[Any, bytes] = {}
+        self.blocks, self.snapshots, self.n_bytes = memory.blocks(), Snapshots(memory), memory.n_bytes
 
 
 class Packer:
@@ -293,7 +213,7 @@ class Packer:
         # before the prediction, one blank learner serves all untrained keys.
         blank = Held(self._nothing.learner.empty_twin(), self._nothing)
         blank.learner.predict_one({})
-        is_blank = self._nothing.image.take(blank.blocks) == self._nothing.image.take(self._nothing.blocks)
+        is_blank = self._nothing.snapshots.take(blank.blocks) == self._nothing.snapshots.take(self._nothing.blocks)
         self._blank = blank if is_blank else None
         self._first: dict[Any, bytes] = {}
 
@@ -340,7 +260,7 @@ class Packer:
         try:
             held = self._borrow(self._schema(data))
             learner = held.learner
-            held.schema.image.put(held.blocks, packed)
+            held.schema.snapshots.put(held.blocks, packed)
             learner.check_buffer()
             learner.restore_counts(counts)
         except DAMAGED as error:
@@ -362,8 +282,8 @@ class Packer:
         """
         learner = held.learner
         if held.has_grown:
-            held.schema = self._grown(held)
-        return [self._settings.data, held.schema.data, learner.counts(), held.schema.image.take(held.blocks)]
+            held.schema = self._schema(learner.schema())
+        return [self._settings.data, held.schema.data, learner.counts(), held.schema.snapshots.take(held.blocks)]
 
     def give_back(self, held: Held) -> None:
         """Release a learner for use by other keys; changes since the last `pack` are lost.
@@ -400,17 +320,6 @@ class Packer:
             self._schemas.move_to_end(data)
         return found
 
-    def _grown(self, held: Held) -> Schema:
-        """New schema of a learner that has grown."""
-        before, learner = held.schema, held.learner
-        (n_columns, n_labels, n_left_out), now = before.extent, learner.schema_size
-        more = tuple((type(label), label) for label in learner.classes_[n_labels:])
-        if (n_columns, n_left_out) != (now[0], now[2]) or not all(kind in _EXACT for kind, _ in more):
-            return self._schema(learner.schema())
-        if more not in before.after:
-            before.after[more] = learner.schema()
-        return self._schema(before.after[more])
-
     def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
         """Schema after this first event; None unless it has only string names and numbers other than NaN."""
         names, values = tuple(x), x.values()
@@ -430,7 +339,7 @@ class Packer:
 
     def _begin(self, schema: Schema) -> Held:
         held = self._borrow(schema)
-        schema.image.clear(held.blocks)
+        schema.snapshots.clear(held.blocks)
         held.learner.restore_counts(b"")
         return held
 

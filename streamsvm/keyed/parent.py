@@ -123,6 +123,8 @@ class Vote:
 
     def pack(self) -> bytes:
         """Return exponents and biases as a section of a state."""
+        if not self.biases and self.parent == 1.0 and self.own == 0.0:
+            return b""
         return struct.pack(f"<{2 + len(self.biases)}d", self.parent, self.own, *self.biases)
 
     @classmethod

@@ -26,7 +26,7 @@ with warnings.catch_warnings(record=True):  # deprecation warnings of the engine
     from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
     from quixstreams import State, message_context
     from quixstreams.dataframe import StreamingDataFrame
-    from quixstreams.models.topics import Topic, TopicConfig, TopicManager
+    from quixstreams.models.topics import Topic, TopicAdmin, TopicConfig, TopicManager
     from quixstreams.sinks import BaseSink
     from quixstreams.state.rocksdb import RocksDBOptions
 
@@ -73,8 +73,6 @@ _KEPT = 2
 
 _ANSWER_S = 30.0
 _PAUSE_S = 0.05
-
-
 logger = logging.getLogger("streamsvm.keyed")
 
 
@@ -85,7 +83,9 @@ class _Topics(TopicManager):
     with the previous number of partitions.
     """
 
-    before_enlarging: Sequence[Callable[[int], None]] = ()
+    def __init__(self, admin: TopicAdmin, consumer_group: str, before_enlarging: Sequence[Callable[[int], None]]):
+        super().__init__(admin, consumer_group)
+        self._before_enlarging = before_enlarging
 
     def changelog_topic(self, stream_id: str | None, store_name: str, config: TopicConfig) -> Topic:
         self._enlarge(self._internal_name("changelog", stream_id, store_name), config.num_partitions or 1)
@@ -96,13 +96,13 @@ class _Topics(TopicManager):
         found = self._size(name)
         if found is None or found >= partitions:
             return
-        for call in self.before_enlarging:
+        for call in self._before_enlarging:
             call(found)
         logger.warning(
             "kafka topic %s: enlarged from %d to %d partitions, as its source; keys that producers now send to another "
             "partition %s",
             *(name, found, partitions),
-            "take their state with them" if self.before_enlarging else "begin anew there",
+            "take their state with them" if self._before_enlarging else "begin anew there",
         )
         try:
             self._admin.admin_client.create_partitions([NewPartitions(name, partitions)])[name].result(_ANSWER_S)
@@ -165,20 +165,16 @@ class Application(quixstreams.Application):
         self.before_enlarging: list[Callable[[int], None]] = []
         self.first_held: Callable[[], int | None] = lambda: None
         self._held: set[tuple[str, int]] = set()
+        self.topics = _Topics(TopicAdmin(broker_address, extra_config=producer), consumer_group, self.before_enlarging)
         super().__init__(
             broker_address,
             consumer_group=consumer_group,
+            topic_manager=self.topics,
             producer_extra_config=producer,
             consumer_extra_config=consumer,
             **_DEFAULTS | options,
         )
         self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
-
-    def _get_topic_manager(self) -> TopicManager:
-        self._topic_manager_factory = _Topics
-        manager: Any = super()._get_topic_manager()
-        manager.before_enlarging = self.before_enlarging
-        return manager  # type: ignore[no-any-return]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the application, and raise the original error of a failed rebalance.
@@ -204,7 +200,7 @@ class Application(quixstreams.Application):
             raise
 
     def _on_assign(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
-        changelogs = {topic.name for topic in self._topic_manager.changelog_topics_list}
+        changelogs = {topic.name for topic in self.topics.changelog_topics_list}
         with self._moving():
             self._check_partitions()
             self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
@@ -221,7 +217,7 @@ class Application(quixstreams.Application):
         """
         # Not with the consumer: its client aborts the process if a callback does this.
         client = AdminClient(self.config.broker_address.as_librdkafka_dict())
-        for name, topic in self._topic_manager.non_changelog_topics.items():
+        for name, topic in self.topics.non_changelog_topics.items():
             found = client.list_topics(name, timeout=_ANSWER_S).topics[name]
             if len(found.partitions) > (topic.broker_config.num_partitions or 1):
                 raise quixstreams.exceptions.QuixException(
@@ -233,11 +229,10 @@ class Application(quixstreams.Application):
         first = self.first_held()
         if first is None and not self._held:
             return
-        topics = self._topic_manager.non_changelog_topics
+        topics = self.topics.non_changelog_topics
         assigned = {(tp.topic, tp.partition) for tp in self._consumer.assignment() if tp.topic in topics}
         held = {place for place in assigned if first is not None and place[1] >= first}
-        # Every time, because the engine may have resumed them.
-        self._consumer.pause([TopicPartition(*place) for place in held])
+        self._consumer.pause([TopicPartition(*place) for place in held])  # the engine may have resumed them
         self._consumer.resume([TopicPartition(*place) for place in (self._held & assigned) - held])
         self._held = held
 
@@ -250,12 +245,11 @@ class Application(quixstreams.Application):
             try:
                 super()._on_revoke(consumer, topic_partitions)
             finally:
-                self._forget()
+                self._call_gone()
 
-    def _forget(self) -> None:
-        """Discard data of revoked partitions."""
-        for forget in self.when_gone:
-            forget()
+    def _call_gone(self) -> None:
+        for function in self.when_gone:
+            function()
 
     def _settle(self, partitions: list[TopicPartition]) -> None:
         """Wait until these partitions have no open transaction."""
@@ -282,7 +276,7 @@ class Application(quixstreams.Application):
     def _on_lost(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         with self._moving():
             super()._on_lost(consumer, topic_partitions)
-            self._forget()
+            self._call_gone()
             self._processing_context.checkpoint.close()
             self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
 
@@ -302,10 +296,6 @@ def _ends(client: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], level
     """End offsets of partitions at an isolation level."""
     found = client.list_offsets(dict(asked), isolation_level=level, request_timeout=_ANSWER_S)
     return {tp: future.result().offset for tp, future in found.items()}
-
-
-def _span(seconds: timedelta | float) -> timedelta:
-    return seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
 
 
 class Live(BaseSink):
@@ -335,7 +325,8 @@ class Live(BaseSink):
     def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE, lasting: bool = False) -> None:
         super().__init__(on_client_connect_success=lambda: None)
         self._lasting = lasting and keyed.forget_after is None
-        self._ttl = None if keyed.forget_after is None else _KEPT * _span(keyed.forget_after)
+        idle = keyed.forget_after
+        self._ttl = None if idle is None else _KEPT * (idle if isinstance(idle, timedelta) else timedelta(seconds=idle))
         self._keys = LiveKeys(keyed, self._load, self._save, max_live)
         self._states: dict[Hashable, State[Any, Any]] = {}
         self.moved: Callable[[int, Hashable, bytes | None], bytes | None] | None = None

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import kernel
 from streamsvm.core.schema import Array, Number, Schema, f32, f64, i64, u64
-from streamsvm.core.signatures import BYTES, INTEGERS, NUMBERS, WORDS
+from streamsvm.core.signatures import BYTES, INTEGERS, WORDS
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State, array_address
 
@@ -28,15 +28,27 @@ Words = NDArray[np.uint64]
 OTHER, REALS, WHOLE, SINGLES = 0, 1, 2, 3
 _KINDS = {f64: REALS, i64: WHOLE, f32: SINGLES}
 
+PLACES = Schema(
+    "places",
+    {
+        "words": Array(("words",), "indices of the words with saved fields", i64),
+        "kinds": Array(("words",), "the type of each value", np.uint8),
+        "low": Array(("words",), "the lower bound of each value"),
+        "high": Array(("words",), "the upper bound of each value"),
+        "addresses": Array(("addresses",), "sorted indices of the words with addresses or shapes", i64),
+    },
+)
+
 
 @kernel
-def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at):
+def put_words(block, fresh, places, is_given, words, at):
     """Restore the memory of an untrained state, except its addresses, and load the saved words.
 
     The next saved word is words[at[1]] if bit at[0] of `there` is set, else zero; `at` is advanced. Returns the number
     of values that are out of bounds or not finite, or -1 if there are too few words.
     """
     reals, wholes, singles = words.view(np.float64), words.view(np.int64), words.view(np.float32)
+    addresses, saved, kinds, low, high = places.addresses, places.words, places.kinds, places.low, places.high
     i = 0
     for k in range(addresses.size):
         end = addresses[uint(k)]
@@ -47,7 +59,7 @@ def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at
         block[uint(j)] = fresh[uint(j)]
     bit, word, n_wrong = at[0], at[1], 0
     for k in range(saved.size):
-        if (there[uint(bit >> 3)] >> (bit & 7)) & 1 == 0:
+        if (is_given[uint(bit >> 3)] >> (bit & 7)) & 1 == 0:
             block[uint(saved[uint(k)])] = 0
             n_wrong += not low[uint(k)] <= 0.0 <= high[uint(k)]
         else:
@@ -68,9 +80,7 @@ def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at
 
 
 ENTRY_POINTS = {
-    "put_words": EntryPoint(
-        put_words, (WORDS, WORDS, INTEGERS, INTEGERS, BYTES, NUMBERS, NUMBERS, BYTES, WORDS, INTEGERS)
-    ),
+    "put_words": EntryPoint(put_words, (WORDS, WORDS, StateType(PLACES.name), BYTES, WORDS, INTEGERS)),
 }
 
 
@@ -80,8 +90,8 @@ def _put() -> Any:
     return ENTRY_POINTS["put_words"].compile()
 
 
-class Image:
-    """Layout of the saved fields in the memory of a state and its substates.
+class Snapshots:
+    """Snapshots of the saved fields in the memory of a state and its substates.
 
     It is created from an untrained state, and applies to all states with equal settings and dimensions. Loading a
     snapshot resets all other fields to those of the untrained state.
@@ -95,17 +105,17 @@ class Image:
     def __init__(self, state: State) -> None:
         self._fresh = [block.copy() for block in state.blocks()]
         self._places = [_places(each.schema, tuple(each.dims.items())) for each in state.all()]
-        ends = np.cumsum([len(place.saved) for place in self._places])
-        self._parts = [slice(int(end) - len(p.saved), int(end)) for p, end in zip(self._places, ends, strict=True)]
+        ends = np.cumsum([len(place.words) for place in self._places])
+        self._parts = [slice(int(end) - len(p.words), int(end)) for p, end in zip(self._places, ends, strict=True)]
         self.n_words = int(ends[-1])
 
     def take(self, blocks: Sequence[Words]) -> bytes:
         """Return a snapshot of the saved fields."""
         words = np.empty(self.n_words, u64)
         for block, place, part in zip(blocks, self._places, self._parts, strict=True):
-            block.take(place.saved, out=words[part], mode="clip")
-        there = words != 0
-        packed: bytes = words[there].tobytes() + np.packbits(there, bitorder="little").tobytes()
+            block.take(place.words, out=words[part], mode="clip")
+        is_given = words != 0
+        packed: bytes = words[is_given].tobytes() + np.packbits(is_given, bitorder="little").tobytes()
         return packed
 
     def clear(self, blocks: Sequence[Words]) -> None:
@@ -126,53 +136,33 @@ class Image:
         n, put = -(-self.n_words // 8), _put()
         if len(packed) < n or (len(packed) - n) % 8:
             raise ValueError(f"{len(packed)} bytes do not hold {self.n_words} words")
-        content, at, n_wrong = np.frombuffer(packed, np.uint8).copy(), np.zeros(2, i64), 0
-        words, there = content[:-n].view(u64), content[-n:]
+        content, at = np.frombuffer(packed, np.uint8).copy(), np.zeros(2, i64)
+        words, is_given = content[:-n].view(u64), content[-n:]
         for block, fresh, place in zip(blocks, self._fresh, self._places, strict=True):
-            found = put(
-                block, fresh, place.addresses, place.saved, place.kinds, place.low, place.high, there, words, at
-            )
-            if found < 0:
+            n_wrong = put(block, fresh, place, is_given, words, at)
+            if n_wrong < 0:
                 raise ValueError("there are fewer words than are named")
-            n_wrong += found
-        if n_wrong:
-            raise ValueError(f"{n_wrong} values are beyond their bounds, or not finite")
+            if n_wrong:
+                raise ValueError(f"{n_wrong} values are beyond their bounds, or not finite")
         if at[1] != len(words):
             raise ValueError("there are more words than are named")
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Layout of the memory of states of given dimensions.
-
-    Parameters
-    ----------
-    saved
-        Indices of the words with saved fields.
-    kinds, low, high
-        Type and bounds of the values in each of these words.
-    addresses
-        Sorted indices of the words with addresses, or shapes of the arrays at these addresses.
-    """
-
-    saved: NDArray[np.int64]
-    kinds: NDArray[np.uint8]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    addresses: NDArray[np.int64]
-
-
 @lru_cache(maxsize=1024)
-def _places(schema: Schema, dims: tuple[tuple[str, int], ...]) -> _Places:
+def _places(schema: Schema, dims: tuple[tuple[str, int], ...]) -> State:
+    """Return the layout of the memory of states with these dimensions."""
     state = State(schema, dict(dims))
     kept = [(view.dtype.type, _offsets(view, state) // 8, bounds) for _, view, bounds in state.kept()]
     saved = np.unique(np.concatenate([np.zeros(0, i64), *(words for _, words, _ in kept)]))
-    kinds, low, high = np.zeros(len(saved), np.uint8), np.full(len(saved), -math.inf), np.full(len(saved), math.inf)
+    addresses = np.unique(_address_words(schema, state))
+    places = State(PLACES, {"words": len(saved), "addresses": len(addresses)})
+    places.words[:], places.addresses[:], places.low[:], places.high[:] = saved, addresses, -math.inf, math.inf
     for kind, words, bounds in kept:
         most = float(np.finfo(kind).max) if kind in (f32, f64) else math.inf
         at = np.searchsorted(saved, words)
-        kinds[at], low[at], high[at] = _KINDS.get(kind, OTHER), *np.clip(bounds, -most, most)
-    return _Places(saved, kinds, low, high, np.unique(_address_words(schema, state)))
+        places.kinds[at] = _KINDS.get(kind, OTHER)
+        places.low[at], places.high[at] = np.clip(bounds, -most, most)
+    return places
 
 
 def _address_words(schema: Schema, state: State) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,21 @@ from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.group import Growth, check_settings, read_growths, write_growth
 from streamsvm.keyed.moved import Drained, MovedStates
-from streamsvm.keyed.packing import KeyStateError
+from streamsvm.keyed.records import (
+    RECORD_TIME,
+    event_time,
+    key_bytes,
+    origin_of,
+    read_event,
+    shown_bytes,
+    text_of,
+    with_origin,
+)
+from streamsvm.keyed.sections import KeyStateError
 from streamsvm.keyed.topics import ANSWER_S, Ending, consumer, ends, first_records, largest_records, partitions, silent
 
 logger = logging.getLogger("streamsvm.keyed")
 
-RECORD_TIME = "streamsvm.time"
-"""Name of the field, or of the header of a repartitioned event, with the time of its source record."""
-
-_ORIGIN = "streamsvm.origin"  # header of a repartitioned event with its source partition and offset
 _RECENT = 1000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
@@ -157,9 +163,9 @@ class Worker:
             return sdf.concat(app.dataframe(app.topic(stream.labels, **raw, **timed)))
         if stream.repartition:
             # Brokers delete or refuse records with old times, so the event time is in a header.
-            sdf = sdf.set_headers(_with_origin).set_timestamp(lambda *_: round(1000 * time.time()))
+            sdf = sdf.set_headers(with_origin).set_timestamp(lambda *_: round(1000 * time.time()))
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
-            return sdf.group_by(self._key_of, stream.field, **raw).set_timestamp(_event_time)
+            return sdf.group_by(self._key_of, stream.field, **raw).set_timestamp(event_time)
         return sdf
 
     # An event ----------------------------------------------------------------------------------------------------
@@ -167,7 +173,7 @@ class Worker:
     def _take(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
         """Predict and learn an event, or learn a delayed label; write the results."""
         context, keyed = message_context(), self.keyed
-        topic, place = context.topic, _origin(headers) or (context.partition, context.offset)
+        topic, place = context.topic, origin_of(headers) or (context.partition, context.offset)
         try:
             event = read_event(value)
             name = self._name(event, key)
@@ -179,7 +185,7 @@ class Worker:
             if type(label) in (dict, list):
                 raise ValueError(f"the label {keyed.label!r} is nested: {shown(label)}")
         except ValueError as error:
-            self._set_aside(str(error), topic, value, key, place)
+            self._reject(str(error), topic, value, key, place)
             return
         if keyed.time == RECORD_TIME:
             event[RECORD_TIME] = timestamp
@@ -187,7 +193,7 @@ class Worker:
         answer = self.live.step(name, event, state)
         self.figures.seconds += working_time() - began
         if "reason" in answer:
-            self._set_aside(answer["reason"], topic, value, key, place)
+            self._reject(answer["reason"], topic, value, key, place)
         elif topic == self._stream.labels:
             self._judge(answer["prediction"], answer["label"])
         else:
@@ -214,7 +220,9 @@ class Worker:
             return key
         name = key_bytes(self._stream.field, own)
         if name != key:
-            raise ValueError(f"its key in Kafka is {_shown(key)}, its {self._stream.field!r} is {_shown(name)}")
+            raise ValueError(
+                f"its key in Kafka is {shown_bytes(key)}, its {self._stream.field!r} is {shown_bytes(name)}"
+            )
         return name
 
     def _key_of(self, value: bytes) -> bytes:
@@ -231,15 +239,19 @@ class Worker:
             figures.right += prediction == label
             figures.recent.append(prediction == label)
 
-    def _set_aside(
-        self, reason: str, topic: str, value: bytes | None, key: bytes | None, place: tuple[int, int]
-    ) -> None:
+    def _reject(self, reason: str, topic: str, value: bytes | None, key: bytes | None, place: tuple[int, int]) -> None:
         self.figures.rejected += 1
         topic = self._stream.topic if self._stream.repartition else topic
         if self.figures.rejected == 1:
-            logger.warning("%s: partition %d, offset %d: set aside: %s", topic, *place, reason)
+            logger.warning("%s: partition %d, offset %d: rejected: %s", topic, *place, reason)
         if self._stream.rejected is not None:
-            record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason, "raw": _text(value)}
+            record = {
+                "topic": topic,
+                "partition": place[0],
+                "offset": place[1],
+                "reason": reason,
+                "raw": text_of(value),
+            }
             self._send(self._stream.rejected, record, key, place[0])
 
     def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
@@ -326,7 +338,7 @@ class Worker:
         if not self._growths:
             yield
             return
-        [changelog] = self.app._topic_manager.changelog_topics_list
+        [changelog] = self.app.topics.changelog_topics_list
         path = Path(self.app.config.state_dir, f"{self.app.config.consumer_group}.moved.sqlite")
         with MovedStates(self.app, changelog.name, path, self._growths) as moved, Drained(self.app, moved) as drained:
             self.live.moved, self.app.first_held = moved.find, drained.first_held
@@ -359,70 +371,3 @@ class Worker:
                     f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
             raise UnreachableError(f"{name}: {error}") from error
-
-
-# Events and their keys -------------------------------------------------------------------------------------------
-
-
-def read_event(value: bytes | None) -> dict[str, Any]:
-    """Return the JSON object of a record.
-
-    Raises
-    ------
-    ValueError
-        If the value is not a JSON object.
-    """
-    if value is None:
-        raise ValueError("the record has no value")
-    try:
-        event = orjson.loads(value)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if type(event) is not dict:
-        raise ValueError(f"not a JSON object: {_shown(value)}")
-    return event
-
-
-def key_bytes(name: str, value: Any) -> bytes:
-    """Encode a key, a string or an integer, as a Kafka record key.
-
-    Examples
-    --------
-    >>> key_bytes("customer", "c17"), key_bytes("customer", 17)
-    (b'c17', b'17')
-    """
-    if type(value) not in (str, int) or value == "":
-        raise ValueError(f"no key: {name!r} is {value!r}, not a text or a whole number")
-    return str(value).encode()
-
-
-def _with_origin(value: Any, key: Any, timestamp: int, headers: Any) -> list[tuple[str, bytes]]:
-    context = message_context()
-    return [(_ORIGIN, b"%d:%d" % (context.partition, context.offset)), (RECORD_TIME, b"%d" % timestamp)]
-
-
-def _header(headers: Iterable[tuple[str, bytes]] | None, name: str) -> bytes | None:
-    return next((value for found, value in headers or () if found == name), None)
-
-
-def _origin(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | None:
-    found = _header(headers, _ORIGIN)
-    if found is None:
-        return None
-    partition, _, offset = found.partition(b":")
-    return int(partition), int(offset)
-
-
-def _event_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
-    """Time of a repartitioned event, or of its record if an earlier version wrote it."""
-    found = _header(headers, RECORD_TIME)
-    return timestamp if found is None else int(found)
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "backslashreplace")
-
-
-def _shown(value: bytes | None) -> str:
-    text = repr(_text(value))
-    return text if len(text) <= 60 else text[:60] + "…"

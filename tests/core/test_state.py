@@ -9,7 +9,7 @@ import pytest
 
 from streamsvm.core.schema import Array, Number, Schema, Substate, address, i64, records
 from streamsvm.core.state import State
-from streamsvm.keyed.snapshots import Image
+from streamsvm.keyed.snapshots import Snapshots
 
 INNER = Schema("inner", {"count": Number("a count", i64, saved=True)})
 OUTER = Schema(
@@ -100,7 +100,7 @@ def test_an_image_takes_what_is_saved_and_puts_it_back():
     """Other fields are reset, except addresses, which belong to the state."""
     fresh, one, other = outer(heads=2), filled(1), filled(2)
     fresh.bind(given=np.zeros(3))
-    image, given = Image(fresh), other.given
+    image, given = Snapshots(fresh), other.given
     image.put(other.blocks(), image.take(one.blocks()))
     assert {name: array.tolist() for name, array in other.saved().items()} == {
         name: array.tolist() for name, array in one.saved().items()
@@ -114,7 +114,7 @@ def test_an_image_takes_what_is_saved_and_puts_it_back():
 
 def test_zeros_take_a_bit():
     state = outer(heads=0)
-    image = Image(state)
+    image = Snapshots(state)
     state.rate, state.values[:], state.values[1, 1] = 0.0, 0.0, 3.0
     packed = image.take(state.blocks())
     assert len(packed) == 8 + 1
@@ -132,7 +132,7 @@ def test_images_refuse_what_is_beyond_its_bounds():
             "singles": Array(("singles",), "in single precision", np.float32, saved=True, bounds=(-1.0, 1.0)),
         },
     )
-    image = Image(State(bounded, {"singles": 3}))
+    image = Snapshots(State(bounded, {"singles": 3}))
     for name, value in (("share", 0.0), ("share", np.nan), ("count", -1), ("count", 6), ("singles", 2.0)):
         state = State(bounded, {"singles": 3})
         if name == "singles":

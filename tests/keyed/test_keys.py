@@ -14,7 +14,7 @@ from river import linear_model
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, KeyStateError, LiveKeys
-from streamsvm.keyed.packing import seal, unseal
+from streamsvm.keyed.sections import seal, unseal
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import snapshot

@@ -11,7 +11,8 @@ import pytest
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, KeyStateError
 from streamsvm.keyed.live import LiveKeys
-from streamsvm.keyed.packing import Packer, seal, unseal
+from streamsvm.keyed.packing import Packer
+from streamsvm.keyed.sections import seal, unseal
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
@@ -224,7 +225,7 @@ def test_sections_that_do_not_fit_are_refused(model):
 
 def test_values_beyond_their_bounds_are_refused():
     packer, held, sections = packed(CPMClassifier())
-    n = -(-held.schema.image.n_words // 8)
+    n = -(-held.schema.snapshots.n_words // 8)
     for values in (np.full((len(sections[3]) - n) // 8, np.nan), np.frombuffer(sections[3][:-n]) * 1e300):
         with pytest.raises(KeyStateError, match="values are beyond their bounds, or not finite"):
             packer.unpack([*sections[:3], values.tobytes() + sections[3][-n:]])
@@ -232,7 +233,7 @@ def test_values_beyond_their_bounds_are_refused():
 
 def test_words_too_few_or_too_many_are_refused():
     packer, held, sections = packed(CPMClassifier())
-    n = -(-held.schema.image.n_words // 8)
+    n = -(-held.schema.snapshots.n_words // 8)
     words, there = sections[3][:-n], sections[3][-n:]
     for wrong in (words[:-8] + there, words + bytes(8) + there, sections[3][:-1], b""):
         with pytest.raises(KeyStateError, match=r"words than are named|do not hold"):
