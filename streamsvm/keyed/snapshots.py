@@ -105,15 +105,16 @@ class Snapshots:
     def __init__(self, state: State) -> None:
         self._fresh = [block.copy() for block in state.blocks()]
         self._places = [_places(each.schema, tuple(each.dims.items())) for each in state.all()]
-        ends = np.cumsum([len(place.words) for place in self._places])
-        self._parts = [slice(int(end) - len(p.words), int(end)) for p, end in zip(self._places, ends, strict=True)]
+        self._saved = [place.words for place in self._places]  # an array of a state is looked up by name
+        ends = np.cumsum([len(saved) for saved in self._saved])
+        self._parts = [slice(int(end) - len(saved), int(end)) for saved, end in zip(self._saved, ends, strict=True)]
         self.n_words = int(ends[-1])
 
     def take(self, blocks: Sequence[Words]) -> bytes:
         """Return a snapshot of the saved fields."""
         words = np.empty(self.n_words, u64)
-        for block, place, part in zip(blocks, self._places, self._parts, strict=True):
-            block.take(place.words, out=words[part], mode="clip")
+        for block, saved, part in zip(blocks, self._saved, self._parts, strict=True):
+            block.take(saved, out=words[part], mode="clip")
         is_given = words != 0
         packed: bytes = words[is_given].tobytes() + np.packbits(is_given, bitorder="little").tobytes()
         return packed

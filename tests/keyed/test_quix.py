@@ -267,6 +267,8 @@ def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_
     enlarge(broker, names[0], 6)
     time.sleep(0.5)
     assert take(records[280:380], "two", prepare=hurried) == 0  # without local state
+    [copy] = (tmp_path / "one").rglob("*.moved.sqlite")
+    copy.write_bytes(b"no database" * 1000)
     assert take(records[380:], "one", prepare=hurried) == 0
     assert faults(Expected(records), broker, *names[1:], "moves") == []
 
