@@ -1,7 +1,7 @@
-"""Figures 2 to 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
+"""Figures 2 and 4 to 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
 
     python -m simulations.indexed_figures            all
-    python -m simulations.indexed_figures time       2 to 4: test error against time; optionally `mnist` or `covertype`
+    python -m simulations.indexed_figures time       2 and 4: test error against time; optionally `mnist` or `covertype`
     python -m simulations.indexed_figures memory     5: less memory than rows, from `benchmarks.bcd memory`
     python -m simulations.indexed_figures penalty    6: several values of C, on Covertype
     python -m simulations.indexed_figures support    7: test error and support vectors for several values of s
@@ -9,7 +9,7 @@
 Covertype is class 2 against the rest, with two thirds for training. MNIST is digit 1 against the rest, with the first
 20,000 rows for training. Both are scaled to [0, 1] and in memory, where scans replace searches. All runs use one core
 and one seed. Results are stored in `simulations/results`, plots in `simulations/pictures`. On MNIST with the L2 loss,
-LIBLINEAR's primal rounds have the lowest error because they stop far from their optimum; see `benchmarks.bcd digits`.
+LIBLINEAR's primal rounds have the lowest error because they stop far from their optimum.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 N_MNIST = 20_000
-OURS, NEWTON = "IndexedBCD, dual", "IndexedBCD, Newton"
+OURS = "IndexedBCD"
 PLAIN, INSIDE, ONLINE = "LIBLINEAR, convex", "LIBLINEAR, truncated rounds", "online (SGD)"
 STYLES = {
-    OURS: ("C0", "o"),
-    NEWTON: ("C2", "D"),
+    OURS: ("C2", "D"),
     PLAIN: ("C1", "s"),
     INSIDE: ("C3", "^"),
     ONLINE: ("0.55", "."),
@@ -185,23 +184,18 @@ def over_time(*titles: str) -> None:
         if titles and title.split(",")[0].lower() not in titles:
             continue
         sets = load()
-        for number, loss, dual in ((2, "hinge", True), (3, "squared_hinge", True), (4, "squared_hinge", False)):
-            how = {"loss": loss, "dual": dual}
-            solvers = {OURS: "dual", NEWTON: "newton"}
-            curves = {}
-            for label in (OURS, NEWTON) if number == 2 else (OURS,) if dual else (NEWTON,):
-                Traced(loss=loss, solver=solvers[label], max_iter=2).curve(sets)  # compiles
-                most = 15 if label == OURS else 100
-                curves[label] = Traced(loss=loss, solver=solvers[label], max_iter=most).curve(sets)
-            curves |= {PLAIN: liblinear(sets, **how), INSIDE: rounds(sets, 1.0, **how), ONLINE: online(sets, loss)}
-            kind = "L1 loss" if loss == "hinge" else "L2 loss"
-            stored("indexed-figures-time", f"{number}. {kind}, {'dual' if dual else 'primal'}: {title}", curves)
+        for number, loss in ((2, "hinge"), (4, "squared_hinge")):
+            how = {"loss": loss, "dual": loss == "hinge"}
+            Traced(loss=loss, max_iter=2).curve(sets)  # compiles
+            curves = {OURS: Traced(loss=loss, max_iter=100).curve(sets), PLAIN: liblinear(sets, **how)}
+            curves |= {INSIDE: rounds(sets, 1.0, **how), ONLINE: online(sets, loss)}
+            stored("indexed-figures-time", f"{number}. {'L1' if loss == 'hinge' else 'L2'} loss: {title}", curves)
     panels = dict(sorted(stored("indexed-figures-time").items()))
     draw(
         "indexed-figures-time",
         panels,
         "training time (CPU seconds)",
-        "Figures 2 to 4: s = 1, C = 1, one core; curves far above the others are cut off",
+        "Figures 2 and 4: s = 1, C = 1, one core; curves far above the others are cut off",
         2,
     )
 
@@ -235,7 +229,7 @@ def over_memory() -> None:
 def over_penalty(*values: str) -> None:
     sets = covertype()
     for C in [float(value) for value in values] or (0.01, 0.1, 10.0, 100.0):
-        curves = {OURS: Traced(C, solver="dual", max_iter=10).curve(sets), NEWTON: Traced(C).curve(sets)}
+        curves = {OURS: Traced(C).curve(sets)}
         # LIBLINEAR needs many sweeps for a large C.
         curves[INSIDE] = rounds(sets, 1.0, C, 2 if C > 1.0 else 5, loss="hinge", max_iter=200)
         stored("indexed-figures-penalty", f"6. C = {C:g}", curves)

@@ -4,9 +4,6 @@
                                                       followed by s and seeds, which are added to stored results
     python -m simulations.benchmarks.bcd convex       s = inf, and LIBLINEAR
     python -m simulations.benchmarks.bcd robustness   training labels flipped at random and adversarially
-    python -m simulations.benchmarks.bcd digits       squared hinge on digits: objectives, norms and test errors
-    python -m simulations.benchmarks.bcd border       rows that an index reads, and when a search is faster; optionally
-                                                      followed by names of data sets
     python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (needs 9 GB of disk);
                                                       optionally followed by a number of rows (memory scales with it),
                                                       a folder, and parts (index, plain, forest, scan, ...)
@@ -32,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import LinearSVC
@@ -42,10 +38,7 @@ from simulations import data
 from simulations.keeping import keep, kept
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import Newton
-from streamsvm.batch.indexed_bcd.problem import Task
-from streamsvm.batch.indexed_bcd.start import share_needed
 from streamsvm.batch.metric_forest import MetricForest
-from streamsvm.batch.rows import bytes_of
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 ROUNDS = 12
@@ -134,7 +127,6 @@ def truncated(s: str = "", *seeds: str) -> None:
     building = time.process_time() - start
     fits: dict[str, tuple[Any, dict[str, Any]]] = {
         "newton": (X, {}),
-        "dual": (X, {"solver": "dual", "max_iter": 12}),
         "newton on an index": (forest, {"index": "forest"}),
     }
     for rows, how in fits.values():  # compiles
@@ -239,37 +231,6 @@ def robustness(seeds: int = 3) -> None:
             keep("bcd-robustness", result, PACKAGES)
 
 
-def digits(seeds: int = 5) -> None:
-    """Compare solvers with the squared hinge and s = 1 on sparse digits.
-
-    Results depend on the initial solution and on the tolerance.
-    """
-    X, digit = data.load_digits("mnist.train")
-    X_test, digit_test = data.load_digits("mnist.test")
-    X, y = scipy.sparse.csr_matrix(X[:20_000]), np.where(digit[:20_000] == 1, 1, -1)
-    y_test = np.where(digit_test == 1, 1, -1)
-    loss = "squared_hinge"
-    contestants: dict[str, Callable[[int], Any]] = {
-        "IndexedBCD": lambda seed: IndexedBCD(loss=loss, random_state=seed).fit(X, y),
-        "IndexedBCD from 1,000 rows": lambda seed: IndexedBCD(loss=loss, n_pilot=1000, random_state=seed).fit(X, y),
-        "IndexedBCD, C = 0.01": lambda seed: IndexedBCD(0.01, loss=loss, random_state=seed).fit(X, y),
-    }
-    for tol, dual in ((0.01, True), (0.01, False), (1e-4, False)):
-        contestants[f"LIBLINEAR inside, {'dual' if dual else 'primal'}, tol = {tol:g}"] = (
-            lambda seed, tol=tol, dual=dual: liblinear_rounds(X, y, 1.0, seed, loss, tol, dual)[-1]["model"]
-        )
-    result: dict[str, Any] = {}
-    for name, solve in contestants.items():
-        models = [solve(seed) for seed in range(seeds)]
-        result[name] = {
-            "objective": [objective(model, X, y, 1.0, loss) for model in models],
-            "norm of w": [float(np.linalg.norm(model.coef_)) for model in models],
-            "test error": [error(model, X_test, y_test) for model in models],
-        }
-        print(name, {key: round(statistics.median(values), 4) for key, values in result[name].items()}, flush=True)
-    keep("bcd-digits", result, PACKAGES)
-
-
 # An index --------------------------------------------------------------------------------------------------------
 
 
@@ -296,113 +257,6 @@ class Generated:
         X += np.float32(0.05) * rng.standard_normal(size=X.shape, dtype=np.float32)
         truth = np.where(X @ self.w > 0.0, 1, -1)
         return X, np.where(rng.random(n) < 0.1, -truth, truth), truth
-
-
-def recalls(forest: MetricForest, w: Any, b: float, away: Any) -> dict[str, Any]:
-    """Measure the recall of the 1,000 nearest rows by share of rows read.
-
-    The number of visited leaves is measured too.
-    """
-    nearest = set(np.argsort(away)[:1000].tolist())
-    row: dict[str, Any] = {"recall": {}, "leaves": {}}
-    for share in (0.02, 0.05, 0.1, 0.2, 0.5):
-        found = forest.nearest_to_hyperplane(w, b, 1000, budget=int(share * forest.shape[0]))
-        row["recall"][str(share)] = len(nearest & set(forest.ids[found.positions].tolist())) / 1000.0
-        row["leaves"][str(share)] = found.n_leaves
-    return row
-
-
-# Generated data: columns, spread of clusters, number of rows.
-GENERATED = (
-    "200,0.3,200000",
-    "200,0.1,200000",
-    "200,0.03,200000",
-    "50,0.1,800000",
-    "800,0.1,50000",
-    "200,0.3,1000000",
-    "200,0.03,1000000",
-)
-# Memory for rows as a share of their size, and s; smaller shares for many rows.
-CELLS = ((math.inf, 1.0), (1.2, 1.0), (0.3, 1.0), (0.3, 0.25))
-CELLS_OF_MANY = ((0.3, 1.0), (0.03, 1.0), (0.03, 0.25))
-
-
-def border_data(name: str) -> tuple[Any, Any]:
-    if name == "Covertype":
-        X, y, _, _ = data.load_covertype()
-        return X.astype(np.float32), y
-    if name == "MNIST":
-        X, digit = data.load_digits("mnist.train")
-        return X[:30_000].astype(np.float32), np.where(digit[:30_000] == 1, 1, -1)
-    columns, spread, n = name.removeprefix("generated ").split(",")
-    return Generated(d=int(columns), spread=float(spread)).batch(int(n), 0)[:2]
-
-
-def border(*names: str) -> None:
-    """Compare fits by scan and by search, in memory and on disk.
-
-    On disk, memory holds some of the rows. Two fits share an index.
-    """
-    result = kept("bcd-border") if names else {}
-    for name in names or ("Covertype", *(f"generated {name}" for name in GENERATED), "MNIST"):
-        X, y = border_data(name)
-        cells: list[dict[str, Any]] = []
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.process_time()
-            # A tree takes at most an eighth of the memory, so this much allows a single tree.
-            MetricForest.from_batches(Path(folder) / "index", batches_of(X, y), memory=8 << 30)
-            building = time.process_time() - start
-            is_many = X.shape[0] * X.shape[1] > 10**8
-            forest = MetricForest.build(X[:1000] if is_many else X, y[:1000] if is_many else y)
-            for share, s in CELLS_OF_MANY if is_many else CELLS:
-                cells.append(border_cell(forest, Path(folder) / "index", X, share, s))
-                print(name, json.dumps(cells[-1]), flush=True)
-        result[name] = {"rows": X.shape[0], "columns": X.shape[1], "CPU seconds to build": building, "cells": cells}
-        if not name.startswith("generated"):
-            model = IndexedBCD().fit(X, y)
-            w, b = model.coef_[0], model.intercept_[0]
-            result[name] |= recalls(forest, w, b, np.abs(X @ w + b))
-        keep("bcd-border", result, PACKAGES)
-
-
-def batches_of(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    for first in range(0, X.shape[0], 5000):
-        yield X[first : first + 5000], y[first : first + 5000]
-
-
-def border_cell(in_memory: MetricForest, path: Path, X: Any, share: float, s: float) -> dict[str, Any]:
-    """Measure a scan and a search for one share of memory and one s.
-
-    A share of inf stands for rows in memory.
-    """
-    cell: dict[str, Any] = {"memory for rows": share, "s": s}
-    beside = (40.0 + 13.0) * X.shape[0] + 32.0 * (X.shape[1] + 1) ** 2 + (16 << 20)
-    forest = in_memory
-    if share < math.inf:
-        forest = MetricForest.open(path, memory=int(beside + share * bytes_of(X)), page_cache=False)
-    for index in ("scan", "forest"):
-        seconds, read, objectives = [], [], []
-        for C in (1.0, 0.5):
-            before, start = forest.bytes_read, time.process_time()
-            model = IndexedBCD(C, s, index=index).fit(forest)
-            seconds.append(time.process_time() - start)
-            read.append((forest.bytes_read - before) / path_size(path))
-            objectives.append(model.objective_)
-        if index == "scan":
-            away = np.abs(X @ model.coef_[0] + model.intercept_[0])
-            cell["share in range"] = float(np.mean(away <= max(1.0, s)))
-            task = Task(np.ones(X.shape[0]), np.ones(X.shape[0]), False, 1.0 + s, 1.0)
-            plane = np.append(model.coef_[0], model.intercept_[0])
-            positions = forest.sample(40_000, np.random.default_rng(0))
-            cell["share needed"] = share_needed(forest, task, plane, positions, forest.take(positions))
-        cell[index] = {"CPU seconds": seconds, "times all rows read": read, "objectives": objectives}
-    if forest is not in_memory:
-        forest.close()
-    return cell
-
-
-def path_size(path: Path) -> int:
-    return (path / "rows.bin").stat().st_size
 
 
 # More rows than memory -------------------------------------------------------------------------------------------
@@ -546,8 +400,6 @@ def main() -> None:
         "truncated": truncated,
         "convex": convex,
         "robustness": robustness,
-        "digits": digits,
-        "border": border,
         "memory": memory,
     }
     parser.add_argument("part", choices=[*parts, "contest", "build"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -80,22 +79,20 @@ class Rows(ABC):
         """
         return np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
 
-    def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
-        """Enter a context that gives the bytes of rows that a fit may hold.
+    def lend(self, n_bytes: float) -> float:
+        """Return the bytes of rows that a fit may hold.
 
         Parameters
         ----------
         n_bytes
             Bytes of other data that the fit holds.
-        share
-            Share of the remaining memory for a cache of rows, 0 to 1.
 
         Raises
         ------
         ValueError
             If no memory is left.
         """
-        return nullcontext(math.inf)
+        return math.inf
 
 
 class MemoryRows(Rows):

@@ -32,7 +32,6 @@ SOLVERS = [
     lambda **more: SmoothedNewton(0.0, 1e-3, **more),
     IndexedBCD,
     lambda **more: IndexedBCD(loss="squared_hinge", **more),
-    lambda **more: IndexedBCD(solver="dual", **more),
     SampledCuts,
     lambda **more: SampledCuts(60.0, sample_size=20, max_iter=20, **more),
 ]

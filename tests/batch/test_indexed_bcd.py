@@ -8,14 +8,11 @@ import cvxpy
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import IndexedBCD
-from streamsvm.batch.indexed_bcd.dual import DualDescent
 from streamsvm.batch.indexed_bcd.newton import newton_step
 from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
 from streamsvm.batch.rows import MemoryRows
@@ -23,20 +20,10 @@ from streamsvm.models import LinearModel
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
-SOLVERS = ["newton", "dual"]
 LOSSES = ["hinge", "squared_hinge"]
 
 
-def not_with(estimator):
-    """Random sweeps over repeated rows differ: both results are within tol, but differ by more than 1e-7."""
-    names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
-    return dict.fromkeys(names, "the order of sweeps is random") if estimator.solver == "dual" else {}
-
-
-@parametrize_with_checks(
-    [IndexedBCD(), IndexedBCD(s=np.inf, loss="squared_hinge"), IndexedBCD(solver="dual")],
-    expected_failed_checks=not_with,
-)
+@parametrize_with_checks([IndexedBCD(), IndexedBCD(s=np.inf, loss="squared_hinge")])
 def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -74,13 +61,12 @@ def solve_by_cone(X, y, C, squared, bias=True, weights=1.0):
 
 
 @pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("n", "d", "C", "bias"), [(200, 8, 1.0, True), (80, 30, 0.1, False), (300, 5, 10.0, True)])
-def test_without_truncation_the_objective_is_that_of_a_conic_solver(n, d, C, bias, loss, solver, as_):
+def test_without_truncation_the_objective_is_that_of_a_conic_solver(n, d, C, bias, loss, as_):
     X, y = problem(n, d, seed=n)
     best = solve_by_cone(X, y, C, loss == "squared_hinge", bias)
-    model = IndexedBCD(C, np.inf, loss=loss, solver=solver, fit_intercept=bias, tol=1e-5, max_iter=1000).fit(as_(X), y)
+    model = IndexedBCD(C, np.inf, loss=loss, fit_intercept=bias, tol=1e-5, max_iter=1000).fit(as_(X), y)
     assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-9)
     assert model.objective_ == pytest.approx(best, rel=2e-5)
     assert model.certificate_ <= 1e-5 * model.objective_
@@ -88,11 +74,10 @@ def test_without_truncation_the_objective_is_that_of_a_conic_solver(n, d, C, bia
     assert bias or model.intercept_[0] == 0.0
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_weights_count_as_repeated_rows(solver):
+def test_weights_count_as_repeated_rows():
     X, y = problem(150, 6)
     times = np.random.default_rng(1).integers(0, 4, 150)
-    model = IndexedBCD(s=np.inf, solver=solver, tol=1e-5, max_iter=1000)
+    model = IndexedBCD(s=np.inf, tol=1e-5, max_iter=1000)
     weighted = model.fit(X, y, sample_weight=times).objective_
     repeated = model.fit(np.repeat(X, times, axis=0), np.repeat(y, times)).objective_
     assert weighted == pytest.approx(repeated, rel=2e-5)
@@ -103,15 +88,6 @@ def test_class_weights_multiply_the_losses_of_a_class():
     by_class = IndexedBCD(s=np.inf, class_weight={1: 3.0, -1: 0.5}, tol=1e-5, max_iter=1000).fit(X, y)
     best = solve_by_cone(X, y, 1.0, False, weights=np.where(y > 0, 3.0, 0.5))
     assert by_class.objective_ == pytest.approx(best, rel=2e-5)
-
-
-@pytest.mark.parametrize("how", [{"n_pilot": 20}, {"random_state": 5}])
-def test_how_the_dual_goes_over_the_rows_does_not_change_the_convex_solution(how, monkeypatch):
-    X, y = problem(150, 6)
-    one = IndexedBCD(s=np.inf, solver="dual", tol=1e-6, max_iter=2000).fit(X, y)
-    monkeypatch.setattr("streamsvm.batch.indexed_bcd.estimator.BLOCK", 7)
-    other = IndexedBCD(s=np.inf, solver="dual", tol=1e-6, max_iter=2000, **how).fit(X, y)
-    assert one.objective_ == pytest.approx(other.objective_, rel=2e-6)
 
 
 def test_wide_data_take_conjugate_gradients():
@@ -130,14 +106,13 @@ def test_wide_data_take_conjugate_gradients():
 # Truncation ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("s", [0.0, 0.25, 1.0, 3.0])
-def test_no_round_raises_the_truncated_objective(s, loss, solver):
+def test_no_round_raises_the_truncated_objective(s, loss):
     X, y = problem(600, 8, flipped=0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = IndexedBCD(s=s, loss=loss, solver=solver, n_pilot=100).fit(X, y)
+        model = IndexedBCD(s=s, loss=loss, n_pilot=100).fit(X, y)
     objectives = np.array([step.objective for step in model.history_])
     assert len(objectives) > 1
     assert np.all(np.diff(objectives) <= 0.0)
@@ -145,25 +120,14 @@ def test_no_round_raises_the_truncated_objective(s, loss, solver):
     assert model.n_outliers_[0] == np.sum(loss_of(model, X, y) > 1.0 + s)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_it_ends_at_the_convex_optimum_of_its_own_inliers(loss, solver):
+def test_it_ends_at_the_convex_optimum_of_its_own_inliers(loss):
     X, y = problem(600, 8, flipped=0.2)
-    model = IndexedBCD(loss=loss, solver=solver).fit(X, y)
+    model = IndexedBCD(loss=loss).fit(X, y)
     inside = loss_of(model, X, y) <= 2.0
     best = solve_by_cone(X[inside], y[inside], 1.0, loss == "squared_hinge") + 2.0 * np.sum(~inside)
     assert model.certificate_ <= 1e-3 * model.objective_
     assert -1e-6 * best <= model.objective_ - best <= model.certificate_ * (1 + 1e-6)
-
-
-def test_both_solvers_end_as_low_within_the_spread_over_seeds():
-    X, y = problem(2000, 6, flipped=0.2)
-    ends = {
-        solver: [IndexedBCD(solver=solver, n_pilot=300, random_state=seed).fit(X, y).objective_ for seed in range(4)]
-        for solver in SOLVERS
-    }
-    assert min(ends["newton"]) == pytest.approx(min(ends["dual"]), rel=0.01)
-    assert max(max(ends["newton"]), max(ends["dual"])) <= 1.02 * min(min(ends["newton"]), min(ends["dual"]))
 
 
 def test_wrong_labels_far_from_the_boundary_pull_the_convex_loss_alone():
@@ -214,57 +178,29 @@ def test_a_pass_has_the_gradient_and_the_hessian_of_the_smoothed_loss(squared, c
     np.testing.assert_allclose(np.tril(point.hessian), np.tril(bends), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 2.0])
 @pytest.mark.parametrize("dense", [True, False])
-def test_a_step_within_a_region_lowers_the_model_most_and_tells_by_how_much(dense, share, monkeypatch):
+def test_a_step_minimises_the_quadratic_model(dense, monkeypatch):
     if not dense:
         monkeypatch.setattr("streamsvm.batch.indexed_bcd.problem.LARGEST_BOUNDED_SYSTEM", 0)
     X, y = problem(60, 4)
     task = Task(y.astype(float), np.ones(60), True, np.inf, 1.0)
     point = look(MemoryRows(X), task, np.ones(5), curvature=Curvature(4, np.inf, np.random.default_rng(0)))
     part = np.append(X, np.ones((60, 1)), axis=1)[1.0 - y * point.z > 0.0]
-    B, g = np.eye(5) + 2.0 * part.T @ part, point.w - point.v
-    radius = share * np.linalg.norm(np.linalg.solve(B, g))
-    step, predicted = newton_step(point, task, radius)
-    assert np.linalg.norm(step) <= 1.02 * radius
-    assert predicted == pytest.approx(-(g @ step + 0.5 * step @ B @ step), rel=1e-6)
-    rng = np.random.default_rng(1)
-    others = rng.normal(size=(2000, 5))
-    others *= radius / np.linalg.norm(others, axis=1, keepdims=True)
-    gains = -(others @ g + 0.5 * np.einsum("ij,jk,ik->i", others, B, others))
-    assert predicted >= (0.98 if dense else 0.8) * gains.max()
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, np.inf]), st.booleans())
-def test_dual_sweeps_keep_the_bounds_and_w_and_never_lower_the_dual(seed, s, squared):
-    X, y = problem(40, 3, seed=seed)
-    rng = np.random.default_rng(seed)
-    task = Task(y.astype(float), rng.random(40) + 0.1, squared, 1.0 + s, 1.0)
-    alpha, w, last = np.zeros(40), np.zeros(4), 0.0
-    for view in (X, scipy.sparse.csr_matrix(X), X):
-        descent = DualDescent(MemoryRows(view), 0.0, 1, rng, block=40, sweeps=2.0)
-        descent.sweep(task, np.flatnonzero(rng.random(40) < 0.7), alpha, w)
-        assert np.all(alpha >= 0.0)
-        assert squared or np.all(alpha <= task.c)
-        np.testing.assert_allclose(w, np.append(X, np.ones((40, 1)), axis=1).T @ (alpha * y), atol=1e-9)
-        dual = alpha.sum() - 0.5 * w @ w - (np.sum(alpha**2 / (4.0 * task.c)) if squared else 0.0)
-        assert dual >= last - 1e-9
-        last = dual
+    best = np.linalg.solve(np.eye(5) + 2.0 * part.T @ part, point.v - point.w)
+    np.testing.assert_allclose(newton_step(point, task), best, atol=1e-9 if dense else 0.05)
 
 
 # Protocol --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_three_classes_one_against_the_rest(solver):
+def test_three_classes_one_against_the_rest():
     rng = np.random.default_rng(0)
     centers = np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, -3.0]])
     codes = rng.integers(0, 3, 600)
     X, y = centers[codes] + rng.normal(size=(600, 2)), np.array(["a", "b", "c"])[codes]
-    model = IndexedBCD(solver=solver).fit(X, y)
+    model = IndexedBCD().fit(X, y)
     assert model.score(X, y) > 0.95
-    single = [IndexedBCD(solver=solver).fit(X, np.where(y == c, 1, -1)) for c in "abc"]
+    single = [IndexedBCD().fit(X, np.where(y == c, 1, -1)) for c in "abc"]
     assert model.objective_ == pytest.approx(sum(one.objective_ for one in single), rel=1e-2)
     assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
 
@@ -284,11 +220,10 @@ def test_rows_that_teach_nothing_are_borne():
     X, y = problem(300, 4)
     odd = np.vstack([X, np.zeros((20, 4)), np.repeat(X[:1], 50, axis=0)])
     labels = np.concatenate([y, np.ones(20, int), np.full(50, y[0])])
-    for solver in SOLVERS:
-        for bias in (True, False):
-            model = IndexedBCD(s=np.inf, solver=solver, fit_intercept=bias).fit(odd, labels)
-            best = solve_by_cone(odd, labels, 1.0, False, bias)
-            assert model.objective_ == pytest.approx(best, rel=2e-3)
+    for bias in (True, False):
+        model = IndexedBCD(s=np.inf, fit_intercept=bias).fit(odd, labels)
+        best = solve_by_cone(odd, labels, 1.0, False, bias)
+        assert model.objective_ == pytest.approx(best, rel=2e-3)
     with pytest.raises(ValueError, match="class"):
         IndexedBCD().fit(X, np.ones(300))
 
@@ -300,7 +235,6 @@ def test_rows_that_teach_nothing_are_borne():
         ({"s": -1.0}, "s"),
         ({"s": np.nan}, "s"),
         ({"loss": "ramp"}, "loss"),
-        ({"solver": "primal"}, "solver"),
         ({"tol": 1.0}, "tol"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Kernels of truncated losses, and sweeps of dual coordinate descent."""
+"""Kernels of truncated losses."""
 
 from __future__ import annotations
 
@@ -32,29 +32,6 @@ class Losses(NamedTuple):
     squared: Any
     eps: Any
     ceiling: Any
-
-
-class DualBlock(NamedTuple):
-    """The dual problem of a block of rows.
-
-    It minimises |w|^2 / 2 + sum(ridge alpha^2) / 2 - sum(alpha) subject to 0 <= alpha <= upper, with w = sum(alpha y
-    x).
-
-    Parameters
-    ----------
-    y, upper, ridge
-        Labels, upper bounds and ridge of the rows.
-    squares
-        |x|^2, including the constant column.
-    alpha
-        The dual variables, which sweeps update.
-    """
-
-    y: Any
-    upper: Any
-    ridge: Any
-    squares: Any
-    alpha: Any
 
 
 @inlined
@@ -114,33 +91,6 @@ def respond(z, losses, r, h):
 
 
 @kernel
-def respond_with(alpha, z, losses, r):
-    """Fill r with y * alpha for given alpha, and with 0 for outliers.
-
-    Returns the values of `respond`.
-    """
-    y, c, squared, _, ceiling = losses
-    loss = fixed = mass = square = 0.0
-    n_support = n_out = 0
-    for k in range(len(z)):
-        i = uint(k)
-        value = loss_of(1.0 - y[i] * z[i], squared, 0.0)
-        r[i] = 0.0
-        if value > ceiling:
-            fixed += c[i] * ceiling
-            loss += c[i] * ceiling
-            n_out += 1
-            continue
-        loss += c[i] * value
-        if alpha[i] > 0.0:
-            mass += alpha[i]
-            square += alpha[i] * alpha[i] / (4.0 * c[i]) if squared else 0.0
-            n_support += 1
-            r[i] = y[i] * alpha[i]
-    return loss, fixed, mass, square, 0.0, n_support, n_out
-
-
-@kernel
 def along(z, other, losses, t):
     """Sum the truncated losses at z + t * (other - z)."""
     y, c, squared, eps, ceiling = losses
@@ -150,67 +100,3 @@ def along(z, other, losses, t):
         u = 1.0 - y[i] * (z[i] + t * (other[i] - z[i]))
         total += c[i] * min(loss_of(u, squared, eps), ceiling)
     return total
-
-
-# Dual coordinate descent -----------------------------------------------------------------------------------------
-
-
-@kernel
-def sweep_sparse(X, block, order, constant, w):
-    """Sweep once over the rows of a `DualBlock` in the given order.
-
-    X holds the CSR arrays. w = sum(alpha y x) is updated; its last element belongs to the column `constant`, 0 or 1.
-    Returns the largest projected gradient.
-    """
-    data, indices, indptr = X
-    y, upper, ridge, squares, alpha = block
-    worst = 0.0
-    bias = uint(len(w) - 1)
-    for k in range(len(order)):
-        i = uint(order[k])
-        score = constant * w[bias]
-        for p in range(indptr[i], indptr[i + uint(1)]):
-            score += data[uint(p)] * w[uint(indices[uint(p)])]
-        after, wrong = step(y[i] * score - 1.0 + ridge[i] * alpha[i], alpha[i], upper[i], squares[i] + ridge[i])
-        worst = max(worst, wrong)
-        if after != alpha[i]:
-            move = (after - alpha[i]) * y[i]
-            alpha[i] = after
-            for p in range(indptr[i], indptr[i + uint(1)]):
-                w[uint(indices[uint(p)])] += move * data[uint(p)]
-            w[bias] += move * constant
-    return worst
-
-
-@kernel
-def sweep_dense(X, block, order, constant, w):
-    """Sweep once over the rows of a `DualBlock`, as `sweep_sparse`, for an array X."""
-    y, upper, ridge, squares, alpha = block
-    worst = 0.0
-    d = X.shape[1]
-    bias = uint(d)
-    for k in range(len(order)):
-        i = uint(order[k])
-        x = X[i]
-        score = constant * w[bias]
-        for j in range(d):
-            score += x[uint(j)] * w[uint(j)]
-        after, wrong = step(y[i] * score - 1.0 + ridge[i] * alpha[i], alpha[i], upper[i], squares[i] + ridge[i])
-        worst = max(worst, wrong)
-        if after != alpha[i]:
-            move = (after - alpha[i]) * y[i]
-            alpha[i] = after
-            for j in range(d):
-                w[uint(j)] += move * x[uint(j)]
-            w[bias] += move * constant
-    return worst
-
-
-@inlined
-def step(gradient, alpha, upper, curvature):
-    """Return the new alpha and the magnitude of its projected gradient."""
-    if (alpha <= 0.0 and gradient >= 0.0) or (alpha >= upper and gradient <= 0.0):
-        return alpha, 0.0
-    if curvature <= 0.0:  # a row of zeros, whose loss is constant
-        return upper, 0.0
-    return min(max(alpha - gradient / curvature, 0.0), upper), abs(gradient)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from streamsvm.batch.indexed_bcd.problem import SHRINK, Curvature, OnRound, Point, Task, damp, fixed_loss, look
 from streamsvm.batch.indexed_bcd.working_set import WorkingSet
-from streamsvm.batch.linear_systems import FOR_REGION, LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_in_region
+from streamsvm.batch.linear_systems import ACCURATE, LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_damped
 from streamsvm.batch.matrix import Floats
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import Rows
@@ -26,8 +25,6 @@ ROWS_PER_COLUMN = 1000
 SYSTEM_BYTES = 64 << 20
 # Share of the memory for a working set; the next one is collected while one is in use.
 NEXT = 0.33
-# Maximum attempts of a trust-region step.
-ATTEMPTS = 20
 # Smallest damping of a Newton step.
 DAMP_LEAST = 0.05
 
@@ -54,8 +51,6 @@ class Newton:
         Loss of rows that are not among `rows`; `tol` is relative to the sum with it.
     memory
         Bytes of rows to hold in addition to `rows`.
-    radius
-        Radius of the trust region, for the squared hinge.
     """
 
     rows: Rows
@@ -66,7 +61,6 @@ class Newton:
     weight: float = 0.0
     fixed: float = 0.0
     memory: float = math.inf
-    radius: float = math.inf
 
     def look(self, task: Task, w: Floats, collect: WorkingSet | None = None) -> Point:
         """Evaluate w; the Hessian uses a sample if many rows have weight."""
@@ -113,32 +107,12 @@ class Newton:
 
         Returns the last point tried, even if none is lower.
         """
-        if task.squared:
-            return self._step_in_region(task, at)
-        step, _ = newton_step(at, task)
+        step = newton_step(at, task)
         new = self.look(task, at.w + step)
         if task.along(at, new, 1.0, eps) >= task.along(at, at, 0.0, eps):
             t = damp(task, at, new, eps)
             if t >= damp_least:
                 new = self.look(task, at.w + t * step)
-        return new
-
-    def _step_in_region(self, task: Task, at: Point) -> Point:
-        """Take a step within the trust region.
-
-        The radius follows the accuracy of the quadratic model.
-        """
-        for _ in range(ATTEMPTS):
-            step, predicted = newton_step(at, task, self.radius)
-            length = float(np.linalg.norm(step))
-            new = self.look(task, at.w + step)
-            gain = at.objective - new.objective
-            if gain < 0.25 * predicted:
-                self.radius = 0.25 * length
-            elif gain > 0.75 * predicted and length > 0.99 * self.radius:
-                self.radius *= 2.0
-            if gain > 0.0 or predicted <= 1e-12 * at.objective:
-                break
         return new
 
     def by_working_sets(self, task: Task, w: Floats, report: OnRound) -> Point:
@@ -152,26 +126,23 @@ class Newton:
         assert isinstance(index, MetricForest)
         working = WorkingSet(index, task.reach + SHRINK, NEXT * self.memory)
         at = self.look(task, w, working)
-        try:
-            while at.gap > self.tol * at.objective and working.is_of_use:
-                if report(at) or self.max_rounds <= 1:
-                    return at
-                self.max_rounds -= 1
-                working, last = WorkingSet(index, working.limit, working.memory), working
-                with closing(last):
-                    new = self._round_on(last, task, at, working)
+        while at.gap > self.tol * at.objective and working.is_of_use:
+            if report(at) or self.max_rounds <= 1:
+                return at
+            self.max_rounds -= 1
+            working, last = WorkingSet(index, working.limit, working.memory), working
+            new = self._round_on(last, task, at, working)
+            if new.objective >= at.objective:
+                t = damp(task, at, new)
+                if t == 0.0:
+                    break
+                working.close()
+                working = WorkingSet(index, working.limit, working.memory)
+                new = self.look(task, at.w + t * (new.w - at.w), working)
                 if new.objective >= at.objective:
-                    t = damp(task, at, new)
-                    if t == 0.0:
-                        break
-                    working.close()
-                    working = WorkingSet(index, working.limit, working.memory)
-                    new = self.look(task, at.w + t * (new.w - at.w), working)
-                    if new.objective >= at.objective:
-                        break
-                at = new
-        finally:
-            working.close()
+                    break
+            at = new
+        working.close()
         return self.truncated(task, at.w, report, at)
 
     def _round_on(self, working: WorkingSet, task: Task, at: Point, collect: WorkingSet) -> Point:
@@ -184,7 +155,7 @@ class Newton:
         fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
         inner = replace(self, rows=rows, eps=max(at.eps, EPS_WARM), tol=0.5 * self.tol, fixed=fixed)
         end = inner.truncated(part, at.w, lambda _: False)
-        self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
+        self.eps, self.weight = inner.eps, inner.weight
         new = self.look(task, end.w, collect)
         # With alpha = 0 for the other rows, the dual point of the working set is feasible for all rows.
         inside = part.inliers(new.z[kept])
@@ -238,22 +209,19 @@ class Newton:
         return best
 
 
-def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats, float]:
-    """Minimise g . s + s . (1 + H) s / 2 over |s| <= radius.
-
-    Returns s and the decrease.
-    """
+def newton_step(at: Point, task: Task) -> Floats:
+    """Minimise g . s + s . (1 + H) s / 2."""
     g = at.w - at.v
     if isinstance(at.hessian, list):
-        return _step_by_rows(at.hessian, g, task.constant, radius)
+        return _step_by_rows(at.hessian, g, task.constant)
     system = at.hessian.copy()
     if task.constant == 0.0:
         system[-1] = 0.0
     np.einsum("ii->i", system)[:] += 1.0
-    return solve_in_region(system, g, radius)
+    return -solve_damped(system, g)
 
 
-def _step_by_rows(scaled: list[Any], g: Floats, constant: float, radius: float) -> tuple[Floats, float]:
+def _step_by_rows(scaled: list[Any], g: Floats, constant: float) -> Floats:
     """Compute the step where H is the sum of the outer products of weighted rows."""
 
     def times(p: Floats) -> Floats:
@@ -264,5 +232,4 @@ def _step_by_rows(scaled: list[Any], g: Floats, constant: float, radius: float) 
             out[-1] += constant * float(roots @ q)
         return out
 
-    found = conjugate_gradients(times, g, FOR_REGION, radius=radius)
-    return found.step, 0.5 * float((found.residual - g) @ found.step)
+    return conjugate_gradients(times, g, ACCURATE).step

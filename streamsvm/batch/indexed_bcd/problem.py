@@ -188,26 +188,21 @@ def look(
     w: Floats,
     eps: float = 0.0,
     *,
-    alpha: Floats | None = None,
     curvature: Curvature | None = None,
     collect: Collector | None = None,
 ) -> Point:
     """Evaluate w by a pass over the rows.
 
-    The dual point follows from the smoothed loss, or is `alpha` at inliers.
+    The dual point follows from the smoothed loss.
     """
     n, d = rows.shape
     point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1), eps=eps)
     sums = np.zeros(5)
-    for part, matrix in rows.scan(w, task.reach) if alpha is None else rows.scan():
+    for part, matrix in rows.scan(w, task.reach):
         size = part.stop - part.start
         z, r, h = np.empty(size), np.empty((1, size)), np.empty(size)
         scores(matrix, w, z, point.z[part])
-        losses = task.losses(part, eps)
-        if alpha is None:
-            *found, n_support, n_out = kernels.respond(z, losses, r[0], h)
-        else:
-            *found, n_support, n_out = kernels.respond_with(alpha[part], z, losses, r[0])
+        *found, n_support, n_out = kernels.respond(z, task.losses(part, eps), r[0], h)
         sums += found
         point.n_support += n_support
         point.n_out += n_out

@@ -146,7 +146,7 @@ def on_index(newton: Newton, task: Task, index: MetricForest, w: Floats, n_pilot
         rounds = newton.max_rounds if is_last else ROUNDS_ON_INDEX
         inner = replace(newton, rows=rows, tol=0.5 * newton.tol, max_rounds=rounds)
         w = inner.truncated(working, w, lambda _: False).w
-    newton.eps, newton.weight, newton.radius, newton.fixed = inner.eps, inner.weight, inner.radius, 0.0
+    newton.eps, newton.weight, newton.fixed = inner.eps, inner.weight, 0.0
     return w
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from streamsvm.batch.metric_forest.forest import MetricForest, Nearest
+from streamsvm.batch.metric_forest.forest import MetricForest
 
-__all__ = ["MetricForest", "Nearest"]
+__all__ = ["MetricForest"]

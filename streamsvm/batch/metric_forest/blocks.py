@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
-import tempfile
 import zlib
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
-from streamsvm.batch.rows import Rows, bytes_of, slice_of, stack
+from streamsvm.batch.matrix import Ints
+from streamsvm.batch.rows import bytes_of, slice_of, stack
 from streamsvm.models import ArchiveError
 
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
@@ -51,10 +48,6 @@ class Blocks(ABC):
         """Return the rows of one block."""
         return next(self.read(i, i + 1))[2]
 
-    def keep(self, memory: int) -> int:
-        """Set the maximum bytes of cached blocks; returns the previous maximum."""
-        return memory
-
 
 class MemoryBlocks(Blocks):
     """Blocks of an array or CSR matrix."""
@@ -78,8 +71,6 @@ class MemoryBlocks(Blocks):
 class FileBlocks(Blocks):
     """Blocks of a file, verified by checksums when they are read.
 
-    An LRU cache holds single blocks.
-
     Parameters
     ----------
     path, table, d
@@ -93,7 +84,7 @@ class FileBlocks(Blocks):
     def __init__(
         self, path: Path, table: dict[str, NDArray[Any]], d: int, index_type: np.dtype[Any], page_cache: bool
     ) -> None:
-        self.path, self.d, self.page_cache, self.memory = path, d, page_cache, 0
+        self.path, self.d, self.page_cache = path, d, page_cache
         self.offsets, self.rows, self.filled = table["block_offset"], table["block_rows"], table["block_filled"]
         self.kinds, self.crcs = table["block_kind"], table["block_crc"]
         self.index_type = index_type
@@ -103,8 +94,7 @@ class FileBlocks(Blocks):
         self.sizes = self.filled * (itemsizes + is_sparse * index_type.itemsize) + is_sparse * 8 * (self.rows + 1)
         self.sizes_in_memory = self.filled * (floats + 4 * is_sparse) + is_sparse * 4 * (self.rows + 1)
         self.row_bytes = float(self.sizes_in_memory.sum()) / max(1, int(self.rows.sum()))
-        self.bytes_kept, self.read_bytes = 0, READ_BYTES
-        self._kept: OrderedDict[int, Any] = OrderedDict()
+        self.read_bytes = READ_BYTES
         self._file = path.open("rb", buffering=0)
 
     def _bytes(self, first: int, last: int) -> memoryview:
@@ -162,27 +152,6 @@ class FileBlocks(Blocks):
         X.has_canonical_format = True
         return X
 
-    def block(self, i: int) -> Any:
-        if i in self._kept:
-            self._kept.move_to_end(i)
-            return self._kept[i]
-        _, _, X = next(self.read(i, i + 1))
-        size = bytes_of(X)
-        if size <= self.memory:
-            self._evict(self.memory - size)
-            self._kept[i] = X
-            self.bytes_kept += size
-        return X
-
-    def _evict(self, memory: int) -> None:
-        while self.bytes_kept > memory:
-            self.bytes_kept -= bytes_of(self._kept.popitem(last=False)[1])
-
-    def keep(self, memory: int) -> int:
-        self.memory, before = memory, self.memory
-        self._evict(memory)
-        return before
-
     def take(self, positions: Ints) -> Any:
         of = np.searchsorted(self.starts, positions, "right") - 1
         wanted, firsts = np.unique(of, return_index=True)
@@ -216,69 +185,6 @@ def _float_type(values: np.dtype[Any]) -> type[np.floating[Any]]:
 def floats(X: Any) -> Any:
     """Convert rows to float32 or float64."""
     return X if X.dtype in (np.float32, np.float64) else X.astype(_float_type(X.dtype))
-
-
-class Spill(Rows):
-    """Temporary `Rows` on disk.
-
-    Parameters
-    ----------
-    folder
-        Folder of the temporary file, which `close` removes.
-    like
-        Blocks with the settings to use.
-    """
-
-    def __init__(self, folder: Path, like: FileBlocks) -> None:
-        self._like = like
-        self._folder = tempfile.TemporaryDirectory(prefix=".rows.", dir=folder, ignore_cleanup_errors=True)
-        self._file = BlockFile(Path(self._folder.name) / ROWS_FILE, like.index_type)
-        self._blocks: FileBlocks | None = None
-        self.precision = np.float32
-        self.n_rows = 0
-
-    def add(self, X: Any) -> None:
-        """Append rows."""
-        self._file.write(X, max(1, math.ceil(LEAF_BYTES * X.shape[0] / max(1, bytes_of(X)))))
-        self.n_rows += X.shape[0]
-
-    @property
-    def blocks(self) -> FileBlocks:
-        """The written rows; no rows can be added afterwards."""
-        if self._blocks is None:
-            self._file.close()
-            like = self._like
-            path, table = self._file.path, self._file.table
-            self._blocks = FileBlocks(path, table, like.d, like.index_type, like.page_cache)
-            self._blocks.read_bytes = like.read_bytes
-        return self._blocks
-
-    @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        """Number of rows and columns."""
-        return self.n_rows, self._like.d
-
-    @property
-    def row_bytes(self) -> float:  # type: ignore[override]
-        """Bytes of a row in memory."""
-        return self.blocks.row_bytes
-
-    def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
-        blocks = self.blocks
-        before = blocks.bytes_read
-        for first, last, X in blocks.read(0, len(blocks.rows)):
-            yield slice(int(blocks.starts[first]), int(blocks.starts[last])), as_matrix(floats(X))
-        self._like.bytes_read += blocks.bytes_read - before
-
-    def take(self, positions: Ints) -> Any:
-        return self.blocks.take(positions)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._file.close()
-        if self._blocks is not None:
-            self._blocks.close()
-        self._folder.cleanup()
 
 
 class BlockFile:

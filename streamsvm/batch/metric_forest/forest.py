@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 import connectors
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.metric_forest.archive import Contents, check_size, read_index, refusing_damage
-from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, Blocks, FileBlocks, Spill, floats, index_type_of
+from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, Blocks, FileBlocks, floats, index_type_of
 from streamsvm.batch.metric_forest.building import Plan, build_in_memory, build_on_disk
 from streamsvm.batch.metric_forest.source import SourceRows
 from streamsvm.batch.rows import Rows
@@ -26,25 +25,6 @@ LEAF_ROWS = 64
 READ_SHARE, READ_COPIES = 0.05, 3
 # Magnitude of the score of a skipped block.
 FAR = 1e30
-
-
-class Nearest(NamedTuple):
-    """Rows near a hyperplane.
-
-    Parameters
-    ----------
-    positions
-        Positions of the rows, in ascending order of distance.
-    distances
-        |w . x + b| of each row.
-    n_rows, n_leaves
-        Numbers of rows and leaves visited.
-    """
-
-    positions: Ints
-    distances: Floats
-    n_rows: int
-    n_leaves: int
 
 
 class MetricForest(Rows):
@@ -73,12 +53,8 @@ class MetricForest(Rows):
     --------
     >>> X = np.random.default_rng(0).normal(size=(5000, 2))
     >>> forest = MetricForest.build(X)
-    >>> w = np.array([1.0, -1.0])
-    >>> found = forest.nearest_to_hyperplane(w, 0.0, 10)
-    >>> sorted(forest.ids[found.positions]) == sorted(np.argsort(np.abs(X @ w))[:10])
-    True
-    >>> found.n_rows < 5000
-    True
+    >>> forest.shape, forest.n_leaves
+    ((5000, 2), 51)
 
     Notes
     -----
@@ -162,30 +138,19 @@ class MetricForest(Rows):
                 return self.blocks.take(self.shape[0] + indices)
         return self.blocks.take(positions)
 
-    @contextmanager
-    def lend(self, n_bytes: float, share: float) -> Iterator[float]:
+    def lend(self, n_bytes: float) -> float:
         needed = self._own_bytes + n_bytes + READ_COPIES * self.blocks.read_bytes
         if self.memory < needed + self.blocks.read_bytes:
             raise ValueError(
                 f"a fit on this index holds {needed / 2**20:.1f} MB beside rows, for what is known of {self.shape[0]} "
                 f"rows and {self.n_leaves} leaves; opened with {self.memory / 2**20:.1f} MB: give more `memory`"
             )
-        left = self.memory - needed
-        before = self.blocks.keep(int(share * left)) if self.is_costly else 0
-        try:
-            yield (1.0 - share) * left
-        finally:
-            self.blocks.keep(before)
+        return self.memory - needed
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
         if not len(self.sample_positions):
             return super().sample(n, rng)
         return np.sort(rng.choice(self.sample_positions, min(n, len(self.sample_positions)), replace=False))
-
-    def spill(self) -> Spill:
-        """Create an empty set of rows on disk, for rows that do not fit in memory."""
-        assert isinstance(self.blocks, FileBlocks)  # never called for rows in memory
-        return Spill(self.blocks.path.parent.parent, self.blocks)
 
     # Leaves ------------------------------------------------------------------------------------------------------
 
@@ -226,36 +191,6 @@ class MetricForest(Rows):
         leaves = np.sort(leaves)
         for run in np.split(leaves, np.flatnonzero(np.diff(leaves) > 1) + 1):
             yield from self._read(int(run[0]), int(run[-1]) + 1)
-
-    def nearest_to_hyperplane(self, w: Floats, b: float, n: int, *, budget: int | None = None) -> Nearest:
-        """Find the rows with the smallest |w . x + b|.
-
-        Parameters
-        ----------
-        w, b
-            The hyperplane: an array of shape (d,), and a number.
-        n
-            Number of rows to find.
-        budget
-            Number of rows to visit; None for an exact search.
-        """
-        plane = np.append(np.asarray(w, np.float64), float(b))
-        scores = self.leaf_scores(plane)
-        least = self._least(scores, plane)
-        positions, distances = np.empty(0, np.int64), np.empty(0)
-        n_rows = n_leaves = 0
-        for leaf in np.argsort(np.abs(scores), kind="stable"):
-            if len(distances) == n and least[leaf] > distances[-1]:
-                continue
-            if budget is not None and n_rows >= budget:
-                break
-            part = np.arange(self.starts[leaf], self.starts[leaf + 1])
-            away = np.abs(np.asarray(floats(self.blocks.block(int(leaf))) @ plane[:-1], np.float64) + plane[-1])
-            n_rows, n_leaves = n_rows + len(part), n_leaves + 1
-            positions, distances = np.concatenate([positions, part]), np.concatenate([distances, away])
-            best = np.argsort(distances, kind="stable")[:n]
-            positions, distances = positions[best], distances[best]
-        return Nearest(positions, distances, n_rows, n_leaves)
 
     # Building ----------------------------------------------------------------------------------------------------
 
@@ -395,6 +330,5 @@ class MetricForest(Rows):
             forest = cls(blocks, index)
             forest.memory = memory
             blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
-            blocks.keep(max(0, memory - forest._own_bytes - READ_COPIES * blocks.read_bytes))
         check_size(path, index.rows_bytes)
         return forest

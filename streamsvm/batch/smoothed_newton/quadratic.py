@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse
 
-from streamsvm.batch.linear_systems import FOR_LINE_SEARCH, LARGEST_SYSTEM, conjugate_gradients, solve_damped
+from streamsvm.batch.linear_systems import LARGEST_SYSTEM, ROUGH, conjugate_gradients, solve_damped
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.penalties import Penalties
@@ -110,7 +110,7 @@ class QuadraticModel:
             q = B @ p[:-1] + roots * p[-1]
             return np.append(B.T @ q, roots @ q) + held * p
 
-        found = conjugate_gradients(times, g, FOR_LINE_SEARCH, diagonal=diagonal)
+        found = conjugate_gradients(times, g, ROUGH, diagonal=diagonal)
         self.n_products = found.n_products
         return found.step
 
