@@ -7,7 +7,7 @@ position. This module does not depend on models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -443,6 +443,14 @@ class Advancing(Protocol):
 
     def hurry(self) -> None:
         """Raise ConnectorError soon instead of waiting for brokers, because the run is ending."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """Sink that rejects rows larger than a maximum size."""
+
+    reject: Callable[[str, str], None] | None
+    """Function that receives the reason and the JSON text of a rejected row; without it, `write` raises an error."""
 
 
 def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,22 +14,20 @@ from connectors.kafka.clients import (
     client_options,
     import_kafka,
     largest_record,
-    logger,
     safe_name,
     server_list,
 )
 from connectors.kafka.failures import START_S
 from connectors.kafka.mark import Mark
 from connectors.kafka.source import KafkaSource
+from connectors.kafka.too_large import too_large, without_value
 from connectors.kafka.transactions import Transactions
-from connectors.kafka.truncation import truncated
 from connectors.kafka.written_rows import WrittenRows
 from connectors.options import Options
 from connectors.registry import Setting
 from connectors.sinks import columns_of, json_bytes
 
 _ALONE = Setting()
-_SMALLEST = 200  # bytes that a row takes without its texts
 
 
 class KafkaSink(Sink):
@@ -42,6 +39,9 @@ class KafkaSink(Sink):
 
     With a `source`, each transaction also commits the *mark*: the offsets of processed events, in a dedicated group.
     After a crash, rows of events before the mark are dropped, because the topic already contains them.
+
+    A row that is larger than the topic accepts is passed to `reject`, which a run sets to write it to the dead-letter
+    output. A dead letter (a row with the column `raw`) is written without `raw` instead.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class KafkaSink(Sink):
         source = setting.source if isinstance(setting.source, KafkaSource) else None
         self.can_rewind = source is not None or bool(setting.distinct)
         self._turn, self._closed = 0, False
-        self._warned = False  # that something was cut
+        self.reject: Callable[[str, str], None] | None = None
         beside, about = setting.beside, None if setting.distinct else source
         if isinstance(beside, KafkaSink) and beside._transactions.brokers.servers == listed:
             self._check_same(beside)
@@ -137,36 +137,26 @@ class KafkaSink(Sink):
             )
         self._partitions = len(found.partitions)
         most = self._transactions.largest
-        self._transactions.limits[self.topic] = most if limit is None else min(most, limit)
-        self._transactions.fit[self.topic] = self._fit
-        if self._largest < _SMALLEST:
-            raise ConnectorError(
-                f"{self.name}: the topic {self.topic!r} takes no record large enough for a row: raise its "
-                "`max.message.bytes`"
-                if limit is not None and limit < most
-                else f"{self.name}: `max_request_size` leaves no room for a row: raise it"
-            )
-
-    @property
-    def _largest(self) -> int:
-        """Maximum size of a record in bytes, including the key."""
-        return self._transactions.limits[self.topic]
+        self._transactions.limit(self.topic, most if limit is None else min(most, limit))
+        self._transactions.exclude[self.topic] = self._exclude
 
     def write(self, table: Results) -> None:
         """Write rows, except rows of events before the mark."""
         self._transactions.open()
         columns = dict(zip(table, columns_of(table), strict=True))
         keep = self._fresh_rows(columns)
-        if keep is not None:
-            columns = {name: [column[i] for i in keep] for name, column in columns.items()}
         partitions = columns.get("partition")
         keys = [_key(key) for key in columns.pop("key", ())]
         values = self._encode(columns)
         keys = keys or [None] * len(values)
-        self._fit(keys, values)
+        # A resumed run rejects rows before the mark again: the dead-letter output knows which of them it has.
+        excluded = self._exclude(keys, values)
         targets = self._targets(partitions, keys)
-        for target in sorted(set(targets)):
-            rows = [i for i, each in enumerate(targets) if each == target]
+        rows_of: dict[int, list[int]] = {}
+        for i in range(len(values)) if keep is None else keep:
+            if i not in excluded:
+                rows_of.setdefault(targets[i], []).append(i)
+        for target, rows in sorted(rows_of.items()):
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _fresh_rows(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:
@@ -182,16 +172,19 @@ class KafkaSink(Sink):
     def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
         return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
-    def _fit(self, keys: list[bytes | None], values: list[bytes]) -> None:
-        """Truncate records that exceed the maximum size."""
+    def _exclude(self, keys: list[bytes | None], values: list[bytes]) -> set[int]:
+        """Reject records that are too large; return their indices, except those of shortened dead letters."""
+        excluded, largest = set(), self._transactions.limits[self.topic]
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
-            if len(value) + len(key or b"") > self._largest:
-                keys[i], values[i] = truncated(self.name, json.loads(value), key, self._largest)
-                if not self._warned:
-                    self._warned = True
-                    logger.warning(
-                        '%s: a record was too long; its texts or key are cut, and it says "cut":true', self.name
-                    )
+            size = len(value) + len(key or b"")
+            if size <= largest:
+                continue
+            if self.reject is None:
+                values[i] = without_value(self.name, value, largest - len(key or b""))
+            else:
+                excluded.add(i)
+                self.reject(too_large(size), value.decode())
+        return excluded
 
     def _targets(self, partitions: Sequence[int] | None, keys: Sequence[bytes | None]) -> list[int]:
         from kafka.partitioner.default import murmur2

@@ -23,7 +23,8 @@ _ASK_S = 3.0  # of a commit, between two questions whether its topics still exis
 _SAY_S = 10.0  # between two warnings that a broker is waited for
 _GRACE_S = 5.0  # for brokers to answer once the run is to end
 _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a dead broker had promised
-_TOO_LONG = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
+_TOO_LARGE = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
+_SMALLEST = 200  # bytes of a row without its texts
 
 
 class Transactions:
@@ -52,9 +53,9 @@ class Transactions:
     ) -> None:
         self.brokers, self.mark, self.identity, self._interval_s = brokers, mark, identity, interval_s
         self.limits: dict[str, int] = {}
-        """The most bytes a record may have, by topic."""
-        self.fit: dict[str, Callable[[Keys, Values], None]] = {}
-        """What shortens longer records, in place, by topic."""
+        """Maximum size of a record in bytes, including the key, by topic."""
+        self.exclude: dict[str, Callable[[Keys, Values], set[int]]] = {}
+        """Functions that reject larger records and return their indices, by topic."""
         self._users = 1
         self._producer: TransactionalProducer | None = None
         self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
@@ -126,17 +127,31 @@ class Transactions:
 
         if self._since is None:
             self._since = time.monotonic()
-        rows = self._rows.setdefault(TopicPartition(topic, partition), ([], []))
+        self._store(TopicPartition(topic, partition), keys, values)
+        if self._commit is None and self._size >= _AT_ONCE:
+            self._ship()
+
+    def _store(self, tp: Any, keys: Sequence[bytes | None], values: Sequence[bytes]) -> None:
+        rows = self._rows.setdefault(tp, ([], []))
         rows[0].extend(keys)
         rows[1].extend(values)
         self._size += sum(map(len, values))
-        if self._commit is None and self._size >= _AT_ONCE:
-            self._ship()
 
     @property
     def largest(self) -> int:
         """Maximum record size that the client allows."""
         return int(self.brokers.client.get("max_request_size", 1 << 20)) - 1024
+
+    def limit(self, topic: str, size: int) -> None:
+        """Set the maximum size of a record; raise ConnectorError if no row fits."""
+        if size < _SMALLEST:
+            raise ConnectorError(
+                f"{self.name}: `max_request_size` leaves no room for a row: raise it"
+                if size >= self.largest
+                else f"{self.name}: the topic {topic!r} takes no record large enough for a row: raise its "
+                "`max.message.bytes`"
+            )
+        self.limits[topic] = size
 
     def _ship(self) -> None:
         """Send the buffered records in the open transaction."""
@@ -184,11 +199,8 @@ class Transactions:
             self._begin()
         self.mark.aim()
         self._since = None
-        self._commit = self._committing("commits")
-
-    def _committing(self, how: str) -> BackgroundCall:
         offsets, producer = self.mark.offsets(), self._current
-        return BackgroundCall(lambda: producer.commit(offsets, self.mark.group), f"{self.identity} {how}")
+        self._commit = BackgroundCall(lambda: producer.commit(offsets, self.mark.group), f"{self.identity} commits")
 
     def _end(self) -> None:
         """Wait for the commit, and repair it if it failed."""
@@ -211,31 +223,22 @@ class Transactions:
                 raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
             call.result()
         except Exception as error:
-            self._repair(error)
-            self._began = time.monotonic()
-            if self._sent or self.mark.is_target_due:
-                self._again()
+            if not self._repair(error):
+                self._begin_commit()
+                self._end()
                 return
         self.mark.settle()
         self._sent, self._commit = [], None
         self._repairs = 0
         self._timeout.reward(self.name)
 
-    def _again(self) -> None:
-        """Repeat the transaction with the new producer."""
-        self._current.begin()
-        for stretch in self._sent:
-            self._current.send(stretch)
-        self._commit = self._committing("commits again")
-        self._end()
-
     # When a broker was away --------------------------------------------------------------------------------------
 
-    def _repair(self, error: Exception) -> None:
-        """Replace a failed producer; `_sent` then contains the records to send again."""
+    def _repair(self, error: Exception) -> bool:
+        """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
         self._check_fenced(error)
-        too_long = bool(kinds(error) & _TOO_LONG)
-        if not too_long and not passes_anew(error):
+        too_large = bool(kinds(error) & _TOO_LARGE)
+        if not too_large and not passes_anew(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
         if passes(error):
             self._timeout.bear(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
@@ -250,15 +253,28 @@ class Transactions:
             self._check_topics()
         mark = self._timeout.ask(functools.partial(self._begin_anew, error), self._check_deadline)
         if self.mark.is_reached(mark):
-            self.mark.settle()
-            self._sent = []
-        elif self.mark.is_beyond(mark):
+            return True
+        if self.mark.is_beyond(mark):
             raise self._fenced(error)
-        elif message := self.mark.loss(mark):
+        if message := self.mark.loss(mark):
             self._check_topics()
             raise ConnectorError(message) from error
-        if too_long:
-            self._refit()
+        if too_large:
+            self._lower_limits()
+        self._take_back(reject=too_large)
+        return False
+
+    def _take_back(self, *, reject: bool) -> None:
+        """Let the records of the transaction wait again, before those that wait already."""
+        waiting = [
+            *((tp, keys, values) for tp, keys, values, _ in self._sent),
+            *((tp, *r) for tp, r in self._rows.items()),
+        ]
+        self._sent, self._rows, self._size = [], {}, 0
+        for tp, keys, values in waiting:
+            excluded = self.exclude[tp.topic](keys, values) if reject else set()
+            rows = [i for i in range(len(values)) if i not in excluded]
+            self._store(tp, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _begin_anew(self, error: Exception) -> dict[int, int]:
         """Start a new producer, which aborts the previous transaction, and read the mark.
@@ -289,22 +305,15 @@ class Transactions:
             "start the run again, which goes on from its checkpoint where it has one"
         )
 
-    def _refit(self) -> None:
-        """Truncate pending and sent records to the reduced size limits of the topics."""
+    def _lower_limits(self) -> None:
+        """Ask for the reduced size limits of the topics."""
         with contextlib.closing(self.brokers.admin()) as client:
             found = {topic: largest_record(client, topic) for topic in self.limits}
         less = {topic: limit for topic, limit in found.items() if limit is not None and limit < self.limits[topic]}
         # Where that may not be asked, or is no answer, half as much is tried.
-        self.limits |= less or {topic: limit // 2 for topic, limit in self.limits.items()}
-        for topic in less or self.limits:
-            most = self.limits[topic]
+        for topic, most in (less or {topic: limit // 2 for topic, limit in self.limits.items()}).items():
             logger.warning("%s: the topic %s takes less than at first: now %d bytes a record", self.name, topic, most)
-        for tp, (keys, values) in self._rows.items():
-            self.fit[tp.topic](keys, values)
-        sent, self._sent = self._sent, []
-        for tp, keys, values, now in sent:
-            self.fit[tp.topic](keys, values)
-            self._sent += self._cut(tp, keys, values, now)
+            self.limit(topic, most)
 
     def hurry(self) -> None:
         """Set a short deadline for brokers, because the run is ending."""

@@ -22,7 +22,7 @@ from quixstreams.exceptions import QuixException
 
 from connectors.cells import shown
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.kafka.truncation import truncated
+from connectors.kafka.too_large import too_large, without_value
 from streamsvm.core.clock import working_time
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
@@ -203,7 +203,11 @@ class Worker:
                 record = {"partition": place[0], "offset": place[1], "time": timestamp, **answer}
                 if self._stream.labels is None:
                     record["label"] = label
-                self._send(self._stream.out, record, key, place[0])
+                out, row = self._stream.out, orjson.dumps(record)
+                if (size := len(row) + len(key or b"")) > self._largest[out]:
+                    self._reject(f"the prediction is {too_large(size)}", topic, row, key, place)
+                else:
+                    self._send(out, row, key, place[0])
 
     def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
         """Fields of a label record that the model needs."""
@@ -244,15 +248,13 @@ class Worker:
         topic = self._stream.topic if self._stream.repartition else topic
         if self.figures.rejected == 1:
             logger.warning("%s: partition %d, offset %d: rejected: %s", topic, *place, reason)
-        if self._stream.rejected is not None:
-            record = {
-                "topic": topic,
-                "partition": place[0],
-                "offset": place[1],
-                "reason": reason,
-                "raw": text_of(value),
-            }
-            self._send(self._stream.rejected, record, key, place[0])
+        if (to := self._stream.rejected) is not None:
+            record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason}
+            letter, largest = orjson.dumps(record | {"raw": text_of(value)}), self._largest[to]
+            key = None if len(key or b"") > largest // 2 else key
+            if len(letter) > (most := largest - len(key or b"")):
+                letter = without_value(f"kafka topic {to}", letter, most)
+            self._send(to, letter, key, place[0])
 
     def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
         """Time of an event, or of its record if the event has none."""
@@ -261,14 +263,11 @@ class Worker:
         except (ValueError, KeyError):
             return timestamp
 
-    def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int) -> None:
+    def _send(self, topic: str, value: bytes, key: bytes | None, partition: int) -> None:
         """Write a record with the current time, because brokers delete or refuse records with old times.
 
         Events of one partition keep their order.
         """
-        value, largest = orjson.dumps(record), self._largest[topic]
-        if len(value) + len(key or b"") > largest:
-            key, value = truncated(f"kafka topic {topic}", record, key, largest)
         self._producer.produce(topic, value, key, partition=partition % self._sizes[topic])
 
     def lag(self) -> dict[int, int]:

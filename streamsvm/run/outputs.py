@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress, count
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.errors import ConnectorError
-from connectors.events import Advancing, Position, Rejected, Replacing, Sink
+from connectors.events import Advancing, Limited, Position, Rejected, Replacing, Sink
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.learners import Answers, with_gaps
 from streamsvm.run.names import ClassNames
@@ -34,12 +35,20 @@ class Outputs:
         The sinks; None for unused roles.
     waiting
         Context that is entered while a sink works.
+    reject
+        Function that receives the reason and the JSON text of each row that is too large for its sink.
     """
 
     def __init__(
-        self, sinks: Mapping[str, Sink | None], waiting: Callable[[], contextlib.AbstractContextManager[None]]
+        self,
+        sinks: Mapping[str, Sink | None],
+        waiting: Callable[[], contextlib.AbstractContextManager[None]],
+        reject: Callable[[str, str], None],
     ) -> None:
         self.sinks = {role: sink for role, sink in sinks.items() if sink is not None}
+        for role, sink in self.sinks.items():
+            if role != "dead_letter" and isinstance(sink, Limited):
+                sink.reject = functools.partial(_rejected_as, reject, role)
         self._waiting, self._unflushed = waiting, False
 
     @property
@@ -110,6 +119,10 @@ class Outputs:
         """Drop records after the given positions."""
         for role, sink in self.sinks.items():
             sink.rewind(positions[role])
+
+
+def _rejected_as(reject: Callable[[str, str], None], role: str, reason: str, text: str) -> None:
+    reject(f"{_PURPOSES[role]}: {reason}", text)
 
 
 @contextlib.contextmanager
@@ -193,6 +206,9 @@ def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[A
     }
 
 
-PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "how")
+EVENT_PLACES = ("partition", "offset", "line", "row", "element", "event")
+"""Columns of the origin of an event, of all sources."""
+
+PLACES = ("stream", "part", "number", *EVENT_PLACES, "how", "reason")
 """Columns that identify a result: the origin of its event, and how it got its label. An expired event may have a second
-result if its label arrives later."""
+result if its label arrives later, and a dead letter for each result that is too large."""

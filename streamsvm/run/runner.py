@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.events import Acknowledged, Batch, Declaring, Lagging, Sink, Source
+from connectors.events import Acknowledged, Batch, Declaring, Lagging, Rejected, Sink, Source
 from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
 from streamsvm.core.clock import compile_seconds, working_time
@@ -25,7 +26,7 @@ from streamsvm.run.learners import Answers, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
-from streamsvm.run.outputs import Outputs, prediction_table
+from streamsvm.run.outputs import EVENT_PLACES, Outputs, prediction_table
 from streamsvm.run.reasons import one_by_one, written_reasons
 from streamsvm.run.stages import PredictStage, with_labels
 from streamsvm.run.standing import Observer, Report
@@ -83,7 +84,7 @@ class Runner:
         self.checkpoint, self.observer = checkpoint, observer
         self._joined = source if isinstance(source, JoinedSource) else None
         self._parts = [source] if self._joined is None else [self._joined.events, self._joined.labels]
-        self._outputs = Outputs(sinks or {}, self._in_streams)
+        self._outputs = Outputs(sinks or {}, self._in_streams, self._reject_row)
         self._class_names = ClassNames() if config.proba and "out" in self._outputs else None
         check_persistence(model, checkpoint=checkpoint is not None, save=config.save is not None)
         if config.save is not None and not config.overwrite:
@@ -107,6 +108,7 @@ class Runner:
         self._started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for = False, "model"
         self._is_unknown = True  # whether no event of this stream has arrived
+        self._origin: dict[str, Any] = {"stream": source.name}  # fields that the origins of all events share
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:
@@ -225,6 +227,7 @@ class Runner:
         answers = report.answers = self._take(with_labels(batch))
         report.learner_seconds += working_time() - before
         kept = answers.batch
+        self._origin = kept.origins.shared or self._origin
         report.events += len(batch)
         metrics.taken += len(batch)
         metrics.rejected += len(kept.rejected)
@@ -236,10 +239,21 @@ class Runner:
                 report.first_prediction_s = working_time() - self._started
         self._stage.write(self._outputs)
         if kept.rejected:
-            self._outputs.write("dead_letter", self._stage.rejected(kept.rejected))
-            report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
-            report.rejects.add(kept.rejected)
-            self._notes.count_rejects(kept.rejected[-1].reason)
+            self._reject(kept.rejected)
+
+    def _reject(self, rejected: Sequence[Rejected]) -> None:
+        """Write rejected records to the dead-letter output."""
+        report = self.report
+        self._outputs.write("dead_letter", self._stage.rejected(rejected))
+        report.examples += rejected[: _EXAMPLES - len(report.examples)]
+        report.rejects.add(rejected)
+        self._notes.count_rejects(rejected[-1].reason)
+
+    def _reject_row(self, reason: str, text: str) -> None:
+        """Reject a row of an output that is too large for its sink."""
+        self.report.metrics.rejected += 1
+        row = json.loads(text)
+        self._reject([Rejected(reason, self._origin | {name: row[name] for name in EVENT_PLACES if name in row}, text)])
 
     def _take(self, batch: Batch) -> Answers:
         """Predict and learn a batch; with reasons it has a single event."""

@@ -40,7 +40,8 @@ def stream(n: int, *, broken: bool = True) -> list[tuple[int, bytes | None, byte
         value: bytes | None = json.dumps(event).encode()
         if broken and i % 397 == 5:
             value = random.Random(i).choice([None, b"{oops", b"\xff", b'{"a":[1]}'])
-        rows.append((partition, b"k%d" % (i % 50), value, 1_750_000_000_000 + 10 * i + int(rng.integers(0, 50))))
+        key = b"k" * 5000 if i % 397 == 9 else b"k%d" % (i % 50)
+        rows.append((partition, key, value, 1_750_000_000_000 + 10 * i + int(rng.integers(0, 50))))
     return rows
 
 
@@ -100,7 +101,8 @@ def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
 def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     source = topic("events")
     fill(broker, source, stream(N))
-    outs, deads = [topic("out") for _ in range(2)], [topic("dead", 1) for _ in range(2)]
+    outs = [topic("out", **{"max.message.bytes": "3000"}) for _ in range(2)]  # less than some keys
+    deads = [topic("dead", 1) for _ in range(2)]
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
@@ -108,6 +110,8 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     ran(*arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain)
     whole = results(plain, broker, outs[0], deads[0])
     assert len(whole["out"]) + len(whole["dead"]) == N
+    assert sum("too large" in letter["reason"] for letter in whole["dead"].values()) == len(range(9, N, 397))
+    assert whole["summary"]["rejected"] == len(whole["dead"])
     assert {tuple(row) for row in whole["out"].values()} == {("partition", "offset", "prediction", "score", "label")}
     assert None in [row["prediction"] for row in whole["out"].values()]  # the first prediction, before any label
     dice = random.Random(5)

@@ -204,39 +204,49 @@ def test_sinks_that_share_their_transactions_may_repeat_their_options(broker, to
     assert "hunter" not in str(caught.value)
 
 
-def test_a_dead_letter_too_long_is_cut(broker, topic):
+def test_a_dead_letter_that_is_too_large_is_written_without_its_value(broker, topic):
     name = topic("dead", 1)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
         sink.write({"reason": ["bad"], "raw": ["ü" * 900_000], "partition": [0], "offset": [3]})
         sink.flush()
+        with pytest.raises(ConnectorError):  # not a dead letter, and there is no dead-letter output
+            sink.write({"partition": [0], "offset": [4], "label": ["ü" * 600_000]})
     (row,) = rows(broker, name)
-    assert row["cut"] is True
-    assert 100_000 < len(row["raw"]) < 900_000
+    assert row == {
+        **{"reason": "bad", "raw": None, "partition": 0, "offset": 3},
+        "raw_too_large": "900,000 characters",
+    }
 
 
-def test_a_label_too_long_is_cut_and_stops_nothing(broker, topic):
-    name = topic("out", 1)
+def test_rows_that_are_too_large_are_rejected_and_stop_nothing(broker, topic):
+    name, rejected = topic("out", 1), []
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        sink.reject = lambda _, text: rejected.append(json.loads(text)["offset"])
         sink.write({"partition": [0], "offset": [3], "prediction": ["\x01" * 600_000], "label": ["ü" * 600_000]})
-        sink.write({"partition": [0], "offset": [4], "label": ["ü" * 9000], "key": ["k" * 1_040_000]})
+        sink.write({"partition": [0, 0], "offset": [4, 5], "label": ["ü" * 9000, "UP"], "key": ["k" * 1_040_000, None]})
         sink.flush()
-    row, keyed = rows(broker, name)
-    assert row["cut"] is keyed["cut"] is True
-    assert (row["offset"], keyed["offset"]) == (3, 4)
-    assert 50_000 < len(row["prediction"]) == len(row["label"]) < 600_000
+    assert [row["offset"] for row in rows(broker, name)] == [5]
+    assert rejected == [3, 4]
 
 
 def test_records_fit_what_the_topic_takes(broker, topic, source):
-    name = topic("out", 1, **{"max.message.bytes": "3000"})
+    name, rejected = topic("out", 1, **{"max.message.bytes": "3000"}), []
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.reject = lambda _, text: rejected.append(json.loads(text)["offset"])
+        sink.flush()
+        begin = sink.position
         sink.write(table(0, range(100)))
         sink.write(table(0, [100], key=["k" * 5000]))
         sink.write(table(0, [101], label=["ü" * 5000]))
         sink.flush()
-    found = read(broker, name)
-    assert [json.loads(record.value)["offset"] for record in found] == list(range(102))
-    assert [json.loads(record.value).get("cut") for record in found] == [None] * 100 + [True] * 2
-    assert (len(found[100].key), found[101].key) == (1436, b"k")
+        assert sink.position["mark"]["0"] == 102
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, resume=True)) as sink:
+        sink.reject = lambda _, text: rejected.append(json.loads(text)["offset"])
+        sink.rewind(begin)
+        sink.write(table(0, [100, 101, 102], label=["ü" * 5000, "UP", "UP"]))
+        sink.flush()
+    assert [json.loads(record.value)["offset"] for record in read(broker, name)] == [*range(100), 102]
+    assert rejected == [100, 101, 100]  # again, because a dead-letter file was rewound
 
 
 @pytest.mark.parametrize("more", [0, 5])
@@ -359,6 +369,7 @@ def test_a_topic_that_takes_less_than_at_first(broker, topic, source, caplog):
         contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink,
         contextlib.closing(open_sink(f"kafka://{broker}/{dead}", source=source, beside=sink)) as other,
     ):
+        sink.reject = lambda reason, text: other.write(bad([json.loads(text)["offset"]]) | {"reason": [reason]})
         sink.flush()
         takes_at_most(broker, name, 3000)
         sink.write(table(0, range(3), label=["short", "long" * 5000, None]))
@@ -367,15 +378,16 @@ def test_a_topic_that_takes_less_than_at_first(broker, topic, source, caplog):
         sink.flush()
         takes_at_most(broker, name, 200)
         sink.write(table(0, [41], label=["long" * 100]))
-        with pytest.raises(ConnectorError, match=r"72 bytes.*cannot hold so much as its row.*max.message.bytes"):
+        with pytest.raises(ConnectorError, match=r"takes no record large enough.*max.message.bytes"):
             sink.flush()
     found = {row["offset"]: row for row in rows(broker, name)}
-    assert list(found) == list(range(40))
-    assert [offset for offset, row in found.items() if "cut" in row] == [1]
+    assert list(found) == [0, *range(2, 40)]
     assert found[3]["label"] == "some" * 100
-    assert [len(row["raw"]) for row in rows(broker, dead)] == [9000]  # another topic, with a larger limit
+    letters = {row["offset"]: row for row in rows(broker, dead)}
+    assert set(letters) == {1, 40}
+    assert "too large" in letters[1]["reason"]
+    assert len(letters[40]["raw"]) == 9000  # another topic, with a larger limit
     assert f"the topic {name} takes less than at first: now 2872 bytes a record" in caplog.text
-    assert "its texts or key are cut" in caplog.text
 
 
 def test_a_topic_that_takes_no_row_is_refused(broker, topic):
