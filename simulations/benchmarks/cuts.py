@@ -2,12 +2,7 @@
 
     python -m simulations.benchmarks.cuts growth      10,000 to 10,000,000 rows generated on demand, three problems
     python -m simulations.benchmarks.cuts peers       SVC on subsets, Nystroem + linear SVM, averaged Pegasos
-    python -m simulations.benchmarks.cuts linear      the linear-time solver against the number of rows, until it ends
-    python -m simulations.benchmarks.cuts settings    gamma, rows of a cut and rounds, on held-out training rows
-    python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven, with these settings
-    python -m simulations.benchmarks.cuts budget      reduction to 200, 500 and 1,000 vectors: accuracy and time
-    python -m simulations.benchmarks.cuts program     the quadratic program, compared with Clarabel
-    python -m simulations.benchmarks.cuts few         data sets of 200 to 4,000 rows with default settings, and SVC
+    python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven, and other solvers
 
 Figures are means and standard deviations over seeds. Times are wall seconds and CPU seconds; other processes on the
 machine affect the latter less. Results are stored in `simulations/results`.
@@ -16,7 +11,6 @@ machine affect the latter less. Results are stored in `simulations/results`.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,20 +23,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 from sklearn.kernel_approximation import Nystroem
-from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.keeping import keep, rounded
+from simulations.keeping import keep
 from streamsvm import BSGDClassifier, SampledCuts
 from streamsvm.batch.sampled_cuts.estimator import SAMPLE
 
-PACKAGES = ("scikit-learn", "numpy", "numba", "scipy", "clarabel")
-SEEDS = range(5)
+PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 # Seeds of slow measurements.
 FEW_SEEDS = range(2)
 
@@ -160,7 +151,7 @@ def growth() -> None:
         X, y = problem.test()
         problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])  # compiles
         rows: dict[int, list[dict[str, float]]] = {n: [] for n in (10**4, 10**5, 10**6, 10**7)}
-        for seed in SEEDS:
+        for seed in range(5):
             for n, found in rows.items():
                 model = problem.solver(seed)
                 clock, processor, _ = timed(model.fit_drawn, problem.rows(n, seed), [0, 1])
@@ -255,26 +246,6 @@ def svc_size(gamma: float, X: Any, y: Any, seconds: float) -> int:
         size = min(int(size * max(1.1, min(2.0, 0.95 * (seconds / taken) ** 0.5))), len(y) // 3)
 
 
-def linear() -> None:
-    problem, result = PROBLEMS["board 4 x 4"], {}
-    X_test, y_test = problem.test()
-    options = {"C": 1e4, "sample_size": 200, "sampling": "linear", "tol": 1e-3, "max_iter": 1000}
-    problem.solver(0, **(options | {"max_iter": 3, "tol": 10.0})).fit(X_test, y_test)
-    sizes = (3000, 10_000, 30_000, 100_000)
-    rows: dict[int, list[dict[str, float]]] = {n: [] for n in sizes}
-    for seed in FEW_SEEDS:
-        for n, found in rows.items():
-            X, y = problem.rows(n, seed)[np.arange(n)]
-            model = problem.solver(seed, **options)
-            clock, processor, _ = timed(model.fit, X, y)
-            found.append(measured(model, X_test, y_test, (clock, processor)) | {"certificate": model.certificate_})
-    result = {f"{n:,}": spread(found) for n, found in rows.items()}
-    logs = [np.log([result[f"{n:,}"][m] for n in sizes]) for m in ("processor", "least seconds")]
-    result["slopes"] = [round(float(np.polyfit(np.log(sizes), log, 1)[0]), 3) for log in logs]
-    print(json.dumps(result, indent=1), flush=True)
-    keep("cuts-linear", result, PACKAGES)
-
-
 def covertype_classes() -> tuple[Any, Any, Any, Any]:
     """Load Covertype's seven classes with standardised columns.
 
@@ -301,8 +272,8 @@ class Classes(NamedTuple):
     ----------
     load
         Function that loads the data.
-    gammas, cuts
-        Settings to compare: gamma; rows of a cut and rounds.
+    cuts
+        Settings to compare: rows of a cut and rounds.
     gamma
         The selected gamma.
     gamma_of_others
@@ -312,7 +283,6 @@ class Classes(NamedTuple):
     """
 
     load: Callable[[], Any]
-    gammas: tuple[float, ...]
     cuts: tuple[tuple[int, int], ...]
     gamma: float
     gamma_of_others: float
@@ -326,31 +296,13 @@ def cuts_of(gamma: float, sample_size: int, max_iter: int, seed: int) -> Sampled
 CLASSES = {
     "MNIST": Classes(
         lambda: (*data.load_digits("mnist.train"), *data.load_digits("mnist.test")),
-        (0.02, 0.03),
         ((200, 300), (500, 200)),
         0.03,
         0.03,
         5.0,
     ),
-    "Covertype": Classes(covertype_classes, (0.1, 0.3, 1.0), ((500, 300),), 1.0, 0.1, 5.0),
+    "Covertype": Classes(covertype_classes, ((500, 300),), 1.0, 0.1, 5.0),
 }
-
-
-def settings() -> None:
-    """Measure errors on 5,000 held-out training rows."""
-    result: dict[str, Any] = {}
-    for name, task in CLASSES.items():
-        X, y = task.load()[:2]
-        order = np.random.default_rng(0).permutation(len(y))
-        test, train = order[:5000], order[5000:]
-        SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # compiles
-        for gamma, (size, rounds) in itertools.product(task.gammas, task.cuts):
-            model = cuts_of(gamma, size, rounds, 0)
-            clock, processor, _ = timed(model.fit, X[train], y[train])
-            row = rounded(measured(model, X[test], y[test], (clock, processor)))
-            result.setdefault(name, {})[f"gamma = {gamma:g}, {size} rows, {rounds} rounds"] = row
-            print(name, gamma, size, rounds, row, flush=True)
-            keep("cuts-settings", result, PACKAGES)
 
 
 def classes_of(name: str) -> None:
@@ -390,148 +342,9 @@ def classes() -> None:
         classes_of(name)
 
 
-def budget() -> None:
-    n, result = 100_000, {}
-    for name, problem in PROBLEMS.items():
-        X_test, y_test = problem.test()
-        rows: dict[str, list[dict[str, float]]] = {}
-        for seed in FEW_SEEDS:
-            model = problem.solver(seed)
-            model.fit_drawn(problem.rows(n, seed), [0, 1])
-            X, y = problem.rows(n, seed + 100)[np.arange(5000)]
-            kinds = [("whole", 0, "")]
-            kinds += [
-                (f"{method} to {size}", size, method) for method in ("project", "fit") for size in (200, 500, 1000)
-            ]
-            for which, size, method in kinds:
-                clock, processor, small = timed(model.reduced, size, X, y, method) if size else (0.0, 0.0, model)
-                small.predict(X_test[:100])
-                _, seconds, _ = timed(small.predict, X_test)
-                row = measured(small, X_test, y_test, (clock, processor))
-                row["microseconds a prediction"] = 1e6 * seconds / len(y_test)
-                if size:
-                    row["objective"] = small.reduction_.objective_after
-                    row["objective before"] = small.reduction_.objective_before
-                rows.setdefault(which, []).append(row)
-        result[name] = {which: spread(found) for which, found in rows.items()}
-        print(name, json.dumps(result[name], indent=1), flush=True)
-        keep("cuts-budget", result, PACKAGES)
-
-
-def program() -> None:
-    """Time the quadratic program with a warm start, cold by Clarabel, and a round."""
-    import clarabel
-    import scipy.sparse
-
-    from streamsvm.batch.sampled_cuts.cuts import Cuts
-
-    def by_clarabel(*program: Any) -> Any:
-        return clarabel.DefaultSolver(*program).solve()
-
-    times: dict[str, list[float]] = {"ours": [], "Clarabel": []}
-    original = Cuts.solve
-
-    def solve(cuts: Cuts) -> None:
-        times["ours"].append(timed(original, cuts)[1])
-        n = cuts.n
-        if n % 10 == 0:
-            P = scipy.sparse.triu(scipy.sparse.csc_matrix(cuts.products[:n, :n] + 1e-9 * np.eye(n)), format="csc")
-            A = scipy.sparse.vstack([-scipy.sparse.eye(n), np.ones((1, n))], format="csc")
-            settings = clarabel.DefaultSettings()
-            settings.verbose = False
-            bounds, cone = np.append(np.zeros(n), cuts.C), [clarabel.NonnegativeConeT(n + 1)]
-            other = timed(by_clarabel, P, -cuts.offsets[:n], A, bounds, cone, settings)
-            times["Clarabel"].append(other[1])
-
-    result = {}
-    for name, problem in PROBLEMS.items():
-        problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])
-        _, whole, model = timed(problem.solver(0).fit_drawn, problem.rows(100_000, 0), [0, 1])
-        for found in times.values():
-            found.clear()
-        Cuts.solve = solve  # type: ignore[method-assign]
-        try:
-            problem.solver(0).fit_drawn(problem.rows(100_000, 0), [0, 1])
-        finally:
-            Cuts.solve = original  # type: ignore[method-assign]
-        measures = {f"{which}, ms": 1e3 * statistics.mean(found) for which, found in times.items()}
-        result[name] = rounded(measures | {"a round, ms": 1e3 * whole / model.n_iter_})
-        print(name, result[name], flush=True)
-    keep("cuts-program", result, PACKAGES)
-
-
-def standardised(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray((X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9))
-
-
-def libsvm(name: str, n_features: int) -> tuple[Any, Any]:
-    X, y = data.load_libsvm(f"{name}.libsvm.gz", n_features)
-    return X.toarray(), y
-
-
-def stream(name: str, n: int) -> tuple[Any, Any]:
-    table, labels = data.load_stream(name, n)
-    columns = np.column_stack([np.asarray(column, np.float64) for column in table.values()])  # type: ignore[union-attr]
-    return standardised(columns[:n]), np.array(labels[:n])
-
-
-def some(X: Any, y: Any, n: int) -> tuple[Any, Any]:
-    chosen = np.random.default_rng(0).permutation(len(y))[:n]
-    return X[chosen], y[chosen]
-
-
-FEW: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "sonar": lambda: libsvm("sonar_scale", 60),
-    "heart": lambda: libsvm("heart_scale", 13),
-    "australian": lambda: libsvm("australian_scale", 14),
-    "diabetes": lambda: libsvm("diabetes_scale", 8),
-    "fourclass": lambda: libsvm("fourclass_scale", 2),
-    "german": lambda: libsvm("german.numer_scale", 24),
-    "splice": lambda: libsvm("splice_scale", 60),
-    "svmguide3": lambda: libsvm("svmguide3", 21),
-    "digits": lambda: load_digits(return_X_y=True),
-    "keystroke": lambda: stream("keystroke", 1600),
-    "insects 2013, 2,000": lambda: stream("insects 2013", 2000),
-    "board 4 x 4, 1,000": lambda: Board(1000, 4, 0)[np.arange(1000)],
-    "board 4 x 4, 4,000": lambda: Board(4000, 4, 0)[np.arange(4000)],
-    "USPS, 2,000": lambda: some(*data.load_digits("usps.train"), 2000),
-    "MNIST, 2,000": lambda: some(*data.load_digits("mnist.train"), 2000),
-    "Covertype, 2,000": lambda: some(*covertype_classes()[:2], 2000),
-    "Covertype, 4,000": lambda: some(*covertype_classes()[:2], 4000),
-}
-
-
-def few() -> None:
-    """Compare default settings with SVC: CPU seconds, and accuracy by five folds."""
-    result: dict[str, Any] = {}
-    SampledCuts().fit(*FEW["heart"]())  # compiles
-    for name, load in FEW.items():
-        X, y = load()
-        X, y = some(X, y, len(y))
-        C = SampledCuts().fit(X, y).C_ / len(y)
-        grid = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0]}
-        kinds: dict[str, Callable[[], Any]] = {
-            "sampled cuts": SampledCuts,
-            "SVC": SVC,
-            "SVC of that C": lambda C=C: SVC(C=C),
-            "SVC, C by search": lambda grid=grid: GridSearchCV(SVC(), grid, cv=3),
-        }
-        seconds: dict[str, list[float]] = {which: [] for which in kinds}
-        for _ in SEEDS:
-            for which, make in kinds.items():
-                seconds[which].append(timed(make().fit, X, y)[1])
-        row: dict[str, float] = {"rows": len(y), "C a row": C}
-        row |= {f"{which}, seconds": min(found) for which, found in seconds.items()}
-        row |= {f"{which}, accuracy": float(cross_val_score(kinds[which](), X, y).mean()) for which in list(kinds)[:2]}
-        row["times SVC"] = row["sampled cuts, seconds"] / row["SVC, seconds"]
-        result[name] = rounded(row)
-        print(name, result[name], flush=True)
-        keep("cuts-few", result, PACKAGES)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {f.__name__: f for f in (growth, peers, linear, settings, classes, budget, program, few)}
+    parts = {f.__name__: f for f in (growth, peers, classes)}
     parser.add_argument("part", choices=parts)
     with threadpool_limits(1):
         parts[parser.parse_args().part]()

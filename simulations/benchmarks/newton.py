@@ -4,7 +4,6 @@
     python -m simulations.benchmarks.newton sets        a9a, ijcnn1 and MNIST for three values of C, or the named sets
     python -m simulations.benchmarks.newton path        an l1 path, separate fits and a loop over LinearSVC, optionally
                                                         on the named sets
-    python -m simulations.benchmarks.newton growth      time and memory against the number of rows
 
 Both solve l2 / 2 (|w|^2 + b^2) + mean hinge with l2 = 1 / (C n), LIBLINEAR by dual coordinate descent. Times are CPU
 seconds of `fit` with data in memory. Results are stored in `simulations/results`.
@@ -16,14 +15,10 @@ import argparse
 import functools
 import json
 import math
-import resource
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,76 +229,15 @@ def compare_paths(X: Any, y: Any, n_alphas: int, most: float, repeats: int) -> d
     }
 
 
-def growth_once(which: str, n: int) -> dict[str, float]:
-    """Fit once in a separate process.
-
-    Returns seconds, and the increase of peak memory relative to X.
-    """
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, 50))
-    y = np.where((X @ rng.normal(size=50) > 0.0) ^ (rng.random(n) < 0.1), 1, -1)
-    model = newton(n, 1.0, 1e-3) if which == "ours" else LinearSVC(loss="hinge", C=1.0, tol=0.01)
-    if which == "ours":
-        newton(2000, 1.0, 1e-3).fit(X[:2000], y[:2000])
-        newton(40_000, 1.0, 1e-2).fit(np.tile(X[:5000], (8, 1)), np.tile(y[:5000], 8))  # compiles sample kernels
-    else:
-        LinearSVC(loss="hinge", C=1.0, tol=0.1).fit(X[:200], y[:200])
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = _memory("VmRSS")
-    seconds, model = timed(lambda: model.fit(X, y))
-    return {
-        "n": n,
-        "seconds": seconds,
-        "extra memory": max(0.0, _memory("VmHWM") - before) / X.nbytes,
-        "objective": objective(model, X, y, 1.0) / n,
-        "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
-    }
-
-
-def _memory(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith(field))) * 1024.0
-
-
-def growth(most: int = 100_000, repeats: int = 3) -> None:
-    """Measure time and memory against the number of rows.
-
-    LIBLINEAR runs on up to `most` rows: it takes minutes and does not converge within its maximum of iterations.
-    """
-    result: dict[str, list[Any]] = {"ours": [], "LIBLINEAR": []}
-    for n in (10_000, 31_623, 100_000, 316_228, 1_000_000):
-        for which, found in result.items():
-            if which == "LIBLINEAR" and n > most:
-                continue
-            command = [sys.executable, "-m", "simulations.benchmarks.newton", "growth-once", which, str(n)]
-            runs = []
-            for _ in range(repeats if which == "ours" or n < most else 1):
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                runs.append(json.loads(done.stdout.splitlines()[-1]))
-            found.append({key: statistics.median(run[key] for run in runs) for key in runs[0]})
-            print(which, json.dumps(found[-1]), flush=True)
-        keep("newton-growth", result, PACKAGES)
-    for which, found in result.items():
-        slope = np.polyfit(np.log([row["n"] for row in found]), np.log([row["seconds"] for row in found]), 1)[0]
-        print(f"{which}: seconds grow as n to the power {slope:.2f}")
-        if which == "ours":
-            verdict(f"no faster than linear: {slope:.2f}", slope <= 1.05)
-            extra = max(row["extra memory"] for row in found)
-            verdict(f"peak extra memory at most 30 % of X: {100 * extra:.0f} %", extra <= 0.3)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts: dict[str, Callable[..., None]] = {"covertype": covertype, "sets": sets, "path": path, "growth": growth}
-    parser.add_argument("part", choices=[*parts, "growth-once"])
+    parts: dict[str, Callable[..., None]] = {"covertype": covertype, "sets": sets, "path": path}
+    parser.add_argument("part", choices=parts)
     parser.add_argument("rest", nargs="*", help="names of data sets, for `sets` and `path`")
     arguments = parser.parse_args()
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if arguments.part == "growth-once":
-            print(json.dumps(growth_once(arguments.rest[0], int(arguments.rest[1]))))
-        else:
-            parts[arguments.part](*arguments.rest)
+        parts[arguments.part](*arguments.rest)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
     python -m simulations.benchmarks.polytope event     single events through River's interface, and batches of rows
     python -m simulations.benchmarks.polytope a9a       time of the paper's training steps, and its errors on a9a
     python -m simulations.benchmarks.polytope mnist     errors on MNIST, digit 2 against the rest
-    python -m simulations.benchmarks.polytope run       the command line on the electricity stream, end to end
-    python -m simulations.benchmarks.polytope streams   accuracy on all streams, with learners of River
 
-Results are stored in `simulations/results`; an interrupted `streams` continues.
+Results are stored in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -14,20 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simulations import data
-from simulations.keeping import keep, kept
+from simulations.keeping import keep
 from streamsvm import CPMClassifier
 from streamsvm.features.transform import ScaledRows, load_all
 from streamsvm.polytope import kernels
@@ -174,99 +166,9 @@ def mnist(n_steps: int = 20_000_000) -> None:
     )
 
 
-# The command line -------------------------------------------------------------------------------------------------
-
-
-def run(repeats: int = 5) -> None:
-    """Time `streamsvm run` on the electricity stream as CSV, in new processes."""
-    source = data.folder() / "elec2.csv.gz"
-    with tempfile.TemporaryDirectory() as folder:
-        summary = Path(folder) / "summary.json"
-        command = [sys.executable, "-m", "streamsvm", "run", str(source), "--label", "label", "--ignore", "date"]
-        command += ["--model", "cpm", "--out", f"{folder}/out.csv", "--summary", str(summary)]
-
-        def once(cache: str | None) -> dict[str, Any]:
-            environment = os.environ | ({"NUMBA_CACHE_DIR": cache} if cache else {})
-            start = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True, env=environment)
-            seconds, report = time.perf_counter() - start, json.loads(summary.read_text())
-            return {"seconds": seconds, "accuracy": report["accuracy"], "process": report["process"]}
-
-        first = once(f"{folder}/cache")
-        warm = [once(f"{folder}/cache") for _ in range(repeats)]
-    result = {"first": first, "warm": warm}
-    print(json.dumps({"first": first, "warm": warm[-1]}, indent=1))
-    keep("polytope-run", result)
-
-
-# Streams ----------------------------------------------------------------------------------------------------------
-
-
-def logistic_regression(n_classes: int) -> Any:
-    from river import linear_model, multiclass, preprocessing
-
-    model = linear_model.LogisticRegression()
-    return preprocessing.StandardScaler() | (model if n_classes == 2 else multiclass.OneVsRestClassifier(model))
-
-
-def learners() -> dict[str, Callable[[int], Any]]:
-    """Return factories of learners by name; those of River have default settings."""
-    from river import forest, tree
-
-    return {
-        "CPM": lambda n_classes: CPMClassifier(),
-        "LogisticRegression": logistic_regression,
-        "HAT": lambda n_classes: tree.HoeffdingAdaptiveTreeClassifier(seed=1),
-        "ARF": lambda n_classes: forest.ARFClassifier(seed=1),
-    }
-
-
-def prequential(learner: str, name: str, most_seconds: float) -> dict[str, float]:
-    """Measure prequential accuracy and microseconds per event."""
-    table, labels = data.load_stream(name)
-    make, n_classes = learners()[learner], len(set(labels))
-    model, predicted = make(n_classes), []
-    if learner == "CPM":
-        make(n_classes).test_then_train(table, labels)  # compiles
-        start = time.perf_counter()
-        predicted = model.test_then_train(table, labels).tolist()
-    else:
-        rows = data.rows_of(table)
-        if learner == "LogisticRegression":  # needs numeric features, and boolean labels if there are two
-            rows = [{k: v for k, v in x.items() if not isinstance(v, str)} for x in rows]
-            labels = [label == labels[0] for label in labels] if n_classes == 2 else labels
-        start = time.perf_counter()
-        for x, label in zip(rows, labels, strict=True):
-            predicted.append(model.predict_one(x))
-            model.learn_one(x, label)
-            if time.perf_counter() - start > most_seconds:
-                break
-    seconds, n = time.perf_counter() - start, len(predicted)
-    correct = sum(a == b for a, b in zip(predicted, labels, strict=False))
-    return {"accuracy": correct / n, "us": seconds / n * 1e6, "events": n, "of": len(labels)}
-
-
-def streams(most_seconds: float = 600.0) -> None:
-    result = kept("polytope-streams")
-    for name in data.STREAMS:
-        for learner in learners():
-            if learner == "CPM" or learner not in result.get(name, {}):
-                result.setdefault(name, {})[learner] = prequential(learner, name, most_seconds)
-                keep("polytope-streams", result)
-    names = list(learners())
-    print("| stream | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
-    for name, row in result.items():
-        cells = [
-            f"{row[k]['accuracy']:.3f} ({row[k]['us']:,.{1 if row[k]['us'] < 10 else 0}f} us"
-            + (")" if row[k]["events"] == row[k]["of"] else f", first {row[k]['events']:,} events)")
-            for k in names
-        ]
-        print(f"| {name} | " + " | ".join(cells) + " |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"event": event, "a9a": a9a, "mnist": mnist, "run": run, "streams": streams}
+    parts = {"event": event, "a9a": a9a, "mnist": mnist}
     parser.add_argument("part", choices=parts)
     parts[parser.parse_args().part]()
 

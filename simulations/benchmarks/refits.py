@@ -3,8 +3,6 @@
     python -m simulations.benchmarks.refits stay      streams without drift, and the ceiling: each solver on all rows
     python -m simulations.benchmarks.refits forests   River's forests on these streams, within an hour each
     python -m simulations.benchmarks.refits drift     real streams, and generators with drift
-    python -m simulations.benchmarks.refits labels    10 % of the labels, delayed labels, a start from history
-    python -m simulations.benchmarks.refits cost      throughput, single events during a refit, memory
     python -m simulations.benchmarks.refits show      tables of stored results
 
 Every event is predicted, then learned. Results are stored in `simulations/results/refits.json` at once, so an
@@ -14,9 +12,6 @@ interrupted command continues. `--only TEXT...` selects the cells whose names co
 from __future__ import annotations
 
 import argparse
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,15 +27,8 @@ PACKAGES = ("river", "numpy", "numba", "scikit-learn")
 SOLVERS = ("trees", "cuts", "newton", "bcd")
 # Window for streams without drift, longer than the default.
 LONG = 100_000
-LATE, HISTORY, RARE = 1_000, 5_000, 10
 # Maximum CPU seconds of a forest.
 HOUR = 3_600.0
-# Rate of timed single events. At full speed most of them would wait for a late solver.
-PER_SECOND = 2_000
-# Passes with and without refits, so that the 99.9th percentile has enough events.
-PASSES = 3
-# Seconds until the process of a solver has started.
-STARTED = 5.0
 
 Stream = tuple[Any, list[Any]]
 
@@ -122,19 +110,6 @@ DRIFT: dict[str, Callable[[], Stream]] = {
         for seed in (1, 2)
     },
     **{f"centres recurring #{seed}": (lambda seed=seed: centres(seed)) for seed in range(3)},
-}
-
-
-def sea(n: int) -> Stream:
-    """Generate SEA by Street and Kim (2001): four concepts, and 10 % wrong labels."""
-    rng = np.random.default_rng(1)
-    X, threshold = rng.uniform(0.0, 10.0, (n, 3)), np.array([8.0, 9.0, 7.0, 9.5])[np.arange(n) * 4 // n]
-    return X, ((X[:, 0] + X[:, 1] <= threshold) ^ (rng.random(n) < 0.1)).tolist()
-
-
-LENGTHY: dict[str, Callable[[], Stream]] = {
-    "covertype, all": lambda: _covertype(581_012),
-    "SEA, a million": lambda: sea(1_000_000),
 }
 
 
@@ -280,163 +255,9 @@ def drift() -> Iterator[tuple[str, Callable[[], Any]]]:
             )
 
 
-# Labels that are rare or late -----------------------------------------------------------------------------------------
-
-
-def labels() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the measurements with few or delayed labels, and with a history."""
-    for stream in ("electricity", "insects abrupt", "posture", "SEA 50k"):
-        for how in (rare, late, history):
-            for solver in (None, "trees"):
-                yield (
-                    f"{stream} / {how.__name__} / {solver or 'without'}",
-                    lambda stream=stream, how=how, solver=solver: how(
-                        make("StreamSVMClassifier", solver), *data.load_stream(stream, 20_000)
-                    ),
-                )
-
-
-def rare(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """Measure the accuracy with labels for 10 % of the events."""
-    given = [label if i % RARE == 0 else None for i, label in enumerate(y)]
-    predicted = model.test_then_train(X, given)
-    return {"accuracy": float(np.mean([p == label for p, label in zip(predicted.tolist(), y, strict=True)]))}
-
-
-def late(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """Measure the accuracy with labels that arrive LATE events later."""
-    rows, hits = data.rows_of(X), 0
-    for i, x in enumerate(rows):
-        hits += model.predict_one(x) == y[i]
-        if i >= LATE:
-            model.learn_one(rows[i - LATE], y[i - LATE])
-    return {"accuracy": hits / len(rows)}
-
-
-def history(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
-    """Measure the accuracy on 1,000 events after learning HISTORY events."""
-    n = min(HISTORY, len(y) // 2)
-    model.learn_many(part(X, 0, n), y[:n])
-    hits, _ = run(model, part(X, n, n + 1_000), y[n : n + 1_000])
-    return {"accuracy": float(hits.mean())}
-
-
-# Cost -----------------------------------------------------------------------------------------------------------------
-
-
-def cost() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the measurements of throughput, latency of single events, and memory."""
-    for stream in ("electricity", "posture", "SEA 50k"):
-        for solver in (None, "trees", "cuts", "newton"):
-            yield (
-                f"{stream} / cost / {solver or 'without'}",
-                lambda stream=stream, solver=solver: expense("_expense", stream, solver),
-            )
-    for stream in LENGTHY:
-        for way in ways():
-            yield f"{stream} / cost / {way}", lambda stream=stream, way=way: expense("_pace", stream, way)
-
-
-def ways() -> dict[str, dict[str, Any] | None]:
-    """Return settings for refits of trees on a long stream; None for no refits."""
-    from streamsvm.refit import Growing, Latest
-
-    return {
-        "without": None,
-        "trees, growing": {"trigger": Growing(500, 2.0), "window": Latest(20_000)},
-        "trees, growing, long delay": {"trigger": Growing(500, 2.0), "window": Latest(20_000), "delay": 0.5},
-        "trees, patient": {"trigger": Growing(30_000, 5.0), "window": Latest(10_000), "delay": 0.9},
-        "trees, more patient": {"trigger": Growing(80_000, 3.0), "window": Latest(10_000), "delay": 0.9},
-        "trees": {},
-    }
-
-
-def expense(what: str, stream: str, how: str | None) -> dict[str, Any]:
-    """Measure in a separate process, so that its memory can be measured."""
-    command = [sys.executable, "-m", "simulations.benchmarks.refits", what, stream, str(how)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found: dict[str, Any] = dict(pair.split("=") for pair in text.split())
-    return {name: float(value) for name, value in found.items()}
-
-
-def _expense(stream: str, solver: str | None) -> None:
-    X, y = data.load_stream(stream, 40_000)
-    run(make("StreamSVMClassifier", solver), part(X, 0, 2_000), y[:2_000])
-    _replay(make("StreamSVMClassifier", solver), X, y)
-    # The solvers of earlier models no longer run.
-    if solver is not None:
-        for name, times in singles(solver, data.rows_of(part(X, 0, 20_000)), y[:20_000]).items():
-            for q in (50, 99, 99.9, 100):
-                print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
-    print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
-
-
-def _replay(model: Any, X: Any, y: list[Any]) -> None:
-    _, seconds = run(model, X, y)
-    print(f"events_per_second={len(y) / seconds:.1f}")
-    refits = getattr(model, "refits", [])
-    print(f"solver_share={sum(refit['seconds'] for refit in refits) / seconds:.3f}")
-    if refits:  # the maximum rate at which no event waits for a solver
-        print(f"keeps_up_with={min((refit['entered'] - refit['event']) / refit['seconds'] for refit in refits):.0f}")
-
-
-def _pace(stream: str, way: str) -> None:
-    X, y = LENGTHY[stream]()
-    settings = ways()[way]
-    model, warm = (make("StreamSVMClassifier", None if settings is None else "trees", **settings or {}) for _ in "ab")
-    run(warm, X[:12_000], y[:12_000])
-    time.sleep(STARTED)
-    hits, seconds = run(model, X, y)
-    refits = getattr(model, "refits", [])
-    print(
-        f"events_per_second={len(y) / seconds:.1f} accuracy={hits.mean():.5f} last_fifth={scored(hits)['fifths'][-1]}"
-    )
-    print(f"refits={len(refits)} solver_seconds={sum(refit['seconds'] for refit in refits):.2f}")
-    print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
-
-
-def singles(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> dict[str, list[float]]:
-    """Time single events without refits, during a refit, and between refits.
-
-    Passes alternate, because the speed of the machine changes.
-    """
-    found: dict[str, list[float]] = {"without": [], "during": [], "between": []}
-    for _ in range(PASSES):
-        found["without"] += paced(make("StreamSVMClassifier", None), rows, y)
-        during, between = refitted(solver, rows, y)
-        found["during"] += during
-        found["between"] += between
-    return found
-
-
-def refitted(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[float], list[float]]:
-    """Time single events of a model with refits: during a refit, and between refits."""
-    model = make("StreamSVMClassifier", solver)
-    time.sleep(STARTED)
-    seconds = np.array(paced(model, rows, y))
-    # A refit lasts from the event that starts it to the event after which its model is used.
-    is_during = np.zeros(len(y), bool)
-    for refit in model.refits:
-        is_during[refit["event"] - 1 : refit["entered"]] = True
-    return seconds[is_during].tolist(), seconds[~is_during].tolist()
-
-
-def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> list[float]:
-    """Time predicting and learning single events at a rate of PER_SECOND."""
-    seconds = []
-    begin = time.perf_counter()
-    for i, (x, label) in enumerate(zip(rows, y, strict=True)):
-        time.sleep(max(begin + i / PER_SECOND - time.perf_counter(), 0.0))
-        start = time.perf_counter()
-        model.predict_one(x)
-        model.learn_one(x, label)
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
 # What is kept ---------------------------------------------------------------------------------------------------------
 
-PARTS = {"stay": stay, "forests": forests, "drift": drift, "labels": labels, "cost": cost}
+PARTS = {"stay": stay, "forests": forests, "drift": drift}
 
 
 def do(what: str, only: list[str]) -> None:
@@ -522,12 +343,6 @@ def _line(key: str, results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:2] == ["_expense"]:
-        _expense(sys.argv[2], None if sys.argv[3] == "None" else sys.argv[3])
-        return
-    if sys.argv[1:2] == ["_pace"]:
-        _pace(sys.argv[2], sys.argv[3])
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=[*PARTS, "show"])
     parser.add_argument("--only", nargs="*", default=[])
