@@ -54,10 +54,12 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     if name == "LinearModel":
         raise ArchiveError(
             "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
-            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on"
+            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on",
+            "class",
         )
     if learner is None:
-        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted({*LOADABLE, *LOADABLE_LATER}))}")
+        known = ", ".join(sorted({*LOADABLE, *LOADABLE_LATER}))
+        raise ArchiveError(f"holds {name!r}, which is none of {known}", "class")
     found: Saved = learner.from_state(header, arrays)
     return found
 
@@ -97,7 +99,7 @@ def load(path: str | os.PathLike[str]) -> Saved:
     try:
         return from_state(header, arrays)
     except ArchiveError as error:
-        raise ArchiveError(f"{path}: {error}") from error
+        raise ArchiveError(f"{path}: {error}", error.reason) from error
 
 
 def warmup(jobs: int | None = None, everything: bool = False) -> Path:

@@ -10,9 +10,10 @@ import pytest
 
 
 @contextlib.contextmanager
-def raises(error: type[Exception] | tuple[type[Exception], ...], **wanted: Any) -> Iterator[Any]:
-    """Like `pytest.raises`, with attributes of the error. The message must contain them, except the reason."""
+def raises(error: type[Exception] | tuple[type[Exception], ...], named: object = "", **wanted: Any) -> Iterator[Any]:
+    """Like `pytest.raises`, with attributes of the error. The message must contain `named` and them, except reasons."""
     with pytest.raises(error) as caught:
         yield caught
     assert {name: getattr(caught.value, name) for name in wanted} == wanted, caught.value
-    assert all(str(value) in str(caught.value) for name, value in wanted.items() if name != "reason"), caught.value
+    texts = [named, *(value for name, value in wanted.items() if name != "reason")]
+    assert all(str(text) in str(caught.value) for text in texts), caught.value

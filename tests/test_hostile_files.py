@@ -28,6 +28,7 @@ from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import SPARE_BYTES
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
+from tests.errors import raises
 from tests.learners import snapshot
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -60,12 +61,12 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def check_refused(path: Path, match: str = r"model\.svm", beyond: int = 1_000_000) -> None:
+def check_refused(path: Path, named: str = "model.svm", beyond: int = 1_000_000) -> None:
     """Check that a file is rejected by name, with at most twice its size and a constant of memory."""
     load = streamsvm.load  # imported before memory is traced
     tracemalloc.start()
     try:
-        with pytest.raises(ArchiveError, match=match):
+        with raises(ArchiveError, named=named):
             load(path)
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -202,14 +203,14 @@ def test_the_order_of_the_directory_is_of_no_consequence_but_the_members_are(sav
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/random"])
 def test_a_device_is_refused(device):
-    with pytest.raises(ArchiveError, match=f"{device} is not a whole streamsvm file: it is not a regular file"):
+    with raises(ArchiveError, reason="damaged", named=device):
         streamsvm.load(device)
 
 
 def test_a_folder_and_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(ArchiveError, match="not a whole streamsvm file"):
+        with raises(ArchiveError, reason="damaged", named=path):
             streamsvm.load(path)
 
 
@@ -217,7 +218,7 @@ def test_a_file_with_holes_is_refused(saved):
     """A terabyte that takes no disk space."""
     with saved.open("ab") as file:
         file.truncate(1 << 40)
-    with pytest.raises(ArchiveError, match="not a whole streamsvm file"):
+    with raises(ArchiveError, reason="damaged"):
         streamsvm.load(saved)
 
 
@@ -335,7 +336,7 @@ def test_headers_that_do_not_fit_their_arrays_are_refused(saved, case):
 def test_settings_that_ask_for_more_memory_than_there_are_values_are_refused(tmp_path, name, params):
     header, arrays = state(name)
     write_archive(tmp_path / "model.svm", header | {"params": header["params"] | params}, arrays)
-    with pytest.raises(ArchiveError, match=r"model\.svm"):
+    with raises(ArchiveError, named="model.svm"):
         streamsvm.load(tmp_path / "model.svm")
 
 
@@ -406,7 +407,7 @@ def test_an_array_is_what_the_checksum_says(saved):
     content = bytearray(saved.read_bytes())
     content[content.index(b"PK\1\2") - 1] ^= 1
     saved.write_bytes(content)
-    check_refused(saved, r"model\.svm is not a whole streamsvm file: .*weights\.npy")
+    check_refused(saved, "weights.npy")
 
 
 @pytest.mark.slow
@@ -425,7 +426,7 @@ def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path
                 changes.append(arrays | {key: changed})
     for changed in changes:
         write_archive(tmp_path / "model.svm", header, changed)
-        with pytest.raises(ArchiveError, match=r"model\.svm"):
+        with raises(ArchiveError, named="model.svm"):
             streamsvm.load(tmp_path / "model.svm")
 
 
@@ -526,15 +527,15 @@ def test_models_that_are_not_whole_are_refused(saved, case):
     fields, changed = MODELS[case]
     arrays = {k: a for k, a in (arrays | changed).items() if a is not None}
     write_archive(saved, header | fields, arrays)
-    with pytest.raises(ArchiveError, match=r"model\.svm"):
+    with raises(ArchiveError, named="model.svm"):
         KernelExpansion.load(saved)
 
 
 def test_one_model_is_not_another(saved):
-    with pytest.raises(ArchiveError, match="of a CPMClassifier, not of a LinearModel"):
+    with raises(ArchiveError, reason="class", named="CPMClassifier"):
         LinearModel.load(saved)
     expansion().save(saved)
-    with pytest.raises(ArchiveError, match="holds 'KernelExpansion'"):
+    with raises(ArchiveError, reason="class", named="KernelExpansion"):
         streamsvm.load(saved)
 
 
@@ -561,7 +562,7 @@ def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
         path.write_bytes(ZIPS[case](zipped(parts)))
     else:
         path.write_bytes(zipped({**members(content), "header.json": TEXTS[case]}))
-    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="--reset to start over"):
+    with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", option="--reset"):
         checkpoint.read({})
 
 
@@ -570,13 +571,13 @@ def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
 )
 def test_a_checkpoint_of_other_parts_is_refused(tmp_path, changes):
     write_archive(tmp_path / "checkpoint.npz", CHECKPOINT | changes, {})
-    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="--reset to start over"):
+    with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", option="--reset"):
         checkpoint.read({})
 
 
 def test_a_checkpoint_with_more_arrays_is_refused(tmp_path):
     write_archive(tmp_path / "checkpoint.npz", CHECKPOINT, {"other": np.zeros(3)})
-    with Checkpoint(tmp_path) as checkpoint, pytest.raises(SetupError, match="has no place here"):
+    with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", named="other"):
         checkpoint.read({})
 
 

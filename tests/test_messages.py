@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import re
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,14 @@ from connectors import ConnectorError, open_sink, open_source
 from streamsvm import CPMClassifier, KeyedClassifier, RefitClassifier
 from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
 from streamsvm.decide.costs import Costs
+from streamsvm.keyed.sections import unseal
 from streamsvm.parameters import check_between, check_choice, check_class_weight, check_number
 from streamsvm.refit import Every, FirstOf, OnDrift
+from streamsvm.run import Run, RunConfig
 from tests.connectors.streams import write
 
 ROWS = [[0.0], [1.0]], [0, 1]
+NEWER = struct.pack("<4sHHI", b"svmk", 2, 0, 0)
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
 
 
@@ -116,6 +120,9 @@ def without_pyarrow(path: str) -> None:
             lambda: RefitClassifier(5),
             "`learner` must be a StreamSVMClassifier without `refit` and costs",
         ),
+        (lambda: unseal(NEWER, 0), "has version 2, this streamsvm reads up to 1: install a newer one"),
+        (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
+        (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
         (lambda: FirstOf(Every(0)), "`n` must be an integer of at least 1"),
         (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),
         (lambda: OnDrift(drift.KSWIN()), "`detector` KSWIN is random: set its `seed`"),

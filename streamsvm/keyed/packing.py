@@ -89,7 +89,8 @@ class Settings:
             what = "another " + ", ".join(f"`{name}`" for name in differ)
         raise KeyStateError(
             f"the state of a key was left by a model with {what}: go on with the settings that keys began with, or let "
-            "them begin anew"
+            "them begin anew",
+            "settings",
         )
 
 

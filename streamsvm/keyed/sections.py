@@ -55,23 +55,25 @@ def unseal(data: bytes, n: int) -> list[bytes]:
     if type(data) is not bytes:
         raise TypeError(f"the state of a key must be bytes or None, got {type(data).__name__}")
     if len(data) < _HEAD.size or data[:4] != MAGIC:
-        raise KeyStateError(f"not the state of a key: it begins with {data[:4]!r}, not with {MAGIC!r}")
+        raise KeyStateError(f"not the state of a key: it begins with {data[:4]!r}, not with {MAGIC!r}", "foreign")
     _, version, n_sections, checksum = _HEAD.unpack_from(data)
     if not 1 <= version <= VERSION:
         raise KeyStateError(
-            f"the state of a key has version {version}, this streamsvm reads up to {VERSION}: install a newer one"
+            f"the state of a key has version {version}, this streamsvm reads up to {VERSION}: install a newer one",
+            "version",
         )
     if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
-        raise KeyStateError(f"the state of a key is damaged: its {len(data)} bytes do not have their checksum")
+        what = f"the state of a key is damaged: its {len(data)} bytes do not have their checksum"
+        raise KeyStateError(what, "damaged")
     at = _HEAD.size + 4 * n_sections
     if n_sections != n or len(data) < at:
-        raise KeyStateError(f"the state of a key has {n_sections} sections, not {n}")
+        raise KeyStateError(f"the state of a key has {n_sections} sections, not {n}", "damaged")
     sections = []
     for length in _lengths(n).unpack_from(data, _HEAD.size):
         sections.append(data[at : at + length])
         at += length
     if at != len(data):
-        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {at}")
+        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {at}", "damaged")
     return sections
 
 

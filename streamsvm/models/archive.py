@@ -40,7 +40,17 @@ DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, 
 
 
 class ArchiveError(ValueError):
-    """The file is not an archive, is damaged, or was written by a newer version."""
+    """The file is not an archive, is damaged, or was written by a newer version.
+
+    Attributes
+    ----------
+    reason
+        "damaged", "foreign", "version", "class", "settings", or "content" for values that do not fit.
+    """
+
+    def __init__(self, message: str, reason: str = "content") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 # Labels and names ------------------------------------------------------------------------------------------------
@@ -261,17 +271,18 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
             members = _members(archive, size)
             header = _read_header(archive, members.pop(_HEADER, None), size)
             if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format")
+                raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format", "foreign")
             version = header.get("version")
             if type(version) is not int or not 1 <= version <= VERSION:
                 raise ArchiveError(
-                    f"{path} has format version {version!r}, this streamsvm reads up to {VERSION}: install a newer one"
+                    f"{path} has format version {version!r}, this streamsvm reads up to {VERSION}: install a newer one",
+                    "version",
                 )
             arrays = {name.removesuffix(".npy"): _read_array(archive, member) for name, member in members.items()}
     except (ArchiveError, FileNotFoundError, PermissionError):
         raise
     except (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, *DAMAGED) as error:
-        raise ArchiveError(f"{path} is not a whole streamsvm file: {error}") from error
+        raise ArchiveError(f"{path} is not a whole streamsvm file: {error}", "damaged") from error
     return header, arrays
 
 
@@ -293,7 +304,7 @@ def _open(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ArchiveError(f"{path} is not a whole streamsvm file: it is not a regular file")
+        raise ArchiveError(f"{path} is not a whole streamsvm file: it is not a regular file", "damaged")
     return descriptor
 
 

@@ -52,7 +52,7 @@ class Archived:
         """
         try:
             if header["class"] != cls.__name__:
-                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}", "class")
             self = cls._from_state(header, arrays)
             self._take_width(header.get(_WIDTH))
             return self
@@ -126,7 +126,7 @@ class Archived:
         try:
             return cls.from_state(header, arrays)
         except ArchiveError as error:
-            raise ArchiveError(f"{path}: {error}") from error
+            raise ArchiveError(f"{path}: {error}", error.reason) from error
 
 
 def public(name: str) -> Any:

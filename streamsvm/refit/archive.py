@@ -93,7 +93,7 @@ def decode_settings(content: Any) -> Any:
     except ArchiveError:
         raise
     except DAMAGED as error:
-        raise ArchiveError(f"not the settings of a trigger or window: {error!r}") from error
+        raise ArchiveError(f"not the settings of a trigger or window: {error!r}", "settings") from error
 
 
 def encode_solver(solver: Any) -> Any:

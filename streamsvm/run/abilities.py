@@ -176,13 +176,14 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
     if asked and not isinstance(model, Persistent):
         raise SetupError(
             f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
-            f"leave out {asked}, or use a model of this package such as --model blend"
+            f"leave out {asked}, or use a model of this package such as --model blend",
+            "not kept",
         )
     if asked:
         try:
             model.state()
         except TypeError as error:
-            raise SetupError(f"{asked}: {error}") from error
+            raise SetupError(f"{asked}: {error}", "not kept") from error
 
 
 def check_names(model: Any, batch: Batch) -> None:

@@ -87,7 +87,8 @@ class Checkpoint:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
         if self._lock is None:
             raise SetupError(
-                f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
+                f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one",
+                "locked",
             )
         clear_halfway(self.path)
         return self
@@ -119,7 +120,8 @@ class Checkpoint:
         try:
             snapshot = read_snapshot(self.path)
         except ValueError as error:
-            raise SetupError(f"{error}; give another --checkpoint directory, or --reset to start over") from error
+            what = f"{error}; give another --checkpoint directory, or --reset to start over"
+            raise SetupError(what, "checkpoint", option="--reset") from error
         self._compare(snapshot.identity, identity)
         return snapshot
 
@@ -151,7 +153,9 @@ class Checkpoint:
             )
             raise SetupError(
                 f"the checkpoint in {self.directory} is of another run: {changes}. "
-                "Give the same settings to go on, another --checkpoint directory, or --reset to start over"
+                "Give the same settings to go on, another --checkpoint directory, or --reset to start over",
+                "another run",
+                option="--reset",
             )
 
 

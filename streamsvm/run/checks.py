@@ -62,7 +62,8 @@ def _check_needed(config: RunConfig) -> None:
         for name in names:
             if name in given and needed not in given:
                 gap = "" if hint.startswith(":") else " "
-                raise SetupError(f"{option_of(name)} needs {option_of(needed)}{gap}{hint}")
+                what = f"{option_of(name)} needs {option_of(needed)}{gap}{hint}"
+                raise SetupError(what, "needs", option=option_of(needed))
 
 
 def _check_late(config: RunConfig) -> None:
@@ -123,7 +124,8 @@ def check_source(config: RunConfig) -> None:
     if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
         raise SetupError(
-            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it"
+            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it",
+            option="SOURCE",
         )
 
 
@@ -143,13 +145,14 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
     """Refuse a file that cannot be written or replaced."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise SetupError(f"{option} {path}: there is no directory {folder}")
+        raise SetupError(f"{option} {path}: there is no directory {folder}", "missing", option=option)
     if replaced and os.path.isfile(path):
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(folder, os.W_OK):
-            raise SetupError(f"{option} {path}: cannot be replaced, since nothing can be written to {folder}")
+            what = f"{option} {path}: cannot be replaced, since nothing can be written to {folder}"
+            raise SetupError(what, "replace", option=option)
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise SetupError(f"{option} {path}: cannot be written")
+        raise SetupError(f"{option} {path}: cannot be written", "write", option=option)
 
 
 def _check_distinct(config: RunConfig) -> None:

@@ -82,7 +82,7 @@ def with_refits(model: Any, solver: str, trigger: str | None = None, window: str
     try:
         return RefitClassifier(model, _solver(solver), **given)
     except (TypeError, ValueError, ImportError) as error:
-        raise SetupError(f"--refit {solver}: {error}") from error
+        raise SetupError(f"--refit {solver}: {error}", option="--refit") from error
 
 
 def _name(model: Any) -> str:

@@ -9,7 +9,19 @@ from connectors.errors import ConnectorError, UnreachableError
 
 
 class RunError(Exception):
-    """Ends a run; the message says what happened and what to do."""
+    """Ends a run; the message says what happened and what to do.
+
+    Attributes
+    ----------
+    reason
+        A short code, if the error has one.
+    option
+        Name of the option in question, if there is one.
+    """
+
+    def __init__(self, message: str, reason: str = "", *, option: str = "") -> None:
+        super().__init__(message)
+        self.reason, self.option = reason, option
 
 
 class SetupError(RunError):
@@ -24,4 +36,4 @@ def refusing(before: str = "", after: str = "") -> Iterator[None]:
     except UnreachableError:
         raise
     except ConnectorError as error:
-        raise SetupError(f"{before}{error}{after}") from error
+        raise SetupError(f"{before}{error}{after}", error.reason, option=error.option) from error

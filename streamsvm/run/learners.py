@@ -200,7 +200,8 @@ class RowLearner(RowModel):
             name = type(self.model).__name__
             raise RunError(
                 f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}; "
-                f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
+                f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}",
+                "two classes",
             )
 
     def encode(self, label: Any) -> int:

@@ -69,7 +69,9 @@ class Outputs:
             if not sink.can_rewind:
                 raise SetupError(
                     f"{sink.name} cannot take back what was written, so results could come twice after a crash; "
-                    "write to a file, or leave out --checkpoint"
+                    "write to a file, or leave out --checkpoint",
+                    "not seekable",
+                    option="--checkpoint",
                 )
 
     def check_replaced(self) -> None:

@@ -276,7 +276,8 @@ class Runner:
         refused = metrics.taken - metrics.events
         if refused >= _HOPELESS and refused > metrics.events and not metrics.judged + metrics.unanswered:
             reason = kept.rejected[-1].reason
-            raise RunError(f"{self.report.model} refused {refused} of the first {metrics.taken} events: {reason}")
+            what = f"{self.report.model} refused {refused} of the first {metrics.taken} events: {reason}"
+            raise RunError(what, "hopeless")
 
     def _observe(self, began: float) -> None:
         """Call the observer."""
@@ -367,7 +368,8 @@ class Runner:
         except UnreachableError:
             raise  # the checkpoint is valid
         except (ConnectorError, OSError, *DAMAGED) as error:
-            raise SetupError(f"cannot go on from the checkpoint in {checkpoint.directory}: {error}") from error
+            what = f"cannot go on from the checkpoint in {checkpoint.directory}: {error}"
+            raise SetupError(what, "checkpoint") from error
         self.report.resumed = self.report.metrics.taken
 
     def _save(self, after: Exception | None = None) -> None:

@@ -183,7 +183,7 @@ def _new_model(config: RunConfig) -> Any:
     if isinstance(model, str):
         model = build_classifier(model, config.params)
     elif config.params:
-        raise SetupError("model is a classifier, which has its parameters: leave out params")
+        raise SetupError("model is a classifier, which has its parameters: leave out params", option="params")
     if not config.refit:
         return model
     model = with_refits(model, *config.refit)
@@ -204,7 +204,7 @@ def _loaded(path: str) -> Any:
     try:
         return streamsvm.load(path)
     except (OSError, ValueError) as error:
-        raise SetupError(f"--model {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise SetupError(f"--model {path}: {getattr(error, 'strerror', None) or error}", option="--model") from error
 
 
 # Streams ----------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def converted(option: str, kind: str, value: Any) -> Any:
     try:
         return KINDS[kind](value) if kind in KINDS else value
     except (ValueError, ConnectorError) as error:
-        raise SetupError(f"argument {option}: {error}") from error
+        raise SetupError(f"argument {option}: {error}", "value", option=option) from error
 
 
 def _text(value: Any) -> str:
@@ -137,7 +137,8 @@ def read_token(path: str, option: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"{option} {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        what = f"{option} {path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SetupError(what, "read", option=option) from error
 
 
 def _choice(*allowed: str) -> Callable[[Any], Any]:

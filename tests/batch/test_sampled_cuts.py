@@ -416,7 +416,7 @@ def test_what_it_learned_are_plain_arrays(tmp_path, n_classes):
     mine = model.decision_function(X)
     np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, mine, atol=1e-3 * np.abs(mine).max())
     assert np.mean(loaded.predict(X) == model.predict(X)) > 0.995
-    with pytest.raises(ArchiveError, match="LinearModel"):
+    with raises(ArchiveError, reason="class", named="LinearModel"):
         LinearModel.load(tmp_path / "model")
 
 

@@ -179,26 +179,28 @@ def test_damage_is_refused():
     for at in [*range(24), *rng.integers(len(state), size=100).tolist()]:
         wrong = bytearray(state)
         wrong[at] ^= 1 << rng.integers(8)
-        with pytest.raises(KeyStateError, match=r"begins with|has version|damaged|sections"):
+        with pytest.raises(KeyStateError) as caught:
             packer.unpack(unseal(bytes(wrong), N_SECTIONS))
+        assert caught.value.reason in ("damaged", "foreign", "version")
     for wrong in (state[:-1], state + b"\0", state[:10], b""):
-        with pytest.raises(KeyStateError, match=r"damaged|begins with"):
+        with pytest.raises(KeyStateError) as caught:
             unseal(wrong, N_SECTIONS)
+        assert caught.value.reason in ("damaged", "foreign")
 
 
 def test_what_is_no_state_is_refused():
     state = seal([b"", b""])
-    with pytest.raises(KeyStateError, match="has 2 sections, not 4"):
+    with raises(KeyStateError, reason="damaged", named="2 sections"):
         unseal(state, N_SECTIONS)
-    with pytest.raises(KeyStateError, match="not the state of a key: it begins with b'PK"):
+    with raises(KeyStateError, reason="foreign", named="PK"):
         unseal(b"PK\3\4" + bytes(100), N_SECTIONS)
     with pytest.raises(TypeError, match="must be bytes or None, got str"):
         unseal("svmk", N_SECTIONS)
     newer = state[:4] + struct.pack("<H", 2) + state[6:]
-    with pytest.raises(KeyStateError, match="has version 2, this streamsvm reads up to 1"):
+    with raises(KeyStateError, reason="version", named="version 2"):
         unseal(newer, 2)
     rest = struct.pack("<I", 1)
-    with pytest.raises(KeyStateError, match="has 16 bytes, its sections say 17"):
+    with raises(KeyStateError, reason="damaged", named="16 bytes"):
         unseal(struct.pack("<4sHHI", b"svmk", 1, 1, zlib.crc32(rest)) + rest, 1)
 
 
@@ -227,7 +229,7 @@ def test_values_beyond_their_bounds_are_refused():
     packer, held, sections = packed(CPMClassifier())
     n = -(-held.schema.snapshots.n_words // 8)
     for values in (np.full((len(sections[3]) - n) // 8, np.nan), np.frombuffer(sections[3][:-n]) * 1e300):
-        with pytest.raises(KeyStateError, match="values are beyond their bounds, or not finite"):
+        with raises(KeyStateError, reason="content"):
             packer.unpack([*sections[:3], values.tobytes() + sections[3][-n:]])
 
 
@@ -236,15 +238,15 @@ def test_words_too_few_or_too_many_are_refused():
     n = -(-held.schema.snapshots.n_words // 8)
     words, there = sections[3][:-n], sections[3][-n:]
     for wrong in (words[:-8] + there, words + bytes(8) + there, sections[3][:-1], b""):
-        with pytest.raises(KeyStateError, match=r"words than are named|do not hold"):
+        with raises(KeyStateError, reason="content"):
             packer.unpack([*sections[:3], wrong])
 
 
 def test_another_model_is_refused_by_name():
     _, _, sections = packed(CPMClassifier(n_faces=4))
-    with pytest.raises(KeyStateError, match=r"by a model with another `n_faces`, `l2`: go on with the settings"):
+    with raises(KeyStateError, reason="settings", named="`n_faces`, `l2`"):
         Packer(CPMClassifier(n_faces=3, l2=0.1)).unpack(sections)
-    with pytest.raises(KeyStateError, match="with other settings"):
+    with raises(KeyStateError, reason="settings"):
         Packer(BSGDClassifier()).unpack(sections)
 
 

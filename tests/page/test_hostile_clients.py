@@ -22,6 +22,7 @@ from streamsvm.run.web.limits import Connection, Pool, Share
 from streamsvm.run.web.messages import Answer, Request
 from streamsvm.run.web.server import HttpServer, Place, Work
 from tests.commands import Command
+from tests.errors import raises
 from tests.page.looking import free_port, get, wait_for
 from tests.run.conftest import write_stream
 
@@ -212,7 +213,7 @@ class TestMetricsPort:
 
     @pytest.mark.parametrize("place", ["x", "99999", ":80", "-1"])
     def test_places_that_are_none(self, place: str) -> None:
-        with pytest.raises(SetupError, match=f"--set metrics-port {place}: must be a port, or ADDRESS:PORT"):
+        with raises(SetupError, reason="value", option="--set metrics-port", named=place):
             Exporter(place)
 
 

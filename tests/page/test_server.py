@@ -24,6 +24,7 @@ from streamsvm.run.page.dashboard import Busy
 from streamsvm.run.page.server import Server
 from streamsvm.run.web import server as web
 from streamsvm.run.web.limits import Pool
+from tests.errors import raises
 from tests.page.looking import get
 
 TOKEN = "s3cret-and-long"
@@ -163,12 +164,12 @@ def test_figures_need_the_token_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("token", ["short", "with a blank in it", "späte Müh", ""])
 def test_tokens_that_are_none(token: str) -> None:
-    with pytest.raises(SetupError, match="token of the page must have"), serving(token):
+    with raises(SetupError, reason="token"), serving(token):
         pass
 
 
 def test_beyond_the_machine_there_has_to_be_a_token() -> None:
-    with pytest.raises(SetupError, match="STREAMSVM_PAGE_TOKEN"), serving(place="0.0.0.0:0"):
+    with raises(SetupError, reason="no token", named="STREAMSVM_PAGE_TOKEN"), serving(place="0.0.0.0:0"):
         pass
     with serving(TOKEN, "0.0.0.0:0") as server:
         right = {"Authorization": f"Bearer {TOKEN}"}
@@ -178,12 +179,12 @@ def test_beyond_the_machine_there_has_to_be_a_token() -> None:
 
 @pytest.mark.parametrize("place", ["x", "99999", ":80", "127.0.0.1:", "-1", "1.5", "no.such.host.invalid:80", "٣"])
 def test_places_that_are_none(place: str) -> None:
-    with pytest.raises(SetupError, match=re.escape(f"--page {place}: ")), serving(TOKEN, place):
+    with raises(SetupError, option="--page", named=place), serving(TOKEN, place):
         pass
 
 
 def test_a_port_that_is_taken(server: Server) -> None:
-    with pytest.raises(SetupError, match="cannot listen there"), serving(place=str(server.port)):
+    with raises(SetupError, reason="listen", option="--page"), serving(place=str(server.port)):
         pass
 
 

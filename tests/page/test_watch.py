@@ -20,6 +20,7 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.page.server import Server
 from streamsvm.run.page.watch import CheckpointView, RemoteView
 from streamsvm.run.runner import Report, runner_of
+from tests.errors import raises
 from tests.page.looking import Running, get, wait_for
 from tests.run.conftest import Streamsvm
 
@@ -90,7 +91,7 @@ def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: py
 
 @pytest.mark.parametrize("place", ["http://", "http://[::1", "https://:80", "http://a:b"])
 def test_addresses_that_are_none(place: str) -> None:
-    with pytest.raises(SetupError, match="watch http"):
+    with raises(SetupError, reason="address", named=place):
         RemoteView(place, None)
 
 
@@ -107,7 +108,7 @@ def test_the_page_of_another_page(tmp_path: Path) -> None:
         state, series = json.loads(view.feed.latest), json.loads(other.series())
         assert (series["run"], series["columns"]["judged"]) == (state["run"], [state["judged"]])
         assert other.health() == ""
-        with pytest.raises(SetupError, match=server.url):
+        with raises(SetupError, reason="no metrics", named=server.url):
             other.metrics()
         with pytest.raises(LookupError):
             other.ask(1, 5.0)

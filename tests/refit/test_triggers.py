@@ -377,7 +377,7 @@ ADWIN = {"class": "ADWIN", "params": {}}
     ],
 )
 def test_other_settings_in_an_archive_are_refused(content):
-    with pytest.raises(ArchiveError, match="not the settings of a trigger"):
+    with raises(ArchiveError, reason="settings"):
         decode_settings(content)
 
 

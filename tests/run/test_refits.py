@@ -30,6 +30,7 @@ from streamsvm.run.prometheus import Exporter
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, runner_of
 from tests.commands import Command, completed
+from tests.errors import raises
 from tests.run.conftest import write_stream
 from tests.run.test_runner import Numbers
 
@@ -119,7 +120,7 @@ def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.Mon
     import sys
 
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(SetupError, match=r"--refit trees: .*pip install 'streamsvm\[batch\]'"):
+    with raises(SetupError, option="--refit", named="pip install 'streamsvm[batch]'"):
         with_refits(CPMClassifier(), "trees")
 
 

@@ -18,6 +18,7 @@ from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_writable
 from streamsvm.run.errors import SetupError
 from streamsvm.run.runner import run, runner_of
+from tests.errors import raises
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error, rows
 from tests.run.test_runner import Collected, Numbers
@@ -51,7 +52,7 @@ def test_what_cannot_be_replaced_at_the_end_is_refused(monkeypatch: pytest.Monke
     path.touch()
     monkeypatch.setattr("os.access", lambda place, mode: Path(place) == path)  # its directory is not writable
     check_writable("--summary", str(path))
-    with pytest.raises(SetupError, match=f"nothing can be written to {tmp_path}"):
+    with raises(SetupError, reason="replace", option="--summary", named=tmp_path):
         check_writable("--summary", str(path), replaced=True)
 
 

@@ -84,12 +84,15 @@ class Server:
         self._place = Place(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
             raise SetupError(
-                "the token of the page must have at least 8 letters, digits or signs of ASCII, and no blanks"
+                "the token of the page must have at least 8 letters, digits or signs of ASCII, and no blanks",
+                "token",
             )
         if not self._place.local and not token:
             raise SetupError(
                 f"--page {place}: beyond this machine whoever sees the page must know a token: set "
-                "STREAMSVM_PAGE_TOKEN in the environment, or page-token-file"
+                "STREAMSVM_PAGE_TOKEN in the environment, or page-token-file",
+                "no token",
+                option="--page",
             )
         self.shown, self.metrics, self._token = shown, metrics, None if token is None else token.encode()
         self._http = HttpServer(self._place, self._route, "page")

@@ -176,9 +176,9 @@ class RemoteView:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError as error:
-            raise SetupError(f"watch {url}: {error}") from error
+            raise SetupError(f"watch {url}: {error}", "address") from error
         if not self._host:
-            raise SetupError(f"watch {url}: names no host")
+            raise SetupError(f"watch {url}: names no host", "address")
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = f"{parts.path.rstrip('/')}/state.json"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -246,7 +246,7 @@ class RemoteView:
 
     def metrics(self) -> bytes:
         """Refuse, because Prometheus can read the page of the run."""
-        raise SetupError(f"ask {self.url} for them")
+        raise SetupError(f"ask {self.url} for them", "no metrics")
 
     def health(self) -> str:
         """Return the problem of the run; empty if there is none."""

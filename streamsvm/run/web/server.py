@@ -79,7 +79,7 @@ class Place:
     """
 
     def __init__(self, place: str, option: str) -> None:
-        self._said = f"{option} {place}"
+        self._place, self._option = place, option
         self.address, self.port = place_of(place, option)
         try:
             found = socket.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM)[0]
@@ -113,7 +113,8 @@ class Place:
         return listener
 
     def _refused(self, error: Exception) -> SetupError:
-        return SetupError(f"{self._said}: cannot listen there: {getattr(error, 'strerror', None) or error}")
+        what = f"cannot listen there: {getattr(error, 'strerror', None) or error}"
+        return SetupError(f"{self._option} {self._place}: {what}", "listen", option=self._option)
 
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -130,7 +131,8 @@ def place_of(place: str, option: str) -> tuple[str, int]:
     address, colon, port = place.rpartition(":")
     address = address.strip("[]").lower() if colon else "127.0.0.1"
     if not address or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise SetupError(f"{option} {place}: must be a port, or ADDRESS:PORT such as 0.0.0.0:8080")
+        what = f"{option} {place}: must be a port, or ADDRESS:PORT such as 0.0.0.0:8080"
+        raise SetupError(what, "value", option=option)
     return address, int(port)
 
 
