@@ -64,6 +64,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+# Files with the longest single tests. They start early, so that no worker computes alone at the end.
+LONGEST = ("tests/test_architecture.py", "tests/test_docs.py", "tests/refit/", "tests/run/")
+
 # Fixtures that make a test slow.
 SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
@@ -73,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: not item.nodeid.startswith(tuple(WAIT)))
+    items.sort(key=lambda item: (not item.nodeid.startswith(tuple(WAIT)), not item.nodeid.startswith(LONGEST)))
 
 
 def pytest_collection_finish() -> None:

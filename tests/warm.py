@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+from unittest import mock
 
 import matplotlib.backends.backend_agg
 import matplotlib.figure
@@ -29,8 +30,9 @@ with contextlib.suppress(ImportError):
 
 __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
 
-# A solver in a separate process would not be available in forks.
-refitted = RefitClassifier(CPMClassifier(n_faces=3), "cuts")
+# The process of a solver would not be available in forks.
+with mock.patch("streamsvm.refit.classifier.get_ready"):
+    refitted = RefitClassifier(CPMClassifier(n_faces=3), "cuts")
 for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), refitted):
     model.run_batch([{"warm": 1.0}], [0])
 

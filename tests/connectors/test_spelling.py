@@ -530,7 +530,7 @@ def test_a_run_over_a_file_of_excel_reads_decimal_commas_and_reports_it(tmp_path
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path, suffix: str) -> None:
-    names = [f"c{k}" for k in range(300)]
+    names = [f"c{k}" for k in range(60)]
     table = {name: [f"{i * 37 % 97},{k:03}5" for i in range(120)] for k, name in enumerate(names)}
     table |= {"y": [f"{'ab'[i % 2]}" for i in range(120)]}
     path = tmp_path / f"in.{suffix}"
@@ -546,5 +546,5 @@ def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path, suffi
     ended = completed("run", source, "--label", "y", "--model", "cpm", "--summary", "s.json", cwd=tmp_path, check=True)
     (notice,) = json.loads((tmp_path / "s.json").read_text())["notices"]
     assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--set decimal=, says so)")
-    assert "(likewise 'c1', 'c2', 'c3', ...: 300 in all)" in notice
+    assert "(likewise 'c1', 'c2', 'c3', ...: 60 in all)" in notice
     assert ended.stdout.count("are read as numbers") == ended.stderr.count("are read as numbers") == 1

@@ -21,7 +21,9 @@ from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks(StreamSVMClassifier(**settings) for settings in ALL_SETTINGS))
+@pytest.mark.parametrize(
+    ("check", "model"), river_checks(StreamSVMClassifier(**settings) for settings in ALL_SETTINGS[::4])
+)
 def test_river(check, model):
     check(model.clone())
 

@@ -18,7 +18,7 @@ from streamsvm.run.abilities import Refits
 from tests.errors import raises
 from tests.learners import dicts, ring
 
-REFIT = {"solver": "newton", "trigger": Every(100), "delay": 64, "window": Latest(100)}
+REFIT = {"solver": "newton", "trigger": Every(150), "delay": 64, "window": Latest(100)}
 COSTS = {"cost": {True: {False: 9.0}}, "class_weight": "balanced", "abstain": 0.8}
 SETTINGS = {"refits": {"refit": REFIT}, "costs": COSTS, "both": {"refit": REFIT} | COSTS}
 X, Y = ring(300)

@@ -62,7 +62,7 @@ def topics(topic):
 
 
 def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
-    records = list(customers(6000, 200, PARTITIONS))
+    records = list(customers(3000, 200, PARTITIONS))
     expected, given = Expected(records), arguments(broker, *topics, "tellers")
     [port] = starter.free_ports(1)
     workers = [
@@ -70,22 +70,22 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
         hurried_worker(tmp_path / "two", *given, f"--set=metrics-port={port}"),
     ]
     try:
-        fill(broker, topics[0], records[:3000])
-        wait_for(lambda: predicted(broker, topics[1]) > 1000, tended=workers)
+        fill(broker, topics[0], records[:1500])
+        wait_for(lambda: predicted(broker, topics[1]) > 500, tended=workers)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             shown = answer.read().decode()
         wanted = {"streamsvm_events_total", "streamsvm_state_bytes_total", "streamsvm_lag"}
         assert wanted <= set(re.findall(r"\w+", shown))
         workers[0].kill()
         workers.append(hurried_worker(tmp_path / "three", *given))
-        fill(broker, topics[0], records[3000:5000])
-        wait_for(lambda: predicted(broker, topics[1]) > 3500, tended=workers)
+        fill(broker, topics[0], records[1500:2500])
+        wait_for(lambda: predicted(broker, topics[1]) > 1750, tended=workers)
         leaving = workers.pop(1)
         code = leaving.leave()
         assert code == 128 + 15 or (code == TEMPORARY and "kafka topic" in leaving.log), (
             leaving.log
         )  # given by name or position
-        fill(broker, topics[0], records[5000:])
+        fill(broker, topics[0], records[2500:])
         wait_for(lambda: not faults(expected, broker, *topics[1:], "tellers"), every=1.0, tended=workers)
     finally:
         for worker in workers:

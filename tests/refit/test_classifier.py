@@ -496,10 +496,10 @@ def test_an_expert_that_is_wrong_changes_nothing(learner):
 @pytest.mark.slow
 def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(9_000, 6))
+    X = rng.normal(size=(9_000, 6))[:6_400]
     centres = rng.normal(size=(2, 12, 6))
     nearest = [((X[:, None] - centre) ** 2).sum(axis=2).argmin(axis=1) % 3 for centre in centres]
-    concept = np.arange(9_000) // 1_500 % 2
+    concept = np.arange(6_400) // 1_500 % 2
     y = np.where(concept == 0, *nearest).tolist()
     settings: dict[str, Any] = {"window": Adaptive(5_000), "trigger": Growing(400, 1.5, 700), "max_members": 6}
     alone = CPMClassifier().test_then_train(X, y)

@@ -273,13 +273,13 @@ def test_a_reservoir_forgets_exponentially_with_the_mean_age_n():
 
 
 @pytest.mark.slow
-def test_a_million_events():
+def test_more_events_than_windows_keep():
     for kind in (Latest(), Since(10_000.0, balanced=True), Reservoir(), Latest(n=5_000, balanced=True)):
         memory = kind.begin()
         codes = np.arange(100_000) % 7
-        for i in range(10):
+        for i in range(2):
             memory.add(plain(100_000, 10), codes, times=np.arange(100_000.0) + 1e5 * i)
-        assert memory.n_taken == 1_000_000
+        assert memory.n_taken == 200_000
         assert len(memory) >= 5_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -311,13 +312,19 @@ def results(folder: Path) -> dict[str, Any]:
     return {"summary": found} | files | archives
 
 
+@functools.lru_cache(maxsize=1)
+def _has_job(checkpoint: Path, _written: int) -> bool:
+    header, _ = read_archive(checkpoint)
+    return header["model"]["job"] is not None
+
+
 def is_refitting(folder: Path) -> bool:
     """Return whether a refit was running at the last checkpoint."""
+    checkpoint = folder / "check" / "checkpoint.npz"
     try:
-        header, _ = read_archive(folder / "check" / "checkpoint.npz")
+        return _has_job(checkpoint, checkpoint.stat().st_mtime_ns)
     except OSError:
         return False
-    return header["model"]["job"] is not None
 
 
 @pytest.mark.slow
