@@ -67,10 +67,11 @@ def split_address(url: str) -> tuple[str, str]:
     if "@" in servers:  # and do not repeat what may be a password
         raise ConnectorError(
             "kafka://: no user or password before the hosts; give sasl_plain_username= and sasl_plain_password=, "
-            "best in a file: client=FILE.toml"
+            "best in a file: client=FILE.toml",
+            "address",
         )
     if not servers or not slash or not topic or "/" in topic:
-        raise ConnectorError(f"{url}: must read kafka://HOST:PORT,HOST:PORT/TOPIC")
+        raise ConnectorError(f"{url}: must read kafka://HOST:PORT,HOST:PORT/TOPIC", "address")
     return servers, topic
 
 
@@ -80,7 +81,7 @@ def server_list(servers: str | Sequence[str], name: str) -> list[str]:
     for server in listed:
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConnectorError(f"{name}: {server!r} must be HOST:PORT, as in localhost:9092")
+            raise ConnectorError(f"{name}: {server!r} must be HOST:PORT, as in localhost:9092", "address")
     return listed
 
 
@@ -96,7 +97,11 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
     known = set(defaults) - _OURS
     given = client_file(options.name, path)
     if strange := sorted(set(given) - known):
-        raise ConnectorError(f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here")
+        raise ConnectorError(
+            f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here",
+            "unknown",
+            option=strange[0],
+        )
     given |= {key: options.value(key) for key in sorted(known) if options.has(key)}
     options.allow(known)
     client = {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
@@ -120,11 +125,13 @@ def client_file(name: str, path: str | None) -> dict[str, Any]:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise ConnectorError(f"{name}: option `client`: {path}: {error.strerror}") from error
+        raise ConnectorError(f"{name}: option `client`: {path}: {error.strerror}", "read", option="client") from error
     except (ValueError, RecursionError):
         # The parser's message may hold a piece of the file, which may be a secret.
         raise ConnectorError(
-            f'{name}: option `client`: {path} is not TOML (lines as sasl_mechanism = "PLAIN")'
+            f'{name}: option `client`: {path} is not TOML (lines as sasl_mechanism = "PLAIN")',
+            "not TOML",
+            option="client",
         ) from None
 
 
@@ -141,7 +148,7 @@ def _typed(name: str, key: str, value: Any, default: Any) -> Any:
             number = ast.literal_eval(value)
             if isinstance(number, int | float):
                 return number
-        raise ConnectorError(f"{name}: option `{key}` must be a number, got {value!r}")
+        raise ConnectorError(f"{name}: option `{key}` must be a number, got {value!r}", "value", option=key)
     return value
 
 

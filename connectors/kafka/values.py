@@ -85,7 +85,9 @@ class CsvValues(ValueFormat):
         self._dialect = Dialect.of(options, ",", single=True)
         roles = Roles.of(options)
         if not any(names):
-            raise ConnectorError(f"{options.name}: format=csv needs `names`, the columns of a record in order")
+            raise ConnectorError(
+                f"{options.name}: format=csv needs `names`, the columns of a record in order", "needs", option="names"
+            )
         roles.check(options.name, names)
         self._undeclared = [name for name in roles.features(names) if name not in roles.types]
         roles.types = dict.fromkeys(self._undeclared, "number") | roles.types
@@ -123,7 +125,9 @@ class AvroValues(ValueFormat):
         rows = JsonFormat(options)
         self._events, self.times, self.numbers = rows.events, rows.times, rows.numbers
         if path is None:
-            raise ConnectorError(f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)")
+            raise ConnectorError(
+                f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)", "needs", option="schema"
+            )
         self._framed = options.flag("framed", False)
         try:
             import fastavro
@@ -134,9 +138,12 @@ class AvroValues(ValueFormat):
         try:
             self._schema = fastavro.schema.load_schema(path)
         except Exception as error:  # of many kinds, all say that the file is no schema
-            raise ConnectorError(f"{options.name}: option `schema`: {path}: {type(error).__name__}: {error}") from error
+            what = f"option `schema`: {path}: {type(error).__name__}: {error}"
+            raise ConnectorError(f"{options.name}: {what}", "schema", option="schema") from error
         if not isinstance(self._schema, dict) or self._schema.get("type") != "record":
-            raise ConnectorError(f"{options.name}: option `schema`: {path} is not the schema of a record")
+            raise ConnectorError(
+                f"{options.name}: option `schema`: {path} is not the schema of a record", "schema", option="schema"
+            )
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         return _read(values, self._row, self._events)

@@ -21,6 +21,7 @@ from streamsvm.batch.metric_forest.archive import INDEX_FILE
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE
 from streamsvm.models import ArchiveError, LinearModel, Scaler
 from streamsvm.models.archive import read_archive, write_archive
+from tests.errors import raises
 
 
 def clusters(n, d=12, seed=0, flipped=0.1):
@@ -247,7 +248,7 @@ def test_damaged_and_foreign_indexes_are_refused_with_the_reason(on_disk, tmp_pa
     else:
         rows.unlink()
         expected = FileNotFoundError
-    with pytest.raises(expected, match=ROWS_FILE if damage in ("cut rows", "flip a byte", "lost") else INDEX_FILE):
+    with raises(expected, named=ROWS_FILE if damage in ("cut rows", "flip a byte", "lost") else INDEX_FILE):
         for _ in MetricForest.open(tmp_path / "index").scan():
             pass
 
@@ -297,7 +298,7 @@ def test_a_block_that_names_what_is_not_there_is_refused_whatever_its_checksum(t
 def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path):
     X, y = clusters(1000)
     (tmp_path / "taken").mkdir()
-    with pytest.raises(FileExistsError, match="taken"):
+    with raises(FileExistsError, named="taken"):
         MetricForest.from_batches(tmp_path / "taken", batches(X, y))
     with pytest.raises(ValueError, match="12 before"):
         MetricForest.from_batches(tmp_path / "index", [(X, y), (X[:, :3], y)])
@@ -391,7 +392,7 @@ def test_an_index_of_libsvm_and_of_parquet(tmp_path):
 
 def test_strings_are_refused_by_the_name_of_their_column(tmp_path):
     (tmp_path / "rows.csv").write_text("a,colour,label\n1,red,x\n2,blue,y\n")
-    with pytest.raises(ValueError, match="colour"):
+    with raises(ValueError, named="colour"):
         MetricForest.from_source(tmp_path / "index", str(tmp_path / "rows.csv"), options={"label": "label"})
     assert not (tmp_path / "index").exists()
 

@@ -399,7 +399,7 @@ def test_bad_rows_on_demand_are_named():
         SampledCuts().fit_drawn(Drawn(10**6, "label"), [0, 1])
     with pytest.raises(ValueError, match="at least two classes"):
         SampledCuts().fit_drawn(Drawn(100), [0])
-    with pytest.raises(ValueError, match="balanced"):
+    with raises(ValueError, named="balanced"):
         SampledCuts(class_weight="balanced").fit_drawn(Drawn(100), [0, 1])
 
 

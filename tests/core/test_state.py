@@ -10,6 +10,7 @@ import pytest
 from streamsvm.core.schema import Array, Number, Schema, Substate, address, i64, records
 from streamsvm.core.state import State
 from streamsvm.keyed.snapshots import Snapshots
+from tests.errors import raises
 
 INNER = Schema("inner", {"count": Number("a count", i64, saved=True)})
 OUTER = Schema(
@@ -79,9 +80,9 @@ def test_what_is_lent_is_found_and_what_is_not_declared_is_not():
     state.bind(given=given)
     assert state.given is given
     for name in ("nothing", "values"):
-        with pytest.raises(AttributeError, match=f"'{name}'"):
+        with raises(AttributeError, named=f"'{name}'"):
             setattr(state, name, 1.0)
-    with pytest.raises(AttributeError, match="'nothing'"):
+    with raises(AttributeError, named="'nothing'"):
         _ = state.nothing
 
 

@@ -226,7 +226,7 @@ def test_sets_around_a_classifier_are_saved_with_it(tmp_path: Any, by_class: boo
     other_header, other_arrays = whole.state()
     assert header == other_header
     assert {name: a.tobytes() for name, a in arrays.items()} == {name: a.tobytes() for name, a in other_arrays.items()}
-    with pytest.raises(ArchiveError, match="CoveringClassifier"):
+    with raises(ArchiveError, named="CoveringClassifier"):
         CoveringClassifier.from_state({**header, "classes": 3, "model": None}, arrays)
 
 
@@ -257,7 +257,7 @@ def test_an_event_that_a_classifier_refuses_to_learn_moves_no_threshold():
         model.learn_one({"a": 1.0}, label)
     before = model.label_sets(0.9).state()
     for label in ("a", "new"):
-        with pytest.raises(ValueError, match="refused"):
+        with raises(ValueError, named="refused"):
             model.learn_one({"a": 9.0}, label)
     assert model.classes_ == ["a", "b"]
     for name, array in model.label_sets(0.9).state().items():
@@ -277,6 +277,6 @@ def test_a_coverage_may_be_any_number(coverage, tmp_path):
 
 
 def test_what_gives_no_state_is_not_saved_and_said_so(tmp_path: Any) -> None:
-    with pytest.raises(TypeError, match="LogisticRegression cannot be saved"):
+    with raises(TypeError, named="LogisticRegression"):
         CoveringClassifier(linear_model.LogisticRegression()).save(tmp_path / "m")
     assert not list(tmp_path.iterdir())

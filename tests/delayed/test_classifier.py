@@ -12,6 +12,7 @@ import pytest
 from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
+from tests.errors import raises
 from tests.learners import knowledge, river_checks
 
 MODELS = [
@@ -175,7 +176,7 @@ def test_labels_by_key_and_without_are_counted_alike() -> None:
 
 def test_where_events_wait_as_dicts_a_folder_is_refused_at_once(tmp_path: Any) -> None:
     DelayedClassifier(StreamSVMClassifier(cost=COST), folder=str(tmp_path))
-    with pytest.raises(ValueError, match="not for GaussianNB"):
+    with raises(ValueError, named="GaussianNB"):
         DelayedClassifier(naive_bayes.GaussianNB(), folder=str(tmp_path))
 
 

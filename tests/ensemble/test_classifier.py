@@ -537,7 +537,7 @@ def test_refuses_states_that_do_not_fit():
     for name, value, text in (("1.n_vectors", 21, "21 support vectors"), ("2.n_classes", 3, "other classes")):
         header, arrays = model.state()
         arrays[name][()] = value
-        with pytest.raises(ArchiveError, match=text):
+        with raises(ArchiveError, named=text):
             StreamSVMClassifier.from_state(header, arrays)
 
 
@@ -584,7 +584,7 @@ DAMAGES = [
 def test_refuses_what_no_stream_can_have_left(name, place, value, text):
     header, arrays = learned_by_all().state()
     arrays[name][place] = value
-    with pytest.raises(ArchiveError, match=text):
+    with raises(ArchiveError, named=text):
         StreamSVMClassifier.from_state(header, arrays)
 
 

@@ -177,5 +177,5 @@ def test_labels_may_come_later(settings):
 def test_an_archive_of_parts_around_something_else_is_refused():
     header, arrays = DecidingClassifier(streamsvm.CPMClassifier()).state()
     arrays = {f"model.{name}": array for name, array in arrays.items()}
-    with pytest.raises(ArchiveError, match="around a CPMClassifier"):
+    with raises(ArchiveError, named="CPMClassifier"):
         StreamSVMClassifier.from_state({"class": "StreamSVMClassifier", "parts": header}, arrays)

@@ -11,6 +11,7 @@ import pytest
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka import failures
 from connectors.kafka.failures import RetryTimeout, passes, passes_anew
+from tests.errors import raises
 
 errors = pytest.importorskip("kafka.errors")
 
@@ -111,17 +112,17 @@ def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
 
 def test_what_does_not_pass_for_long_is_raised(monkeypatch):
     monkeypatch.setattr(failures, "_LOOK_S", 0.001)
-    with pytest.raises(UnreachableError, match="no one there"):
+    with raises(UnreachableError, named="no one there"):
         RetryTimeout(0.01).ask(failing(10**6, UnreachableError("no one there")))
 
 
 def test_what_others_waited_for_counts():
-    with pytest.raises(UnreachableError, match="waited 9 s"):
+    with raises(UnreachableError, named="9 s"):
         RetryTimeout(8.0).bear(UnreachableError("no answer"), time.monotonic() - 9.0)
 
 
 def test_what_lasts_is_raised_at_once():
-    with pytest.raises(ConnectorError, match="no right"):
+    with raises(ConnectorError, named="no right"):
         RetryTimeout(float("inf")).ask(failing(1, ConnectorError("no right")))
 
 

@@ -17,6 +17,7 @@ from streamsvm import (
     StreamSVMClassifier,
 )
 from streamsvm.features.rows import BadRows
+from tests.errors import raises
 from tests.learners import knowledge
 
 MAKE = {
@@ -52,7 +53,7 @@ def test_what_is_refused_changes_nothing_and_the_first_classes_win(name):
         if int(label) < 5:
             single.learn_one(x, label)
         else:
-            with pytest.raises(ValueError, match="max_classes"):
+            with raises(ValueError, named="max_classes"):
                 single.learn_one({"new": 1.0} | x, label)
     with pytest.raises(BadRows) as bad:
         rows.learn_many([{"new": 1.0} | x if int(y) >= 5 else x for x, y in zip(ROWS, labels, strict=True)], labels)

@@ -19,6 +19,7 @@ import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.features.rows import BadRows
 from streamsvm.parameters import ParameterError
+from tests.errors import raises
 from tests.learners import river_checks
 
 PARAMS = list(CPMClassifier._unit_test_params())
@@ -217,7 +218,7 @@ def test_a_label_that_cannot_be_saved_is_named_and_nothing_written(tmp_path):
     model = CPMClassifier()
     model.learn_one({"x": 1.0}, frozenset({1}))
     assert model.predict_one({"x": 1.0}) == frozenset({1})
-    with pytest.raises(TypeError, match="frozenset"):
+    with raises(TypeError, named="frozenset"):
         model.save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 

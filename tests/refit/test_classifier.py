@@ -261,7 +261,7 @@ def test_a_damaged_archive_is_refused():
 def test_a_solver_of_others_is_not_kept_on_disk(tmp_path):
     model = cheap(Failing(0))
     model.learn_many(*events(20))
-    with pytest.raises(TypeError, match="Failing cannot be kept on disk"):
+    with raises(TypeError, named="Failing"):
         model.save(tmp_path / "model")
 
 
@@ -638,7 +638,7 @@ def test_an_event_whose_time_is_none_is_refused_and_nothing_learned(time):
         model.learn_one(dicts(X[:1])[0], y[0], time=time)
     with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds"):
         model.learn_many(X[:2], ["new", "newer"], times=[1.0, time])
-    with pytest.raises(ValueError, match="2 rows need 2 event times, got 1"):
+    with raises(ValueError, named="2 event times, got 1"):
         model.test_then_train(X[:2], ["new", "newer"], times=[1.0])
     assert model.classes_ == alone.classes_
     assert np.array_equal(model.predict_proba_many(X), alone.predict_proba_many(X))
@@ -684,7 +684,7 @@ def test_a_window_too_wide_for_a_matrix_is_refused(name):
     n = 1_000
     rows = EncodedRows(np.ones(n), np.arange(n) * 500, np.arange(n + 1), False)
     window = WindowRows(rows, np.arange(n) % 2, np.ones(n), np.full(n, np.nan), np.arange(n))
-    with pytest.raises(ValueError, match="1000 rows of 500000 columns are too many for this solver"):
+    with raises(ValueError, named="1000 rows of 500000 columns"):
         solver_of(name)._fit(Task(window, 500_000), solver_of(name)._first())
 
 
@@ -718,7 +718,7 @@ def test_what_is_given_up_holds_nobody_up():
     job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200), lambda: Task(memory.snapshot(), 4))
     while job._worker is None:
         time.sleep(0.01)
-    with pytest.raises(TimeoutError, match=r"longer than 0\.01 s"):
+    with raises(TimeoutError, named="0.01 s"):
         job.result(0.01)
     job.wait()
     assert not any(worker.is_alive for worker in jobs._workers)
