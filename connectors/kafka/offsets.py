@@ -1,0 +1,139 @@
+"""Offsets of the partitions of a topic."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors.errors import ConnectorError
+from connectors.kafka.clients import ANSWER_S, logger, talking
+from connectors.kafka.source_options import SourceOptions
+
+LIVE_ANSWER_S = 2.0
+"""Timeout of a query during a run; it is repeated later."""
+
+_STALLED_S = 0.5  # without a record before the end, after which an open transaction may be the reason
+
+
+class Offsets:
+    """Next offset to hand out, and first and last existing offset, of each partition.
+
+    Parameters
+    ----------
+    name, topic
+        Name of the source in messages, and of the topic.
+    consumer
+        The client.
+    options
+        Options of the source.
+
+    Attributes
+    ----------
+    next, begin, end, end_now
+        Next offset; first offset; end at the start and at the last query.
+    """
+
+    def __init__(self, name: str, topic: str, consumer: Any, options: SourceOptions) -> None:
+        self.name, self._topic, self._consumer, self._options = name, topic, consumer, options
+        self.next: dict[int, int] = {}
+        self.begin: dict[int, int] = {}
+        self.end: dict[int, int] = {}
+        self.end_now: dict[int, int] = {}
+        self._fetched: set[int] = set()
+        self._stable: dict[int, int] = {}
+        self._stable_at = time.monotonic()
+
+    def tp(self, partition: int) -> Any:
+        """Return a partition as a key of the client."""
+        from kafka import TopicPartition
+
+        return TopicPartition(self._topic, partition)
+
+    def ask(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
+        """Query `beginning_offsets` or `end_offsets`."""
+        with talking(self.name, "the offsets of its partitions cannot be had"):
+            found = getattr(self._consumer, which)(list(map(self.tp, partitions)), timeout_ms=seconds * 1000)
+        return {tp.partition: offset for tp, offset in found.items()}
+
+    def add(self, partitions: Sequence[int], *, from_end: bool = False) -> None:
+        """Add partitions, from their beginning or end."""
+        begin, end = self.ask("beginning_offsets", partitions), self.ask("end_offsets", partitions)
+        self.begin |= begin
+        self.end |= end
+        self.next |= end if from_end else begin
+
+    def fetch(self, offsets: Mapping[int, int], keep: Sequence[int] = ()) -> None:
+        """Fetch partitions from these offsets, go on with those in `keep`, and stop fetching others."""
+        self._fetched = {*offsets, *keep}
+        with talking(self.name, "its partitions cannot be taken"):
+            self._consumer.assign([self.tp(partition) for partition in self.next if partition in self._fetched])
+            for partition, offset in offsets.items():
+                self._consumer.seek(self.tp(partition), offset)
+
+    def seek(self, position: Mapping[int, int]) -> None:
+        """Set the next offsets."""
+        if gone := sorted(set(position) - set(self.next)):
+            raise ConnectorError(
+                f"{self.name}: has no partition {gone[0]}, of which events were learned: is it another topic?"
+            )
+        self.next = dict(self.begin)  # also of new partitions
+        self._check(position, self.end)
+
+    def skip_removed(self, error: ConnectorError) -> None:
+        """Move to existing offsets after the client reported that an offset does not exist."""
+        self.begin, end = self.ask("beginning_offsets", sorted(self.next)), self.ask("end_offsets", sorted(self.next))
+        before = dict(self.next)
+        self._check(before, end)
+        if self.next == before:
+            raise error
+
+    def _check(self, offsets: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        for partition, offset in offsets.items():
+            begin, end = self.begin[partition], ends[partition]
+            if offset > end:
+                raise ConnectorError(
+                    f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: "
+                    "the topic was made anew or lost records; start over with --reset"
+                )
+            if offset < begin and not self._options.skip_gap:
+                raise ConnectorError(
+                    f"{self.name}: retention has removed the offsets {offset} to {begin - 1} of partition {partition}, "
+                    "which come next; say gap=skip to go on with the events that are left, or start over with --reset"
+                )
+            if offset < begin:
+                logger.warning(
+                    *("%s: partition %d: skipping from %d to %d, removed by retention", self.name, partition),
+                    *(offset, begin),
+                )
+            self.next[partition] = max(offset, begin)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a bounded stream is at its end."""
+        return (
+            self._options.until_end
+            and bool(self.next)
+            and all(offset >= self.end.get(partition, 0) for partition, offset in self.next.items())
+        )
+
+    def known_end(self, partition: int) -> int:
+        """Return the last known end of a partition."""
+        highwater = self._consumer.highwater(self.tp(partition)) if partition in self._fetched else None
+        return max(highwater or 0, self.end.get(partition, 0), self.end_now.get(partition, 0))
+
+    def stable_end(self, partition: int, seconds: float) -> float:
+        """Return the last stable offset of a partition that has delivered nothing for some seconds, else infinity."""
+        if seconds < _STALLED_S:
+            return float("inf")
+        if time.monotonic() - self._stable_at > _STALLED_S:
+            self._stable_at = time.monotonic()
+            with contextlib.suppress(ConnectorError):
+                self._stable = self.ask("end_offsets", sorted(self.next), 1)
+        return self._stable.get(partition, float("inf"))
+
+    def reached(self, partition: int) -> int:
+        """Return the position of the client in a partition."""
+        with talking(self.name, "its position cannot be had"):
+            return int(self._consumer.position(self.tp(partition), timeout_ms=LIVE_ANSWER_S * 1000) or 0)

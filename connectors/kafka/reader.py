@@ -1,0 +1,163 @@
+"""Records of all partitions of a topic, fetched and merged in order."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from connectors.errors import ConnectorError
+from connectors.kafka.clients import talking
+from connectors.kafka.failures import RetryTimeout
+from connectors.kafka.offsets import Offsets
+from connectors.kafka.source_options import SourceOptions
+
+_RECORD_BYTES = 400  # size of a record in addition to its key, value and headers
+_WAIT_S = 0.01  # between two polls of a topic without partitions
+_SHOWN_PARTITIONS = 3  # in messages
+
+
+class Reader:
+    """Fetch records, and hold them until their order is final.
+
+    Parameters
+    ----------
+    offsets
+        Offsets of the partitions.
+    consumer
+        The client.
+    options
+        Options of the source.
+    timeout
+        Timeout of the brokers, reset by records.
+
+    Attributes
+    ----------
+    ready
+        Records whose order is final.
+    """
+
+    def __init__(self, offsets: Offsets, consumer: Any, options: SourceOptions, timeout: RetryTimeout) -> None:
+        self._offsets, self._consumer, self._options, self._timeout = offsets, consumer, options, timeout
+        self._at_once = max(1, options.batch_bytes // options.max_value_bytes)  # records, until their size is known
+        self._ahead: dict[int, int] = {}  # partitions that are not fetched for now, and where they resume
+        self._lacking_since: dict[int, float] = {}
+        self._order, self.ready = options.order(()), list[Any]()
+
+    def assign(self) -> None:
+        """Fetch all partitions from their next offsets, and discard held records."""
+        self._order, self.ready = self._options.order(self._offsets.next, _size), []
+        self._lacking_since.clear()
+        self._ahead.clear()
+        self._offsets.fetch(self._offsets.next)
+
+    def take(self) -> list[Any]:
+        """Return the next ready records, as many as fit in a batch."""
+        sizes = np.cumsum([_size(record) for record in self.ready[: self._options.batch_size]])
+        n = max(1, int(np.searchsorted(sizes, self._options.batch_bytes, "right")))
+        taken, self.ready = self.ready[:n], self.ready[n:]
+        self._offsets.next |= {record.partition: record.offset + 1 for record in taken}
+        return taken
+
+    def poll(self, seconds: float) -> None:
+        """Fetch records, and move those whose order is final to `ready`."""
+        partitions = self._offsets.next
+        if not partitions:
+            time.sleep(min(seconds, _WAIT_S))
+            return
+        before = sum(map(self._order.held, partitions))
+        found = self._fetch(min(seconds, self._options.max_idle or 0.001) if before else seconds)
+        for tp, records in found.items():
+            self._order.add(tp.partition, self._wanted(tp.partition, records))
+        n, size = sum(map(len, found.values())), sum(map(self._order.held, partitions)) - before
+        if size > 0:  # as many as fit if others are alike: compressed records may be any number
+            most = self._options.client["max_poll_records"]
+            self._at_once = max(1, min(most, self._options.batch_bytes * n // size))
+        self.ready = self._order.take(self.ended())
+        self._choose()
+        if not self.ready:
+            self._pass_over()
+
+    def _choose(self) -> None:
+        """Unassign partitions that fill their share of memory, until half of it is free.
+
+        Assigning a partition again at its offset discards the records that the client has fetched. Pausing is not an
+        option: kafka-python 3.0.12 loses records of paused partitions and then returns no more of them.
+        """
+        offsets = self._offsets
+        share = self._options.max_held_bytes / len(offsets.next)
+        full = {p for p in offsets.next if self._order.held(p) > (share / 2 if p in self._ahead else share)}
+        if full == self._ahead.keys():
+            return
+        for partition in full - self._ahead.keys():
+            offsets.end_now[partition] = offsets.known_end(partition)
+            self._ahead[partition] = offsets.reached(partition)
+        again = {p: self._ahead.pop(p) for p in self._ahead.keys() - full}
+        offsets.fetch(again, [p for p in offsets.next if p not in self._ahead])
+
+    def _fetch(self, seconds: float) -> dict[Any, list[Any]]:
+        from kafka.errors import OffsetOutOfRangeError
+
+        try:
+            with talking(self._offsets.name, "records cannot be fetched"):
+                found: dict[Any, list[Any]] = self._consumer.poll(
+                    timeout_ms=max(1, int(seconds * 1000)), max_records=self._at_once
+                )
+        except ConnectorError as error:
+            if not isinstance(error.__cause__, OffsetOutOfRangeError):
+                raise
+            self._offsets.skip_removed(error)
+            self.assign()
+            return {}
+        if found:
+            self._timeout.reward(self._offsets.name)
+        return found
+
+    def _wanted(self, partition: int, records: list[Any]) -> list[Any]:
+        """Return the records before the end of a bounded stream."""
+        end = self._offsets.end.get(partition, 0)
+        if not self._options.until_end or records[-1].offset < end:
+            return records
+        return [record for record in records if record.offset < end]
+
+    def ended(self) -> set[int]:
+        """Return the partitions to not wait for: at their end, and idle for `max_idle`."""
+        now, ended, offsets = time.monotonic(), set(), self._offsets
+        self._lacking_since = {p: self._lacking_since.get(p, now) for p in self._order.lacking()}
+        for partition, since in self._lacking_since.items():
+            reached, idle = offsets.reached(partition), now - since
+            if (self._options.until_end and reached >= offsets.end.get(partition, 0)) or (
+                idle >= self._options.max_idle
+                and (reached >= offsets.known_end(partition) or reached >= offsets.stable_end(partition, idle))
+            ):
+                ended.add(partition)
+        return ended
+
+    def _pass_over(self) -> None:
+        """Skip offsets without events, such as transaction markers, after all earlier records."""
+        offsets = self._offsets
+        for partition in self._order.lacking():
+            reached = offsets.reached(partition)
+            if self._options.until_end:
+                reached = min(reached, offsets.end.get(partition, 0))
+            offsets.next[partition] = max(offsets.next[partition], reached)
+
+    def awaited(self) -> str:
+        """Describe the partitions with a lag and without held records."""
+        awaited, offsets = [], self._offsets
+        for partition in self._order.lacking():
+            offset, end = offsets.reached(partition), offsets.known_end(partition)
+            if offset < end:
+                is_open = offset >= offsets.stable_end(partition, float("inf"))
+                why = "; an open transaction there must end first" if is_open else ""
+                awaited.append(f"partition {partition}, at offset {offset} of {end}{why}")
+        shown = " and ".join(awaited[:_SHOWN_PARTITIONS]) or "the client"
+        more = len(awaited) - _SHOWN_PARTITIONS
+        return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _size(record: Any) -> int:
+    """Return the approximate size of a record in bytes."""
+    sizes: int = record.serialized_key_size + record.serialized_value_size + record.serialized_header_size
+    return sizes + _RECORD_BYTES

@@ -1,0 +1,66 @@
+"""Options of a Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.kafka.clients import client_options
+from connectors.kafka.decoder import Decoder
+from connectors.kafka.failures import START_S
+from connectors.kafka.order import ArrivalOrder, TimeOrder
+from connectors.kafka.values import ALIASES, FORMATS
+from connectors.options import Options
+
+_LEAST_FETCH = 1 << 14  # bytes per partition and fetch, for any number of partitions
+
+
+class SourceOptions:
+    """Options of a source, checked; see `KafkaSource`.
+
+    Parameters
+    ----------
+    asked
+        The options as given.
+    topic
+        Name of the topic.
+    defaults
+        Default configuration of the client.
+    """
+
+    def __init__(self, asked: Options, topic: str, defaults: Mapping[str, Any]) -> None:
+        format_ = asked.choice("format", [*FORMATS, *ALIASES], "json")
+        values = FORMATS[ALIASES.get(format_, format_)](asked)
+        self.batch_size = asked.integer("batch_size", 1024, 1)
+        self.max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
+        self.decoder = Decoder(topic, values, self.max_value_bytes)
+        self.max_held_bytes = asked.integer("max_held_bytes", 64 << 20, 1)
+        self.batch_bytes = self.max_held_bytes // 8
+        orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
+        self.order = orders[asked.choice("order", orders, "timestamp")]
+        self.max_idle = asked.seconds("max_idle", 0.02)
+        self.until_end = asked.choice("at_end", ("stop", "wait"), "wait") == "stop"
+        self.from_end = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest") == "latest"
+        self.skip_gap = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
+        self.accept_recreated = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
+        self.wait_for_topic = asked.choice("absent", ("stop", "wait"), "stop") == "wait"
+        self.timeout_s = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
+        self.client: dict[str, Any] = {
+            "isolation_level": "read_committed",
+            "max_poll_records": 4000,
+            "metrics_enabled": False,
+            "fetch_max_wait_ms": 100,  # a broker answers nothing else during this time
+        }
+        if self.timeout_s is not None:
+            self.client["bootstrap_timeout_ms"] = self.timeout_s * 1000
+        self.client |= client_options(asked, {key: defaults[key] for key in defaults if key != "auto_offset_reset"})
+        self.group = str(self.client.pop("group_id", f"streamsvm.{topic}") or "")
+        self.client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
+        asked.finish()
+
+    def consumer(self, partitions: int) -> dict[str, Any]:
+        """Return the options of the consumer, with fetch limits for this number of partitions."""
+        return {
+            "fetch_max_bytes": max(_LEAST_FETCH, self.batch_bytes),
+            "max_partition_fetch_bytes": max(_LEAST_FETCH, min(1 << 20, self.batch_bytes // max(1, partitions))),
+        } | self.client
