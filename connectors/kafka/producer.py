@@ -114,8 +114,9 @@ class TransactionalProducer:
     @property
     def refusal(self) -> Exception | None:
         """Error of the transaction, which the client may report only after a long wait."""
-        manager = self._producer._transaction_manager
-        return manager.last_error if manager.has_error() else None
+        # There is no public way to ask; a version without this one reports the error at the end of its wait.
+        manager: Any = getattr(self._producer, "_transaction_manager", None)
+        return manager.last_error if hasattr(manager, "last_error") and manager.has_error() else None
 
     def abort(self) -> BackgroundCall:
         """Abort the transaction in the background."""
@@ -127,14 +128,17 @@ class TransactionalProducer:
         `KafkaProducer.close` first sends the records. If it cannot, for example because the topic was deleted,
         kafka-python 3.0.12 does not close, and its thread never ends.
         """
-        self._producer._sender.force_close()
+        # There is no public way to discard records; a version without this one sends them first.
+        with contextlib.suppress(AttributeError):
+            self._producer._sender.force_close()
         return BackgroundCall(self._end, "a producer ends")
 
     def _end(self) -> None:
         from kafka.errors import KafkaConnectionError
 
-        self._producer._sender.join(_LEAVE_S)  # it may be waiting for a broker
+        with contextlib.suppress(AttributeError):
+            self._producer._sender.join(_LEAVE_S)  # it may be waiting for a broker
         with contextlib.suppress(Exception):
             self._producer.close(timeout=0)
-        # Whoever waits for the end of its transaction would do so for ever.
-        self._producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))
+        with contextlib.suppress(AttributeError):  # else a call that waits for the end of the transaction never ends
+            self._producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))

@@ -19,8 +19,8 @@ from connectors.kafka.clients import (
 )
 from connectors.kafka.failures import START_S
 from connectors.kafka.mark import Mark
+from connectors.kafka.size_limits import too_large, without_value
 from connectors.kafka.source import KafkaSource
-from connectors.kafka.too_large import too_large, without_value
 from connectors.kafka.transactions import Transactions
 from connectors.kafka.written_rows import WrittenRows
 from connectors.options import Options
@@ -88,7 +88,7 @@ class KafkaSink(Sink):
         self._find_topic(brokers, about)
         self._written = WrittenRows(brokers, topic, setting.distinct) if setting.distinct else None
         if about is not None and not setting.resume:
-            self._transactions.check_unmarked()
+            self._transactions.mark.check_unmarked(self._transactions.mark_at_start)
 
     def _begin(self, servers: list[str], source: KafkaSource | None, setting: Setting) -> Transactions:
         """Create transactions from the options."""
@@ -136,8 +136,7 @@ class KafkaSink(Sink):
                 "were answered; write to a topic there or to a file, or leave out --checkpoint"
             )
         self._partitions = len(found.partitions)
-        most = self._transactions.largest
-        self._transactions.limit(self.topic, most if limit is None else min(most, limit))
+        self._transactions.limits.add(self.topic, limit)
         self._transactions.exclude[self.topic] = self._exclude
 
     def write(self, table: Results) -> None:
@@ -174,7 +173,7 @@ class KafkaSink(Sink):
 
     def _exclude(self, keys: list[bytes | None], values: list[bytes]) -> set[int]:
         """Reject records that are too large; return their indices, except those of shortened dead letters."""
-        excluded, largest = set(), self._transactions.limits[self.topic]
+        excluded, largest = set(), self._transactions.limits.by_topic[self.topic]
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             size = len(value) + len(key or b"")
             if size <= largest:

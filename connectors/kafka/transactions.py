@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import Position
-from connectors.kafka.clients import Brokers, describe, largest_record, logger
+from connectors.kafka.clients import Brokers, describe, logger
 from connectors.kafka.failures import START_S, RetryTimeout, kinds, passes, passes_anew
 from connectors.kafka.mark import Mark
 from connectors.kafka.packing import stretches
 from connectors.kafka.producer import BackgroundCall, Keys, Stretch, TransactionalProducer, Values
+from connectors.kafka.size_limits import SizeLimits
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # one after the other, while no broker was away
@@ -24,7 +24,6 @@ _SAY_S = 10.0  # between two warnings that a broker is waited for
 _GRACE_S = 5.0  # for brokers to answer once the run is to end
 _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a dead broker had promised
 _TOO_LARGE = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
-_SMALLEST = 200  # bytes of a row without its texts
 
 
 class Transactions:
@@ -52,8 +51,7 @@ class Transactions:
         self, brokers: Brokers, mark: Mark, *, identity: str, interval_s: float, timeout_s: float | None
     ) -> None:
         self.brokers, self.mark, self.identity, self._interval_s = brokers, mark, identity, interval_s
-        self.limits: dict[str, int] = {}
-        """Maximum size of a record in bytes, including the key, by topic."""
+        self.limits = SizeLimits(brokers)
         self.exclude: dict[str, Callable[[Keys, Values], set[int]]] = {}
         """Functions that reject larger records and return their indices, by topic."""
         self._users = 1
@@ -79,12 +77,9 @@ class Transactions:
         self._users += 1
         return self
 
-    def _mark_at_start(self) -> dict[int, int]:
+    def mark_at_start(self) -> dict[int, int]:
+        """Read the offsets of the mark before the run."""
         return self.starting.ask(self.mark.read, self._check_deadline)
-
-    def check_unmarked(self) -> None:
-        """Raise ConnectorError if a run without a checkpoint finds the mark of an earlier run."""
-        self.mark.check_unmarked(self._mark_at_start)
 
     def rewind(self, position: Position) -> None:
         """Resume from a checkpoint."""
@@ -94,14 +89,14 @@ class Transactions:
             self.open()
             return
         self._open_producer()
-        self.mark.resume(position, self._mark_at_start())
+        self.mark.resume(position, self.mark_at_start())
         self.commit()  # an older run that goes on finds in the mark that this one has taken over
 
     def open(self) -> None:
         """Create the producer, which fences off older ones, and start the mark."""
         if self._producer is None:
             self._open_producer()
-            self.mark.begin(self._mark_at_start)
+            self.mark.begin(self.mark_at_start)
 
     def _open_producer(self) -> None:
         self.starting.ask(self._start, self._check_deadline)
@@ -137,36 +132,16 @@ class Transactions:
         rows[1].extend(values)
         self._size += sum(map(len, values))
 
-    @property
-    def largest(self) -> int:
-        """Maximum record size that the client allows."""
-        return int(self.brokers.client.get("max_request_size", 1 << 20)) - 1024
-
-    def limit(self, topic: str, size: int) -> None:
-        """Set the maximum size of a record; raise ConnectorError if no row fits."""
-        if size < _SMALLEST:
-            raise ConnectorError(
-                f"{self.name}: `max_request_size` leaves no room for a row: raise it"
-                if size >= self.largest
-                else f"{self.name}: the topic {topic!r} takes no record large enough for a row: raise its "
-                "`max.message.bytes`"
-            )
-        self.limits[topic] = size
-
     def _ship(self) -> None:
         """Send the buffered records in the open transaction."""
         now = int(time.time() * 1000)
         rows, self._rows, self._size = self._rows, {}, 0
         for tp, (keys, values) in rows.items():
-            for stretch in self._cut(tp, keys, values, now):
+            for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.by_topic[tp.topic])):
                 if not self._sent:
                     self._begin()
-                self._sent.append(stretch)
-                self._current.send(stretch)
-
-    def _cut(self, tp: Any, keys: Keys, values: Values, now: int) -> Iterator[Stretch]:
-        for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.get(tp.topic, _AT_ONCE))):
-            yield tp, keys[start:end], values[start:end], now
+                self._sent.append((tp, keys[start:end], values[start:end], now))
+                self._current.send(self._sent[-1])
 
     # Commit ------------------------------------------------------------------------------------------------------
 
@@ -211,7 +186,7 @@ class Transactions:
         asked = since
         while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
             self._check_deadline()
-            if time.monotonic() - asked > _ASK_S and not self._is_hurried:
+            if time.monotonic() - asked > _ASK_S and self._deadline == float("inf"):
                 self._check_topics()  # the client itself would ask for ever
                 asked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
@@ -236,7 +211,10 @@ class Transactions:
 
     def _repair(self, error: Exception) -> bool:
         """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
-        self._check_fenced(error)
+        # Brokers answer like this after a transaction timeout, too.
+        timed_out = time.monotonic() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
+        if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
+            raise self._fenced(error)
         too_large = bool(kinds(error) & _TOO_LARGE)
         if not too_large and not passes_anew(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
@@ -249,7 +227,7 @@ class Transactions:
             logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
             time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         self._check_deadline()
-        if not self._is_hurried:
+        if self._deadline == float("inf"):
             self._check_topics()
         mark = self._timeout.ask(functools.partial(self._begin_anew, error), self._check_deadline)
         if self.mark.is_reached(mark):
@@ -260,16 +238,13 @@ class Transactions:
             self._check_topics()
             raise ConnectorError(message) from error
         if too_large:
-            self._lower_limits()
+            self.limits.lower()
         self._take_back(reject=too_large)
         return False
 
     def _take_back(self, *, reject: bool) -> None:
         """Let the records of the transaction wait again, before those that wait already."""
-        waiting = [
-            *((tp, keys, values) for tp, keys, values, _ in self._sent),
-            *((tp, *r) for tp, r in self._rows.items()),
-        ]
+        waiting = [*(stretch[:3] for stretch in self._sent), *((tp, *rows) for tp, rows in self._rows.items())]
         self._sent, self._rows, self._size = [], {}, 0
         for tp, keys, values in waiting:
             excluded = self.exclude[tp.topic](keys, values) if reject else set()
@@ -292,10 +267,11 @@ class Transactions:
     def _check_topics(self) -> None:
         """Raise ConnectorError if a topic was deleted."""
         source = self.mark.topic
-        gone = self.brokers.gone(self.limits if source is None else [*self.limits, source])
+        sinks = self.limits.by_topic
+        gone = self.brokers.gone(sinks if source is None else [*sinks, source])
         if gone is None:
             return
-        if gone == source and gone not in self.limits:
+        if gone == source and gone not in sinks:
             raise ConnectorError(
                 f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, is there no more; what "
                 "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --reset"
@@ -305,23 +281,9 @@ class Transactions:
             "start the run again, which goes on from its checkpoint where it has one"
         )
 
-    def _lower_limits(self) -> None:
-        """Ask for the reduced size limits of the topics."""
-        with contextlib.closing(self.brokers.admin()) as client:
-            found = {topic: largest_record(client, topic) for topic in self.limits}
-        less = {topic: limit for topic, limit in found.items() if limit is not None and limit < self.limits[topic]}
-        # Where that may not be asked, or is no answer, half as much is tried.
-        for topic, most in (less or {topic: limit // 2 for topic, limit in self.limits.items()}).items():
-            logger.warning("%s: the topic %s takes less than at first: now %d bytes a record", self.name, topic, most)
-            self.limit(topic, most)
-
     def hurry(self) -> None:
         """Set a short deadline for brokers, because the run is ending."""
         self._deadline = min(self._deadline, time.monotonic() + _GRACE_S)
-
-    @property
-    def _is_hurried(self) -> bool:
-        return self._deadline < float("inf")
 
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
@@ -332,12 +294,6 @@ class Transactions:
                 f"{self.name}: no broker answered, and the run was to end: results after the last commit are not "
                 f"written{after}"
             )
-
-    def _check_fenced(self, error: Exception) -> None:
-        """Raise ConnectorError if another producer took over, but not after a transaction timeout."""
-        timed_out = time.monotonic() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
-        if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
-            raise self._fenced(error)
 
     def _fenced(self, error: Exception) -> ConnectorError:
         fenced = ConnectorError(
