@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import socket
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -22,6 +22,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ANSWER_S = 3.0  # that a broker may take; one that takes longer is left to the client
 _NO_SASL, _OTHER_MECHANISM = 34, 33  # error codes of the protocol
 _PACKAGES = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
+Ask = Callable[[Any], Any]
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
@@ -37,18 +38,10 @@ def check_settings(name: str, options: Mapping[str, Any]) -> None:
     protocol = options.get("security_protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
         raise ConnectorError(f"{name}: `security_protocol` must be one of {', '.join(PROTOCOLS)}")
-    if _with_password(protocol):
+    if protocol.startswith("SASL"):
         _check_mechanism(name, options)
-    if _with_tls(protocol):
+    if protocol.endswith("SSL"):
         tls_context(name, options)
-
-
-def _with_tls(protocol: str) -> bool:
-    return protocol.endswith("SSL")
-
-
-def _with_password(protocol: str) -> bool:
-    return protocol.startswith("SASL")
 
 
 def _check_mechanism(name: str, options: Mapping[str, Any]) -> None:
@@ -159,15 +152,20 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
     """Connect to a broker up to the login, then disconnect."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
-    context = tls_context(name, options) if _with_tls(protocol) else None
+    context = tls_context(name, options) if protocol.endswith("SSL") else None
     try:
-        with _Line(server, context) as line:
-            code, mechanisms = line.offer(options.get("sasl_mechanism") or "")
-            found = _protocol(context is not None, code)
+        with _connected(server, context) as ask:
+            answer = _offer(ask, options.get("sasl_mechanism") or "")
+            found = _protocol(context is not None, answer.error_code)
             if found != protocol:
                 raise _Refused(_other(found, protocol))
-            if _with_password(protocol):
-                _log_in(line, code, mechanisms, options)
+            if answer.error_code == _OTHER_MECHANISM:
+                raise _Refused(
+                    f"does not take sasl_mechanism={options['sasl_mechanism']}: it takes "
+                    f"{', '.join(sorted(answer.mechanisms))}"
+                )
+            if protocol.startswith("SASL") and _is_checked(options["sasl_mechanism"]):
+                _log_in(ask, options)
     except ssl.SSLCertVerificationError as error:
         raise _Refused(_untrusted(error, options)) from None
     except (OSError, _Garbled) as error:
@@ -175,7 +173,12 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
             raise
         reason = getattr(error, "reason", None) or ""
         if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
-            raise _Refused(_unknown_client(options)) from None
+            certificate = options.get("ssl_certfile")
+            raise _Refused(
+                "asks for a certificate: give `ssl_certfile` and `ssl_keyfile`"
+                if certificate is None
+                else f"does not accept the certificate of ssl_certfile={certificate}"
+            ) from None
         spoken = _spoken(server)
         if spoken is not None and spoken != protocol:
             raise _Refused(_other(spoken, protocol)) from None
@@ -186,32 +189,27 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
         raise
 
 
-def _log_in(line: _Line, code: int, mechanisms: Sequence[str], options: Mapping[str, Any]) -> None:
+def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
     from kafka.net.sasl import get_sasl_mechanism
+    from kafka.protocol.sasl import SaslAuthenticateRequest
 
     mechanism, user = options["sasl_mechanism"], options.get("sasl_plain_username")
-    if code == _OTHER_MECHANISM:
-        raise _Refused(f"does not take sasl_mechanism={mechanism}: it takes {', '.join(sorted(mechanisms))}")
-    if not _is_checked(mechanism):
-        return
-    login = get_sasl_mechanism(mechanism)(**options)
-    rounds = 0
+    login, rounds = get_sasl_mechanism(mechanism)(**options), 0
     while not login.is_done():
-        answer = line.authenticate(login.auth_bytes())
-        if answer is None:
-            break
+        answer = ask(SaslAuthenticateRequest(login.auth_bytes(), version=1))
+        if answer.error_code and mechanism == "PLAIN":
+            raise _Refused(
+                f"refuses user {user!r} with this password: with PLAIN, brokers do not say whether there is no such "
+                "user or `sasl_plain_password` is wrong"
+            )
+        if answer.error_code:
+            raise _Refused(
+                f"knows the user {user!r}, but refuses the password: `sasl_plain_password` is wrong"
+                if rounds
+                else f"knows no user {user!r} for sasl_mechanism={mechanism}"
+            )
         rounds += 1
-        login.receive(answer)
-    else:
-        return
-    if mechanism == "PLAIN":
-        raise _Refused(
-            f"refuses user {user!r} with this password: with PLAIN, brokers do not say whether there is no such user "
-            "or `sasl_plain_password` is wrong"
-        )
-    if rounds == 0:
-        raise _Refused(f"knows no user {user!r} for sasl_mechanism={mechanism}")
-    raise _Refused(f"knows the user {user!r}, but refuses the password: `sasl_plain_password` is wrong")
+        login.receive(answer.auth_bytes)
 
 
 def _protocol(tls: bool, code: int) -> str:
@@ -225,8 +223,8 @@ def _spoken(server: str) -> str | None:
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     for context in (None, blind):
         try:
-            with _Line(server, context) as line:
-                return _protocol(context is not None, line.offer("")[0])
+            with _connected(server, context) as ask:
+                return _protocol(context is not None, _offer(ask, "").error_code)
         except ssl.SSLError as error:
             if "ALERT" in (error.reason or ""):  # as where it asks for a certificate
                 return "SSL"
@@ -237,7 +235,7 @@ def _spoken(server: str) -> str | None:
 
 def _other(found: str, protocol: str) -> str:
     return f"speaks {found}, not {protocol}: say security_protocol={found}" + (
-        ", with sasl_mechanism and credentials" if _with_password(found) and not _with_password(protocol) else ""
+        ", with sasl_mechanism and credentials" if found.startswith("SASL") and not protocol.startswith("SASL") else ""
     )
 
 
@@ -250,65 +248,40 @@ def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) 
     return f"shows a certificate that is not trusted {trusted} ({why}): is `ssl_cafile` that of its authority?"
 
 
-def _unknown_client(options: Mapping[str, Any]) -> str:
-    certificate = options.get("ssl_certfile")
-    if certificate is None:
-        return "asks for a certificate: give `ssl_certfile` and `ssl_keyfile`"
-    return f"does not accept the certificate of ssl_certfile={certificate}"
-
-
 class _Garbled(Exception):
     """Raised if a response is not valid Kafka protocol."""
 
 
-class _Line:
-    """Connection to a broker for a few requests."""
+@contextlib.contextmanager
+def _connected(server: str, context: ssl.SSLContext | None) -> Iterator[Ask]:
+    """Connect to a broker; yield a function that sends a request and returns the response."""
+    from kafka.errors import KafkaError
+    from kafka.protocol.parser import KafkaProtocol
 
-    def __init__(self, server: str, context: ssl.SSLContext | None) -> None:
-        from kafka.protocol.parser import KafkaProtocol
-
-        host, _, port = server.rpartition(":")
-        host = host.strip("[]")
-        self._socket = socket.create_connection((host, int(port)), _ANSWER_S)
+    host, _, port = server.rpartition(":")
+    host = host.strip("[]")
+    parser = KafkaProtocol(client_id="streamsvm", receive_message_max_bytes=1 << 20)
+    with contextlib.ExitStack() as stack:
+        line = stack.enter_context(socket.create_connection((host, int(port)), _ANSWER_S))
         if context is not None:
-            try:
-                self._socket = context.wrap_socket(self._socket, server_hostname=host.rstrip("."))
-            except BaseException:
-                self._socket.close()
-                raise
-        self._parser = KafkaProtocol(client_id="streamsvm", receive_message_max_bytes=1 << 20)
+            line = stack.enter_context(context.wrap_socket(line, server_hostname=host.rstrip(".")))
 
-    def __enter__(self) -> _Line:
-        return self
+        def ask(request: Any) -> Any:
+            parser.send_request(request)
+            line.sendall(parser.send_bytes())
+            while data := line.recv(4096):
+                try:
+                    if answers := parser.receive_bytes(data):
+                        return answers[0][1]
+                except (KafkaError, ValueError, EOFError) as error:
+                    raise _Garbled from error
+            raise ConnectionResetError("closed without an answer")
 
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        yield ask
 
-    def offer(self, mechanism: str) -> tuple[int, list[str]]:
-        """Offer a SASL mechanism; return the error code and the supported mechanisms."""
-        from kafka.protocol.sasl import SaslHandshakeRequest
 
-        answer = self._ask(SaslHandshakeRequest(mechanism=mechanism, version=1))
-        return answer.error_code, list(answer.mechanisms or ())
+def _offer(ask: Ask, mechanism: str) -> Any:
+    """Offer a SASL mechanism; the response has an error code and the supported mechanisms."""
+    from kafka.protocol.sasl import SaslHandshakeRequest
 
-    def authenticate(self, token: bytes) -> bytes | None:
-        """Perform one round of the login; return None if the broker rejects it."""
-        from kafka.protocol.sasl import SaslAuthenticateRequest
-
-        answer = self._ask(SaslAuthenticateRequest(token, version=1))
-        return None if answer.error_code else answer.auth_bytes
-
-    def _ask(self, request: Any) -> Any:
-        from kafka.errors import KafkaError
-
-        self._parser.send_request(request)
-        self._socket.sendall(self._parser.send_bytes())
-        while True:
-            data = self._socket.recv(4096)
-            if not data:
-                raise ConnectionResetError("closed without an answer")
-            try:
-                if answers := self._parser.receive_bytes(data):
-                    return answers[0][1]
-            except (KafkaError, ValueError, EOFError) as error:
-                raise _Garbled from error
+    return ask(SaslHandshakeRequest(mechanism=mechanism, version=1))
