@@ -59,8 +59,9 @@ def test_a_type_checker_finds_mistakes_of_a_script_and_none_in_the_packages(tmp_
     lines = [line for line in done.stdout.splitlines() if "error:" in line]
     assert all(mistake in done.stdout for mistake in ("predict_won", "lern_one", "hihg")), done.stdout
     first = SCRIPT.count("\n") + 2
-    found = {tuple(line.split(":")[:2]) for line in lines}
-    assert found == {(str(script), str(first + i)) for i in range(3)}, done.stdout
+    # Not the folder: messages of an equal script may come from the cache.
+    found = {(Path(line.split(":")[0]).name, line.split(":")[1]) for line in lines}
+    assert found == {(script.name, str(first + i)) for i in range(3)}, done.stdout
 
 
 def loaded(statement: str, *options: str) -> set[str]:
