@@ -93,6 +93,7 @@ def test_it_is_one_class_that_knows_what_it_knows_without(learned):
     assert learned.memory_bytes() > 30_000
 
 
+@pytest.mark.parametrize("settings", [SETTINGS["both"]], ids=["both"])
 @pytest.mark.parametrize(
     "again",
     [

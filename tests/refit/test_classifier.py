@@ -103,8 +103,10 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("solver", ["trees", "newton", "cuts", "bcd"])
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    ("learner", "solver"),
+    [("blend", "trees"), ("blend", "newton"), ("cpm", "bcd"), ("cpm", "trees"), ("bsgd", "cuts"), ("bsgd", "newton")],
+)
 def test_batches_cut_anywhere_are_a_loop(learner, solver, monkeypatch):
     X, y = events(1_100)
     whole, parts, loop = (cheap(solver, LEARNERS[learner]()) for _ in range(3))
@@ -166,8 +168,22 @@ def test_sparse_rows_late_columns_and_strings():
     assert found == predicted
 
 
-@pytest.mark.parametrize("solver", ["trees", "newton", LogisticRegression(C=0.5), GaussianNB()], ids=str)
-@pytest.mark.parametrize("at", [205, 240, 330, 905], ids=["just begun", "being solved", "heard", "several"])
+AT = {"just begun": 205, "being solved": 240, "heard": 330, "several": 905}
+
+
+@pytest.mark.parametrize(
+    ("solver", "at"),
+    [
+        *(("trees", at) for at in AT.values()),
+        *(("newton", AT[name]) for name in ("being solved", "several")),
+        *(
+            (solver, AT[name])
+            for solver in (LogisticRegression(C=0.5), GaussianNB())
+            for name in ("just begun", "heard")
+        ),
+    ],
+    ids=str,
+)
 def test_saved_and_loaded_it_goes_on(tmp_path, solver, at, monkeypatch):
     X, y = events(1_100)
     whole, saved = cheap(solver), cheap(solver)
