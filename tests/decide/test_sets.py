@@ -44,6 +44,13 @@ def covered(sets: ConformalSets, proba: np.ndarray, codes: np.ndarray) -> np.nda
     return sets.run(proba, codes)[np.arange(len(codes)), codes]
 
 
+def check_equal_sets(one: Any, other: Any) -> None:
+    """Check that two learners know the same of their sets."""
+    arrays = [{k: a for k, a in model.state()[1].items() if k.startswith("sets.")} for model in (one, other)]
+    assert arrays[0]
+    np.testing.assert_equal(*arrays)
+
+
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
 def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
@@ -146,8 +153,7 @@ def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class)
     last = [model.predict_set_many(X[:40], 0.8, by_class) for model in (batched, saved, looped)]
     np.testing.assert_array_equal(last[0], last[1])
     np.testing.assert_array_equal(last[0], last[2])
-    for one, other in zip(batched._sets.arrays().items(), looped._sets.arrays().items(), strict=True):
-        np.testing.assert_array_equal(one[1], other[1], err_msg=one[0])
+    check_equal_sets(batched, looped)
 
 
 def test_several_sets_follow_a_learner_side_by_side():
@@ -164,8 +170,7 @@ def test_several_sets_follow_a_learner_side_by_side():
     for part in (slice(0, 100), slice(100, 300)):
         _, members = batched.test_then_train(X[part], y[part], coverage=0.95, by_class=True)
         assert [{batched.classes_[c] for c in np.flatnonzero(row)} for row in members] == found[part]
-    for one, other in zip(batched._sets.arrays().items(), looped._sets.arrays().items(), strict=True):
-        np.testing.assert_array_equal(one[1], other[1], err_msg=one[0])
+    check_equal_sets(batched, looped)
 
 
 def test_sets_that_grow_by_themselves_still_follow_their_learner():
@@ -181,7 +186,6 @@ def test_sets_that_grow_by_themselves_still_follow_their_learner():
 def test_a_learner_that_is_asked_for_no_sets_keeps_none():
     model = CPMClassifier()
     model.learn_one({"a": 1.0}, "x")
-    assert not model._rows.follow
     assert not any(name.startswith("sets") for name in model.state()[1])
 
 
@@ -272,7 +276,7 @@ def test_a_coverage_may_be_any_number(coverage, tmp_path):
     model.save(tmp_path / "model")
     x = dicts(X)[0]
     assert streamsvm.load(tmp_path / "model").predict_set_one(x, coverage) == model.predict_set_one(x, coverage)
-    assert len(model._sets.header()) == 1
+    assert len(model.state()[0]["sets"]) == 1
     assert model.label_sets(coverage) is model.label_sets(float(coverage))
 
 

@@ -251,7 +251,7 @@ def test_identifiers_and_times_are_left_out_on_every_path_at_the_same_event(make
     assert [None if p is None else str(p) for p in predicted] == answers
     for other in (table, rowwise, resumed, rest):
         assert_same_knowledge(single, other)
-    assert len(single._space) == 40 + 40 + 3 + 2
+    assert len(single.state()[0]["names"]) == 40 + 40 + 3 + 2
     assert [notice.split(":")[0] for notice in single.notices] == [
         "feature 'when' is left out",
         "feature 'id' is left out",
@@ -272,7 +272,7 @@ def test_a_feature_is_kept_where_it_is_declared(caplog):
     declared, late = CPMClassifier(categories=["id", "when"]), CPMClassifier()
     declared.run_batch(events, y)
     assert declared.notices == []
-    assert len(declared._space) > 1300
+    assert len(declared.state()[0]["names"]) > 1300
     assert CPMClassifier(**declared._get_params()).categories == declared.clone().categories == ("id", "when")
     late.run_batch(events, y)
     late.keep_categories(["id"])

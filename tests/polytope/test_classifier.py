@@ -339,8 +339,8 @@ def test_names_beyond_the_cap_are_counted_and_warned_of_once():
     with pytest.warns(RuntimeWarning, match="max_features") as caught:
         loop(model, rows, [i % 2 for i in range(20)])
     assert len(caught) == 1
-    assert len(model._space) == 3
-    assert model._space.n_refused == 40 - 3
+    header, _ = model.state()
+    assert (len(header["names"]), header["n_refused"]) == (3, 40 - 3)
 
 
 def test_a_class_weight_is_a_sample_weight():

@@ -35,6 +35,7 @@ from streamsvm import (
 )
 from streamsvm.batch.threads import OneThread
 from streamsvm.features.rows import EncodedRows
+from streamsvm.features.space import FeatureSpace
 from streamsvm.models import ArchiveError, Trees
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import (
@@ -365,7 +366,7 @@ def test_trees_of_many_leaves_say_the_same_to_the_bit_walked_and_masked(monkeypa
     X[rng.random(X.shape) < 0.1] = np.nan
     model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=80, min_samples_leaf=2)
     trees = trees_of(model.fit(X[:400], rng.integers(0, 3, 400)))
-    rows = CPMClassifier()._space.encode(X, np.ones(len(X), bool))
+    rows = FeatureSpace(100).encode(X, np.ones(len(X), bool))
     for mask_words in (0, members.MASK_WORDS):
         monkeypatch.setattr(members, "MASK_WORDS", mask_words)
         said.append(np.zeros((len(X), 3)))
@@ -730,7 +731,7 @@ def test_a_solver_that_takes_too_long_is_given_up():
 def test_what_is_given_up_holds_nobody_up():
     X, y = events(100)
     memory = Latest(100).begin()
-    memory.add(CPMClassifier()._space.encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
+    memory.add(FeatureSpace(100).encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
     job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200), lambda: Task(memory.snapshot(), 4))
     while job._worker is None:
         time.sleep(0.01)

@@ -119,7 +119,7 @@ def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Pat
     in_process("in.csv", "--label", "y", *CPM, "--save", "one.svm")
     out, err = in_process("in.csv", "--label", "y", "--model", "one.svm", "--save", "two.svm", "--types", "id:category")
     assert "'id'" not in out + err
-    assert len(package.load("two.svm")._space) > 1500
+    assert len(package.load("two.svm").state()[0]["names"]) > 1500
 
 
 def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def features(*arguments: str, source: str = "in.csv") -> set[Any]:
     """Return the features that a run with these arguments learns."""
     assert cli.main(["run", source, "--model", "cpm", "--save", "m.svm", "--quiet", *arguments]) == 0
-    return set(streamsvm.load("m.svm")._space.names)
+    return set(streamsvm.load("m.svm").model.scaler.names)
 
 
 ALL = {"", "x", "income, yearly", "x2"}

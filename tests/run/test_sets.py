@@ -151,7 +151,7 @@ def test_sets_stay_with_a_model_that_is_saved(tmp_path: Path) -> None:
     report = run(CPMClassifier(), source(), tmp_path / "o.jsonl", save=tmp_path / "model")
     saved = CPMClassifier.load(tmp_path / "model")
     x = {"a": 0.1, "b": 0.0, "c": 0.0}
-    assert saved._sets.header() == [[0.8, False]]
+    assert saved.state()[0]["sets"] == [[0.8, False]]
     assert saved.predict_set_one(x, 0.8) == report.learner.model.predict_set_one(x, 0.8)
 
 
