@@ -61,6 +61,61 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.jsonl", '{"x": 1, "class": 2}\n', {"label": "clas"}, "if it comes later, say late_label=yes"),
         ("a.jsonl", '{\n"x": 1\n}\n', {}, "an object goes on in line 2, but each must be in one line"),
         ("a.json", '[{"x": 1}', {"at_end": "wait"}, "jq -c '.[]'"),
+        ("a.arff", "@relation r\n@attribute x real\n", {}, "no @data line"),
+        ("a.arff", "@relation r\n@data\n", {}, "declares no attributes"),
+        ("a.arff", "@attribute x real\nx,y\n@data\n", {}, "line 2 is no ARFF declaration"),
+        ("a.arff", "@attribute x\n@data\n", {}, "line 1 is no attribute declaration"),
+        ("a.arff", "@attribute x real\n@attribute x real\n@data\n", {}, "declared twice"),
+        ("a.arff", "@attribute x date yyyy\n@attribute y real\n@data\n", {}, "type date; name it in ignore="),
+        ("a.arff", "@attribute c {a,'b}\n@data\n", {}, "line 1: a quote is not closed or not alone"),
+        ("a.arff", "@attribute c {'a b}\n@data\n", {}, "line 1: a quote is not closed or not alone"),
+        ("mine.toml", "events = ", {}, "mine.toml: Invalid value"),
+        ("mine.toml", "evnts = 3", {}, "mine.toml: unknown key `evnts`; a scenario has title, kind, events"),
+        ("mine.toml", "events = 3", {}, "needs a `generator` or a `source`"),
+        ("mine.toml", 'generator = "see"', {}, "unknown generator 'see'; there are agrawal"),
+        ("mine.toml", 'generator = "sea"\nevents = 0', {}, "`events` must be a whole number"),
+        (
+            "mine.toml",
+            'generator = "sea"\nparameters = { noice = 0.1 }',
+            {},
+            "sea knows no parameter `noice`; it has noise",
+        ),
+        ("mine.toml", 'generator = "sea"\nschedule = [{ concept = 4 }]', {}, "sea has no concept 4"),
+        ("mine.toml", 'generator = "sea"\nschedule = [{ concept = 0, at = 5 }]', {}, "the first at 0"),
+        ("mine.toml", 'generator = "sea"\nschedule = [{ concept = 0 }, { concept = 1 }]', {}, "one after the other"),
+        (
+            "mine.toml",
+            'generator = "sea"\nschedule = [{ at = 0 }]',
+            {},
+            "a stage of `schedule` has `concept`, `at` and `width`",
+        ),
+        ("mine.toml", 'generator = "sea"\n[[disturbance]]\nkind = "gone"', {}, "one of late, missing, mix, noise"),
+        (
+            "mine.toml",
+            'generator = "sea"\n[[disturbance]]\nkind = "noise"\nlevel = 1',
+            {},
+            "noise knows no `level`; it has at, until",
+        ),
+        ("mine.toml", 'generator = "sea"\n[[disturbance]]\nkind = "noise"\nafter = 2.0', {}, "must be shares"),
+        (
+            "mine.toml",
+            'generator = "sea"\n[[disturbance]]\nkind = "late"',
+            {},
+            "late: missing 1 required keyword-only argument: 'by'",
+        ),
+        ("mine.toml", 'generator = "sea"\n[[disturbance]]\nkind = "mix"', {}, "mix: needs a `label`"),
+        (
+            "mine.toml",
+            'generator = "sea"\n[[disturbance]]\nkind = "missing"\nfeatures = 0',
+            {},
+            "`features` must be a number",
+        ),
+        (
+            "mine.toml",
+            'source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]',
+            {},
+            "a `source` has one concept",
+        ),
         *(
             (f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding), {}, f"UTF-16: say encoding={encoding}")
             for suffix in ("csv", "jsonl", "libsvm")
@@ -70,6 +125,7 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
 )
 def test_a_file_that_cannot_be_read_is_refused_with_what_to_do(tmp_path: Path, name, content, options, advice) -> None:
     url = write(tmp_path / name, content)
+    url = f"synthetic:{url}" if name.endswith(".toml") else url
     with pytest.raises(ConnectorError, match=re.escape(advice)):
         open_source(url, **options)
 
@@ -83,6 +139,18 @@ def without_pyarrow(path: str) -> None:
 @pytest.mark.parametrize(
     ("act", "text"),
     [
+        (lambda: open_source("synthetic:nope"), "unknown stream; there are agrawal-1-in-10, "),
+        (
+            lambda: open_source("synthetic:sea?foo=1"),
+            "unknown option `foo`; allowed are `batch_size`, `drift`, `n`, `noise`, `seed`, `variant`, `width`",
+        ),
+        (lambda: open_source("synthetic:sea?n=0"), "`n` must be a whole number from 1 on"),
+        (lambda: open_source("synthetic:sea?drift=soon"), "`drift` must be event numbers"),
+        (lambda: open_source("synthetic:sea?variant=99"), "sea has no concept 99, but 0 to 3"),
+        (lambda: open_source("synthetic:rbf?n_classes=none"), "synthetic:rbf: 'str' object cannot be interpreted"),
+        (lambda: open_source("synthetic:nowhere.toml"), "there is no such file"),
+        (lambda: open_source("synthetic:sine-late"), "its labels come late"),
+        (lambda: open_source("synthetic:waveform?drift=3"), "waveform has one concept only"),
         (lambda: open_source("null:"), "null:: no events can be read from there"),
         (lambda: open_sink("synthetic:demo"), "results cannot be written as synthetic; use one of csv, tsv, jsonl"),
         (lambda: open_sink("-?format=parquet"), "results cannot be written as parquet; use one of csv, tsv, jsonl"),

@@ -196,9 +196,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 check_scale("class_weight", factors.max(), "rescale the weights")
         n_present = np.count_nonzero(by_class * factors)
         if n_present < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes with positive weight, got {n_present} class"
-            )
+            raise ParameterError("y", f"must have at least two classes with positive weight, got {n_present} class")
         return np.asarray(factors, np.float64)
 
     def _forget(self) -> None:

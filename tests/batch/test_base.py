@@ -16,10 +16,9 @@ X = np.random.default_rng(0).normal(size=(60, 3))
 @pytest.mark.parametrize("make", [SmoothedNewton, IndexedBCD, SampledCuts])
 def test_a_class_without_weight_is_as_if_it_were_not_there(make):
     y = (X[:, 0] > 0.0).astype(int)
-    message = "needs rows of at least two classes with positive weight, got 1 class"
-    with pytest.raises(ValueError, match=message):
+    with raises(ParameterError, parameter="y"):
         make(class_weight={0: 0.0}).fit(X, y)
-    with pytest.raises(ValueError, match=message):
+    with raises(ParameterError, parameter="y"):
         make().fit(X, y, sample_weight=y)
     y = X.argmax(axis=1)
     for model in (make(class_weight={0: 0.0}).fit(X, y), make().fit(X, y, sample_weight=y > 0)):
@@ -89,7 +88,7 @@ def test_settings_of_such_magnitudes_are_refused(exponent):
 
 
 def test_rows_drawn_of_one_class_with_weight_are_refused():
-    with pytest.raises(ValueError, match="at least two classes with positive weight, got 1 class"):
+    with raises(ParameterError, parameter="y"):
         SampledCuts(class_weight={0: 0.0}).fit_drawn([None], [0, 1])
     with raises(ParameterError, parameter="class_weight"):
         SampledCuts(class_weight={0: -1.0}).fit_drawn([None], [0, 1])

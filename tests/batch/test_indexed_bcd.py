@@ -224,7 +224,7 @@ def test_rows_that_teach_nothing_are_borne():
         model = IndexedBCD(s=np.inf, fit_intercept=bias).fit(odd, labels)
         best = solve_by_cone(odd, labels, 1.0, False, bias)
         assert model.objective_ == pytest.approx(best, rel=2e-3)
-    with pytest.raises(ValueError, match="class"):
+    with raises(ParameterError, parameter="y"):
         IndexedBCD().fit(X, np.ones(300))
 
 

@@ -21,6 +21,7 @@ from streamsvm.batch.metric_forest.archive import INDEX_FILE
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE
 from streamsvm.models import ArchiveError, LinearModel, Scaler
 from streamsvm.models.archive import read_archive, write_archive
+from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
 
@@ -447,7 +448,7 @@ def test_one_index_serves_other_labels_weights_and_penalties(on_disk):
         assert given.score(X, others) == pytest.approx(plain.score(X, others), abs=0.005)
     with pytest.raises(ValueError, match="4000 rows"):
         IndexedBCD().fit(forest, others[:-1])
-    with pytest.raises(ValueError, match="class"):
+    with raises(ParameterError, parameter="y"):
         IndexedBCD().fit(forest, np.ones(4000))
 
 

@@ -353,23 +353,6 @@ class TestArff:
         assert (number, raw) == (10, line)
         assert why.startswith(reason)
 
-    @pytest.mark.parametrize(
-        ("header", "message"),
-        [
-            ("@relation r\n@attribute x real\n", "no @data line"),
-            ("@relation r\n@data\n", "declares no attributes"),
-            ("@attribute x real\nx,y\n@data\n", "line 2 is no ARFF declaration"),
-            ("@attribute x\n@data\n", "line 1 is no attribute declaration"),
-            ("@attribute x real\n@attribute x real\n@data\n", "declared twice"),
-            ("@attribute x date yyyy\n@attribute y real\n@data\n", "type date; name it in ignore="),
-            ("@attribute c {a,'b}\n@data\n", "line 1: a quote is not closed or not alone"),
-            ("@attribute c {'a b}\n@data\n", "line 1: a quote is not closed or not alone"),
-        ],
-    )
-    def test_headers_that_cannot_be_read_stop_at_once(self, tmp_path: Path, header: str, message: str) -> None:
-        with pytest.raises(ConnectorError, match=message):
-            open_source(write(tmp_path / "a.arff", header))
-
     def test_a_date_may_be_ignored(self, tmp_path: Path) -> None:
         url = write(
             tmp_path / "a.arff", "@attribute d date yyyy\n@attribute x real\n@attribute y real\n@data\n1999,1,2\n"

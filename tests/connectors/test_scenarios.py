@@ -150,32 +150,3 @@ def test_any_stream_can_be_disturbed(tmp_path: Path) -> None:
         ({"a": 1.0}, "no"),
         ({"a": 2.0}, "yes"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("events = ", r"mine\.toml: Invalid value"),
-        ("evnts = 3", r"mine\.toml: unknown key `evnts`; a scenario has title, kind, events"),
-        ("events = 3", "needs a `generator` or a `source`"),
-        ('generator = "see"', "unknown generator 'see'; there are agrawal"),
-        ('generator = "sea"\nevents = 0', "`events` must be a whole number"),
-        ('generator = "sea"\nparameters = { noice = 0.1 }', "sea knows no parameter `noice`; it has noise"),
-        ('generator = "sea"\nschedule = [{ concept = 4 }]', "sea has no concept 4"),
-        ('generator = "sea"\nschedule = [{ concept = 0, at = 5 }]', "the first at 0"),
-        ('generator = "sea"\nschedule = [{ concept = 0 }, { concept = 1 }]', "one after the other"),
-        ('generator = "sea"\nschedule = [{ at = 0 }]', "a stage of `schedule` has `concept`, `at` and `width`"),
-        ('generator = "sea"\n[[disturbance]]\nkind = "gone"', "one of late, missing, mix, noise"),
-        ('generator = "sea"\n[[disturbance]]\nkind = "noise"\nlevel = 1', "noise knows no `level`; it has at, until"),
-        ('generator = "sea"\n[[disturbance]]\nkind = "noise"\nafter = 2.0', "must be shares"),
-        ('generator = "sea"\n[[disturbance]]\nkind = "late"', "late: missing .*'by'"),
-        ('generator = "sea"\n[[disturbance]]\nkind = "mix"', "mix: needs a `label`"),
-        ('generator = "sea"\n[[disturbance]]\nkind = "missing"\nfeatures = 0', "`features` must be a number"),
-        ('source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]', "a `source` has one concept"),
-    ],
-)
-def test_what_is_wrong_is_named_before_anything_is_generated(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    with pytest.raises(ConnectorError, match=message):
-        open_source(f"synthetic:{path}")

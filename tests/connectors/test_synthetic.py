@@ -59,28 +59,6 @@ def test_labels_are_plain_values() -> None:
     assert kinds == {int, bool}
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("nope", "unknown stream; there are agrawal-1-in-10, .*, demo, .*, waveform"),
-        (
-            "sea?foo=1",
-            "unknown option `foo`; allowed are `batch_size`, `drift`, `n`, `noise`, `seed`, `variant`, `width`",
-        ),
-        ("sea?n=0", "`n` must be a whole number from 1 on"),
-        ("sea?drift=soon", "`drift` must be event numbers"),
-        ("sea?variant=99", "sea has no concept 99, but 0 to 3"),
-        ("rbf?n_classes=none", "synthetic:rbf: .*str"),
-        ("nowhere.toml", "there is no such file"),
-        ("sine-late", "its labels come late"),
-        ("waveform?drift=3", "waveform has one concept only"),
-    ],
-)
-def test_wrong_configuration_stops_at_once(url: str, message: str) -> None:
-    with pytest.raises(ConnectorError, match=message):
-        open_source(f"synthetic:{url}")
-
-
 def test_resuming_with_other_options_is_refused() -> None:
     position = open_source("synthetic:sea?seed=1").position
     with raises(ConnectorError, reason="another"):
