@@ -93,6 +93,13 @@ def load_digits(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return X.astype(float) / (255.0 if X.dtype == np.uint8 else 1.0), y.astype(np.int64)
 
 
+def load_covertype_classes() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Load all rows of Covertype, with seven classes."""
+    table, labels = load_rows("covtype.csv.gz", 1_000_000, label="label")
+    assert isinstance(table, dict)
+    return np.column_stack([np.asarray(column, np.float64) for column in table.values()]), np.array(labels)
+
+
 def load_covertype() -> tuple[Any, NDArray[np.int64], Any, NDArray[np.int64]]:
     """Load Covertype, class 2 (+1) against the rest (-1), as CSR.
 
@@ -103,19 +110,19 @@ def load_covertype() -> tuple[Any, NDArray[np.int64], Any, NDArray[np.int64]]:
     X_train, y_train, X_test, y_test
         Rows and labels.
     """
-    source = connectors.open_source(str(folder() / "covtype.csv.gz"), label="label", batch_size=65_536)
-    parts, labels = [], []
-    for batch in source:
-        parts.append(np.column_stack([np.asarray(column, np.float64) for column in batch.features.values()]))
-        labels += batch.labels
-    source.close()
-    X = np.vstack(parts)
+    X, labels = load_covertype_classes()
     low, high = X.min(axis=0), X.max(axis=0)
     X = (X - low) / np.where(high > low, high - low, 1.0)
-    y = np.where(np.array(labels) == 2, 1, -1)
+    y = np.where(labels == 2, 1, -1)
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:387_341], order[387_341:]
     return scipy.sparse.csr_matrix(X[train]), y[train], scipy.sparse.csr_matrix(X[test]), y[test]
+
+
+def one_against_rest(name: str, digit: int, n: int | None = None) -> tuple[scipy.sparse.csr_matrix, NDArray[np.int64]]:
+    """Load digits as CSR with labels +1 for one digit and -1 for the others."""
+    X, digits = load_digits(name)
+    return scipy.sparse.csr_matrix(X[:n]), np.where(digits[:n] == digit, 1, -1)
 
 
 def _stack_sparse(parts: list[SparseRows], width: int | None = None) -> scipy.sparse.csr_matrix:

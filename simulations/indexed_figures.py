@@ -23,7 +23,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import LinearSVC
@@ -76,19 +75,8 @@ def wrong(scores: Any, y: Any) -> float:
     return float(np.mean(np.where(scores > 0.0, 1, -1) != y))
 
 
-def covertype() -> Data:
-    return data.load_covertype()
-
-
 def mnist() -> Data:
-    X, digit = data.load_digits("mnist.train")
-    X_test, digit_test = data.load_digits("mnist.test")
-    return (
-        scipy.sparse.csr_matrix(X[:N_MNIST]),
-        np.where(digit[:N_MNIST] == 1, 1, -1),
-        scipy.sparse.csr_matrix(X_test),
-        np.where(digit_test == 1, 1, -1),
-    )
+    return *data.one_against_rest("mnist.train", 1, N_MNIST), *data.one_against_rest("mnist.test", 1)
 
 
 def liblinear(sets: Data, C: float = 1.0, **how: Any) -> Curve:
@@ -180,7 +168,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def over_time(*titles: str) -> None:
-    for title, load in (("MNIST, 1 vs rest", mnist), ("Covertype, 2 vs rest", covertype)):
+    for title, load in (("MNIST, 1 vs rest", mnist), ("Covertype, 2 vs rest", data.load_covertype)):
         if titles and title.split(",")[0].lower() not in titles:
             continue
         sets = load()
@@ -227,7 +215,7 @@ def over_memory() -> None:
 
 
 def over_penalty(*values: str) -> None:
-    sets = covertype()
+    sets = data.load_covertype()
     for C in [float(value) for value in values] or (0.01, 0.1, 10.0, 100.0):
         curves = {OURS: Traced(C).curve(sets)}
         # LIBLINEAR needs many sweeps for a large C.
@@ -244,7 +232,7 @@ def over_penalty(*values: str) -> None:
 
 
 def over_support() -> None:
-    for title, load in (("Covertype, 2 vs rest", covertype), ("MNIST, 1 vs rest", mnist)):
+    for title, load in (("Covertype, 2 vs rest", data.load_covertype), ("MNIST, 1 vs rest", mnist)):
         X, y, X_test, y_test = load()
         found = []
         for s in (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, math.inf):

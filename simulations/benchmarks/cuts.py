@@ -251,15 +251,8 @@ def covertype_classes() -> tuple[Any, Any, Any, Any]:
 
     Returns training rows and labels, and test rows and labels.
     """
-    import connectors
-
-    source = connectors.open_source(str(data.folder() / "covtype.csv.gz"), label="label", batch_size=65_536)
-    parts, labels = [], []
-    for batch in source:
-        parts.append(np.column_stack([np.asarray(column, np.float32) for column in batch.features.values()]))
-        labels += batch.labels
-    source.close()
-    X, y = np.vstack(parts), np.array(labels)
+    X, y = data.load_covertype_classes()
+    X = X.astype(np.float32)
     X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9)
     order = np.random.default_rng(0).permutation(len(y))
     return X[order[:500_000]], y[order[:500_000]], X[order[500_000:520_000]], y[order[500_000:520_000]]

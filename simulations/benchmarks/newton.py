@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC, l1_min_c
 from threadpoolctl import threadpool_limits
@@ -154,8 +153,7 @@ def sets(*names: str, repeats: int = 3) -> None:
 
 def load(name: str) -> tuple[Any, Any]:
     if name == "MNIST 2 vs rest":
-        digits, digit = data.load_digits("mnist.train")
-        return scipy.sparse.csr_matrix(digits), np.where(digit == 2, 1, -1)
+        return data.one_against_rest("mnist.train", 2)
     X, y = data.load_libsvm(f"{name}.train.libsvm.gz", {"a9a": 123, "ijcnn1": 22}[name])
     return X, np.where(y > 0, 1, -1)
 

@@ -146,11 +146,9 @@ def a9a(n_steps: int = 5_000_000) -> None:
 
 
 def mnist(n_steps: int = 20_000_000) -> None:
-    import scipy.sparse
-
     def two_or_not(name: str) -> Any:
-        X, y = data.load_digits(name)
-        return scipy.sparse.csr_matrix(X), y == 2
+        X, y = data.one_against_rest(name, 2)
+        return X, y > 0
 
     keep(
         "polytope-mnist",

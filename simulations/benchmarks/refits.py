@@ -43,18 +43,7 @@ def shuffled(X: NDArray[np.float64], y: NDArray[Any], n: int) -> Stream:
 
 
 def _covertype(n: int = 200_000) -> Stream:
-    table, labels = _all_of("covtype.csv.gz")
-    return shuffled(np.column_stack(list(table.values())).astype(float), np.array(labels), n)
-
-
-def _all_of(file: str) -> tuple[dict[str, Any], list[Any]]:
-    import connectors
-
-    source = connectors.open_source(str(data.folder() / file), label="label", batch_size=65_536)
-    parts = [(batch.features, batch.labels) for batch in source]
-    source.close()
-    table = {name: np.concatenate([features[name] for features, _ in parts]) for name in parts[0][0]}
-    return table, [label for _, labels in parts for label in labels]
+    return shuffled(*data.load_covertype_classes(), n)
 
 
 def _mnist() -> Stream:
