@@ -61,7 +61,7 @@ class Url(str):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file, which unlike a pipe or broker may be opened twice."""
+        """Whether it is a file, which, unlike a pipe or broker, may be read twice."""
         return self.kind is None and self.path != "-" and (os.path.isfile(self.path) or not os.path.exists(self.path))
 
 
@@ -157,6 +157,11 @@ class RunConfig(
         if not isinstance(given, str) or given in SHORT_NAMES:
             return None
         return given if not self.learn or os.path.isfile(given) or os.path.dirname(given) else None
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether events and labels come from files."""
+        return all(self.urls[name].is_file for name in ("source", "label_source") if name in self.urls)
 
     @property
     def token(self) -> str | None:

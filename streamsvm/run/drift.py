@@ -186,8 +186,6 @@ class Falls:
         falls._judged, falls._open, falls._open_hits, *more = (whole(count, -1) for count in state["counts"])
         if min(falls._judged, falls._open_hits) < 0 or not falls._open_hits <= falls._open < _BLOCK:
             raise ArchiveError("counts of falls that do not fit together")
-        if "levels" not in state:  # a checkpoint of an earlier version: start a new window
-            return falls
         falls._blocks, falls._tests, falls._previous = more
         falls._levels = [
             [whole(hits, high=_BLOCK << level) for hits in held] for level, held in enumerate(state["levels"])

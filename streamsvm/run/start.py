@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from connectors.options import Options
 from connectors.registry import is_place
 from connectors.results import is_replaceable
 from streamsvm.models.archive import replacing
-from streamsvm.run import DEFAULT_MODEL
+from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
 from streamsvm.run.abilities import Batched, Categorical, check_names
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_label, check_source, check_writable
@@ -94,13 +93,16 @@ class Run:
         started = time.perf_counter() if self._started is None else self._started
         config, self.failures = self.config, []
         config.validate()
-        _check_files(config)
-        model = model_of(config)
-        check_source(config)
-        _check_known(config, model)
-        with _locked(config):
+        with contextlib.ExitStack() as stack:
+            # Files are checked before the model is created; pipes and brokers are opened when the run holds its locks.
+            source = _opened_source(config, stack) if config.reads_files else None
+            model = model_of(config)
+            check_source(config)
+            if source is not None:
+                _check_known(config, model, source)
+            stack.enter_context(_locked(config))
             try:
-                self._run(model, started, around or contextlib.nullcontext)
+                self._run(model, source, started, around or contextlib.nullcontext)
             except Exception as error:
                 if self.runner is None or not self.runner.report.ended or isinstance(error, BrokenPipeError):
                     raise  # the run did not start, or its reader is gone
@@ -111,13 +113,12 @@ class Run:
             raise self.failures[0]
         return self.runner.report
 
-    def _run(self, model: Any, started: float, around: Callable[[Runner], Any]) -> None:
+    def _run(self, model: Any, source: Source | None, started: float, around: Callable[[Runner], Any]) -> None:
         config, self.runner = self.config, None
         with contextlib.ExitStack() as stack:
             observer = observe_all([*_served(config, stack), *self.observers])  # refuse ports in use first
             checkpoint = _opened_checkpoint(config, stack)
-            source = stack.enter_context(contextlib.closing(_opened_source(config, model)))
-            check_label(config, source)
+            source = source or _opened_source(config, stack)
             sinks = _opened_sinks(config, checkpoint, source, stack)
             self.runner = Runner(model, source, config, sinks, checkpoint, observer, started)
             stack.enter_context(around(self.runner))
@@ -218,43 +219,33 @@ def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkp
     return stack.enter_context(Checkpoint(config.checkpoint, every_events=every, every_s=seconds, fresh=config.reset))
 
 
-@contextlib.contextmanager
-def _looked_into(config: RunConfig, model: Any = None) -> Iterator[Source]:
-    """Open the source for a check, without log messages, because the run opens it again and repeats them."""
-    logger = logging.getLogger("connectors")
-    before, logger.disabled = logger.disabled, True
-    try:
-        with contextlib.closing(_opened_source(config, model)) as source:
-            yield source
-    finally:
-        logger.disabled = before
-
-
-def _check_files(config: RunConfig) -> None:
-    """Refuse unreadable files before the model is created, which may require compilation."""
-    if all(config.urls[name].is_file for name in ("source", "label_source") if name in config.urls):
-        with _looked_into(config) as source:
-            check_label(config, source)
-
-
-def _check_known(config: RunConfig, model: Any) -> None:
+def _check_known(config: RunConfig, model: Any, source: Source) -> None:
     """Refuse a file without any feature of the loaded model; other streams are checked at the first batch."""
-    if not (config.saved_model and config.urls["source"].is_file):
+    if not config.saved_model:
         return
-    with _looked_into(config, model) as source:
-        batch = next(iter(_events(source)), None)
-        if batch is not None and len(batch):
-            try:
-                check_names(model, batch)
-            except RunError as error:
-                raise SetupError(f"{source.name}: {error}") from error
+    events = _events(source)
+    start = events.position
+    batch = next(iter(events), None)
+    if batch is not None and len(batch):
+        try:
+            check_names(model, batch)
+        except RunError as error:
+            raise SetupError(f"{source.name}: {error}") from error
+    events.seek(start)
 
 
-def _opened_source(config: RunConfig, model: Any = None) -> Source:
-    """Open the stream of events, for a model if given."""
+def _opened_source(config: RunConfig, stack: contextlib.ExitStack) -> Source:
+    """Open the stream of events, and refuse one that nothing can be learned from."""
+    source = stack.enter_context(contextlib.closing(_source_of(config)))
+    check_label(config, source)
+    return source
+
+
+def _source_of(config: RunConfig) -> Source:
     url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
-    is_slow = config.explain or not (model is None or isinstance(model, Batched))
-    if is_slow and url.kind is None and "batch_size" not in url.query:
+    model = config.model or DEFAULT_MODEL
+    is_fast = isinstance(model, Batched) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
+    if (config.explain or not is_fast) and url.kind is None and "batch_size" not in url.query:
         given |= {"batch_size": _SLOW_EVENTS}  # a run can stop and report progress between batches
     if config.label_source:
         return _opened_joined(config, given)
