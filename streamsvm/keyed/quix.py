@@ -71,8 +71,7 @@ _CONSUMER = {
 _KEPT = 2
 """Factor of `forget_after` after which the engine removes an inactive key; before, its next event resets it."""
 
-_ANSWER_S = 30.0
-_PAUSE_S = 0.05
+_ANSWER_S, _PAUSE_S = 30.0, 0.05
 logger = logging.getLogger("streamsvm.keyed")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress, count
 from typing import Any
@@ -35,21 +36,35 @@ class Outputs:
         The sinks; None for unused roles.
     waiting
         Context that is entered while a sink works.
+    source
+        Name of the source.
     reject
-        Function that receives the reason and the JSON text of each row that is too large for its sink.
+        Function that receives each row that is too large for its sink.
+
+    Attributes
+    ----------
+    origin
+        Fields that the origins of all events share, such as the file.
     """
 
     def __init__(
         self,
         sinks: Mapping[str, Sink | None],
         waiting: Callable[[], contextlib.AbstractContextManager[None]],
-        reject: Callable[[str, str], None],
+        source: str,
+        reject: Callable[[Rejected], None],
     ) -> None:
         self.sinks = {role: sink for role, sink in sinks.items() if sink is not None}
         for role, sink in self.sinks.items():
             if role != "dead_letter" and isinstance(sink, Limited):
-                sink.reject = functools.partial(_rejected_as, reject, role)
+                sink.reject = functools.partial(self._reject_row, role)
+        self._reject, self.origin = reject, dict[str, Any](stream=source)
         self._waiting, self._unflushed = waiting, False
+
+    def _reject_row(self, role: str, reason: str, text: str) -> None:
+        row = json.loads(text)
+        origin = self.origin | {name: row[name] for name in EVENT_PLACES if name in row}
+        self._reject(Rejected(f"{_PURPOSES[role]}: {reason}", origin, text))
 
     @property
     def is_live(self) -> bool:
@@ -121,10 +136,6 @@ class Outputs:
         """Drop records after the given positions."""
         for role, sink in self.sinks.items():
             sink.rewind(positions[role])
-
-
-def _rejected_as(reject: Callable[[str, str], None], role: str, reason: str, text: str) -> None:
-    reject(f"{_PURPOSES[role]}: {reason}", text)
 
 
 @contextlib.contextmanager

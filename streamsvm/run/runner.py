@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +25,12 @@ from streamsvm.run.learners import Answers, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
-from streamsvm.run.outputs import EVENT_PLACES, Outputs, prediction_table
+from streamsvm.run.outputs import Outputs, prediction_table
 from streamsvm.run.reasons import one_by_one, written_reasons
 from streamsvm.run.stages import PredictStage, with_labels
 from streamsvm.run.standing import Observer, Report
 
 _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting
-_EXAMPLES = 3
 
 
 class Runner:
@@ -84,7 +82,7 @@ class Runner:
         self.checkpoint, self.observer = checkpoint, observer
         self._joined = source if isinstance(source, JoinedSource) else None
         self._parts = [source] if self._joined is None else [self._joined.events, self._joined.labels]
-        self._outputs = Outputs(sinks or {}, self._in_streams, self._reject_row)
+        self._outputs = Outputs(sinks or {}, self._in_streams, source.name, lambda one: self._reject([one]))
         self._class_names = ClassNames() if config.proba and "out" in self._outputs else None
         check_persistence(model, checkpoint=checkpoint is not None, save=config.save is not None)
         if config.save is not None and not config.overwrite:
@@ -108,7 +106,6 @@ class Runner:
         self._started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for = False, "model"
         self._is_unknown = True  # whether no event of this stream has arrived
-        self._origin: dict[str, Any] = {"stream": source.name}  # fields that the origins of all events share
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:
@@ -227,12 +224,10 @@ class Runner:
         answers = report.answers = self._take(with_labels(batch))
         report.learner_seconds += working_time() - before
         kept = answers.batch
-        self._origin = kept.origins.shared or self._origin
+        self._outputs.origin = kept.origins.shared or self._outputs.origin
         report.events += len(batch)
         metrics.taken += len(batch)
-        metrics.rejected += len(kept.rejected)
         self._stage.measure(metrics)
-        self._check_hope(kept)
         if len(kept):
             self._outputs.write("out", prediction_table(answers, self._learner.classes, self._class_names))
             if report.first_prediction_s is None:
@@ -240,20 +235,13 @@ class Runner:
         self._stage.write(self._outputs)
         if kept.rejected:
             self._reject(kept.rejected)
+        self._check_hope(kept)
 
     def _reject(self, rejected: Sequence[Rejected]) -> None:
-        """Write rejected records to the dead-letter output."""
-        report = self.report
+        """Count rejected records, and write them to the dead-letter output."""
+        self.report.reject(rejected)
         self._outputs.write("dead_letter", self._stage.rejected(rejected))
-        report.examples += rejected[: _EXAMPLES - len(report.examples)]
-        report.rejects.add(rejected)
         self._notes.count_rejects(rejected[-1].reason)
-
-    def _reject_row(self, reason: str, text: str) -> None:
-        """Reject a row of an output that is too large for its sink."""
-        self.report.metrics.rejected += 1
-        row = json.loads(text)
-        self._reject([Rejected(reason, self._origin | {name: row[name] for name in EVENT_PLACES if name in row}, text)])
 
     def _take(self, batch: Batch) -> Answers:
         """Predict and learn a batch; with reasons it has a single event."""
@@ -298,9 +286,8 @@ class Runner:
 
     def _keep(self, *, idle: bool) -> None:
         """Write a due checkpoint between batches, and flush results while no events arrive."""
-        events, at = self._saved
-        events, seconds = self.report.metrics.taken - events, time.perf_counter() - at
-        if self.checkpoint is not None and self.checkpoint.due(events, seconds):
+        events, at = self.report.metrics.taken - self._saved[0], self._saved[1]
+        if self.checkpoint is not None and self.checkpoint.due(events, time.perf_counter() - at):
             self._snapshot()
         else:
             self._outputs.advance(idle=idle)
@@ -339,8 +326,7 @@ class Runner:
 
     def _use_model(self) -> None:
         """Use a new or restored model."""
-        config, is_late = self.config, self._joined is not None
-        needs_all = config.needs_probabilities
+        config, is_late, needs_all = self.config, self._joined is not None, self.config.needs_probabilities
         # With delayed labels, probabilities are stored with the events, so only if requested.
         self._learner = learner = as_learner(
             self.model,
@@ -374,8 +360,7 @@ class Runner:
 
     def _save(self, after: Exception | None = None) -> None:
         """Save the model if requested, also after an error."""
-        path = self.config.save
-        if path is None:
+        if (path := self.config.save) is None:
             return
         try:
             self.model.save(path, overwrite=self.config.overwrite)

@@ -16,6 +16,8 @@ from streamsvm.run.learners import Answers, Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.rejects import Rejects
 
+_EXAMPLES = 3
+
 
 @dataclass(slots=True, repr=False)
 class Report:
@@ -120,6 +122,18 @@ class Report:
         if since is None:
             since = falls[-1].judged if falls else self.metrics.judged // 2
         return since, self.history.changes(since)
+
+    def reject(self, rejected: Sequence[Rejected]) -> None:
+        """Count rejected records.
+
+        Parameters
+        ----------
+        rejected
+            The records. The first ones are kept as examples.
+        """
+        self.metrics.rejected += len(rejected)
+        self.examples += rejected[: _EXAMPLES - len(self.examples)]
+        self.rejects.add(rejected)
 
     def look(self, model: Any, source: Source, notes: Sequence[str]) -> None:
         """Record the final state of the model.
