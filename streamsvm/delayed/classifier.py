@@ -8,17 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from river import base
 
-from connectors.events import LateLabels
 from connectors.times import scaled, seconds_of
 from streamsvm.adjusting import Adjustable
 from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.delayed.join import Answer, Events, Join
+from streamsvm.delayed.join import Answer, Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.store import Store
@@ -286,9 +284,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         with self._lock:
             join = self._joined()
             moment = self._moment(time, join)
-            labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
             keys = [key_text(x if key is None else key)]
-            join.step(_NO_EVENTS, labels, keys)
+            join.learn_one(y, keys[0], moment)
             if refused := self._refused():
                 raise ValueError(refused[0])
             self._keys.add([], [], keys, [moment])
@@ -318,10 +315,9 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         elif (timed := with_times(x)) is not None:
             self._say_times(x)
             x = timed
-        keys, moments = [key_text(key)], np.array([self._moment(time, join)])
-        self._keys.add(keys, moments, [], [])
-        events = Events([x], keys, moments, np.zeros((1, 0), np.int64))
-        [answer], _ = join.step(events, _NO_LABELS, [])
+        text, moment = key_text(key), self._moment(time, join)
+        self._keys.add([text], [moment], [], [])
+        answer = join.predict_one(x, text, moment)
         for reason in self._refused():
             logger.warning("%s", reason)
         return answer
@@ -377,7 +373,3 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
 
         Keys: labels, answered, late, repeated, corrected, doubles, expired, waiting, early, orphans, dropped."""
         return {} if self._join is None else self._join.totals()
-
-
-_NO_EVENTS = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
-_NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))

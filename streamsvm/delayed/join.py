@@ -15,6 +15,8 @@ from connectors.held import Coded, Texts
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.rows import Packed, in_order, stacked, taken
+from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.slots import LEAVING
 from streamsvm.delayed.store import Settled, Store
 from streamsvm.features.rows import Floats, Ints
 
@@ -87,6 +89,10 @@ class Model(Protocol):
     @property
     def classes(self) -> Sequence[Any]:
         """All classes so far; predicted codes index them."""
+
+    @property
+    def single(self) -> SingleRow | None:
+        """Prediction and training of single events without a batch, if possible."""
 
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in order."""
@@ -209,6 +215,9 @@ class Counts:
     expired: int = 0
 
 
+_NO_EVENTS = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+_NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))
+
 FATES = ("", "answered", "doubles", "answered", "", "late", "repeated", "corrected", "corrected")
 """Counter of each status of an event or label; empty for none."""
 
@@ -250,13 +259,89 @@ class Join:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
         self.decisions = decisions or Decisions()
         self.counts, self.tells_keys = Counts(), True
+        self._class_bytes, self._n_numbers = 8 * model.tells_all, model.memory_size + _NOTES * model.tells_all
 
     def totals(self) -> dict[str, int]:
         """Return all counts and the numbers of pending events and labels."""
         return asdict(self.counts) | self.store.counts
 
-    def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[list[Answer], Joined]:
-        """Process events and labels in order; return predictions, in parts, and matches."""
+    # Single events ----------------------------------------------------------------------------------------------------
+
+    def predict_one(self, x: Any, key: str, time: int) -> Answer:
+        """Process a single event; return its prediction."""
+        store, single, settled = self.store, self._single, None
+        packed = store.segments.layouts.pack_one(x) if single is not None and type(x) is dict else None
+        if single is not None and packed is not None:
+            (layout, words), text = packed, key.encode("utf-8", "surrogatepass")
+            size = len(words) + len(text) + 8 * self._n_numbers
+            settled = store.settle_one(text, time, size=size, class_bytes=self._class_bytes)
+            fate = int(settled.fates[0]) if self._is_single(settled) else kernels.MEETS
+            if fate != kernels.MEETS and (found := single.run(x)) is not None:
+                code, score, probas, memory = found
+                if fate == kernels.WAITS:
+                    slot = int(settled.slots[0])
+                    store.segments.add_one(layout, words=words, keys=text, memories=memory, probas=probas.tobytes())
+                    store.slots.put("codes", slot, code)
+                    store.slots.put("scores", slot, score)
+                self._count(settled)
+                return Answer(np.array([code]), np.array([score]), probas)
+        events = Events([x], [key], np.array([time]), np.zeros((1, 0), np.int64))
+        answers, _ = self.step(events, _NO_LABELS, [], settled)
+        return next(answer for answer in answers if len(answer.codes))
+
+    def learn_one(self, label: Any, key: str, time: int) -> None:
+        """Process a single label."""
+        single, settled = self._single, None
+        if single is not None:
+            text, number = key.encode("utf-8", "surrogatepass"), self.store.number(label)
+            settled = self.store.settle_one(text, time, number, class_bytes=self._class_bytes)
+            if self._is_single(settled) and self._learned(single, settled, label):
+                self.counts.labels += 1
+                self._count(settled)
+                return
+        self.step(_NO_EVENTS, LateLabels([label], [], [time], np.zeros(1, np.int64)), [key], settled)
+
+    @property
+    def _single(self) -> SingleRow | None:
+        """What runs single events; None if they are decided about or have origins."""
+        is_plain = self.learn and not self.decisions and not self.store.n_origins and self.model.tells_all
+        return self.model.single if is_plain else None
+
+    def _is_single(self, settled: Settled) -> bool:
+        """Whether an event or label is settled, and all that left has only to be counted."""
+        left = settled.left
+        return settled.end == 1 and (
+            len(left) == 0
+            or (len(left) < LEAVING and self.on_timeout is None and int(settled.slots[0]) not in left.tolist())
+        )
+
+    def _learned(self, single: SingleRow, settled: Settled, label: Any) -> bool:
+        """Learn a label if a single row can; return whether it did or there was nothing to learn."""
+        fate, slot, store = int(settled.fates[0]), int(settled.slots[0]), self.store
+        if fate == kernels.COMES_EARLY:
+            store.segments.add_one()
+        elif fate == kernels.JOINS:
+            row = store.segments.one(slot)
+            if row is None or single.run(row[0], label, row[1]) is None:
+                return False
+            if not store.relearns:
+                store.segments.let_one_go(slot)
+        return fate != kernels.CORRECTS or not store.relearns
+
+    def _count(self, settled: Settled) -> None:
+        """Count the status of a single event or label, and free the slots that left."""
+        if name := FATES[int(settled.fates[0])]:
+            setattr(self.counts, name, getattr(self.counts, name) + 1)
+        if len(settled.left):
+            self.counts.expired += int(settled.expired.sum())
+            self.store.segments.let_go(settled.left)
+
+    # Batches ----------------------------------------------------------------------------------------------------------
+
+    def step(
+        self, events: Events, late: LateLabels, late_keys: Sequence[str], settled: Settled | None = None
+    ) -> tuple[list[Answer], Joined]:
+        """Process events and labels in order after settled ones; return predictions, in parts, and matches."""
         n, m, store, keys = len(events), len(late), self.store, Texts.of(events.keys)
         place = late.places_of_events(n)
         is_label = np.ones(n + m, bool)
@@ -268,16 +353,16 @@ class Join:
         times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
         numbers[label_place] = store.numbers(late.labels)
         self.counts.labels += m
-        may_meet = n and (m or store.slots.ledger.n_early)  # whether an event may match an early label
+        # Whether an event may match an early label; a settled one is early no longer.
+        may_meet = n and (m or store.slots.ledger.n_early or settled is not None)
         known = store.labels if may_meet else ()
         answers, joined = [], []
         rows = store.segments.pack(events.features, n)
         batch = _Batch.of(events, rows, keys, late, late_keys, known, self.on_timeout)
         sizes = np.zeros(n + m, np.int64)
-        sizes[place] = store.sizes(rows, keys, self.model.memory_size + _NOTES * self.model.tells_all)
-        class_bytes = 8 * self.model.tells_all
-        for settled in store.settle(digests, times, numbers, sizes, class_bytes):
-            part = _Part(self, settled, batch)
+        sizes[place] = store.sizes(rows, keys, self._n_numbers)
+        for found in store.settle(digests, times, numbers, sizes, self._class_bytes, settled):
+            part = _Part(self, found, batch)
             answers.append(part.run())
             joined.append(part.report())
         store.trim()

@@ -11,8 +11,10 @@ from river import base
 
 from connectors.events import rows_of
 from streamsvm.delayed.join import Answer, Asked
+from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label
+from streamsvm.online.base import OnlineClassifier
 
 Shares: TypeAlias = "dict[Any, float] | None"
 """Probabilities by label, or None if unknown."""
@@ -25,6 +27,7 @@ class OwnModel:
 
     def __init__(self, model: Any, *, proba: bool = False) -> None:
         self.model, self.proba = model, proba
+        self.single = SingleRow(model) if isinstance(model, OnlineClassifier) and not model.is_composed else None
         self._refused: list[str] = []
 
     @property
@@ -76,7 +79,7 @@ class RowModel:
         Whether to predict probabilities of all classes.
     """
 
-    memory_size, tells_all, keeps_objects = 0, False, True
+    memory_size, tells_all, keeps_objects, single = 0, False, True, None
 
     def __init__(self, model: Any, *, with_proba: bool = False) -> None:
         self.model, self.with_proba = model, with_proba

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ class Growing:
             file.flush()
             self._held = np.memmap(file, self._held.dtype, "r", shape=(self._size,)).view(np.ndarray)
         self._is_on_disk = True
+
+    def append(self, row: bytes) -> None:
+        """Append values given as bytes."""
+        values = np.frombuffer(row, self._held.dtype)
+        start, end = self._size, self._size + len(values)
+        if end > len(self._held):
+            self.add(values)
+        else:
+            self._held[start:end] = values
+            self._size = end
 
     def add(self, values: NDArray[Any]) -> None:
         """Append values."""
@@ -115,6 +126,25 @@ class Ragged:
             self._ends.add(len(self._data) + np.cumsum(lengths))
         self._data.add(data)
         self._n += n
+
+    def append(self, row: bytes) -> None:
+        """Append one row given as bytes."""
+        n = len(row) // self.dtype.itemsize
+        if not self._n or (self._ends is None and n != self._width):
+            self.add(np.frombuffer(row, self.dtype), np.array([n]))
+            return
+        if n:
+            self._data.append(row)
+        if self._ends is not None:
+            self._ends.append(len(self._data).to_bytes(8, sys.byteorder))
+        self._n += 1
+
+    def row(self, i: int) -> NDArray[Any]:
+        """Return a view of one row."""
+        if self._ends is None:
+            return self._data.values[i * self._width : (i + 1) * self._width]
+        ends = self._ends.values
+        return self._data.values[ends[i - 1] if i else 0 : ends[i]]
 
     def spill(self, folder: Path) -> None:
         """Move the rows to a file; `add` is not allowed afterwards."""

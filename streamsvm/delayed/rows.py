@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,15 @@ class Layouts:
             found = self._numbers[names, plain] = len(self.names)
             self.names.append((names, plain))
         return found
+
+    def pack_one(self, x: Mapping[Any, Any]) -> tuple[int, bytes] | None:
+        """Return the layout and the numbers of a row; None for a row that is stored in another way."""
+        try:
+            words = struct.pack(f"{len(x)}d", *x.values())
+        except (struct.error, TypeError, ValueError, OverflowError):
+            return None
+        layout = self.number(tuple(x), True)
+        return None if layout == OWN else (layout, words)
 
     def pack(self, features: Features, n: int) -> Packed:
         """Pack n rows of features."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,13 +44,17 @@ class Segment:
         self.first = first
         self.layouts = Growing(np.int32)
         self.parts = {name: Ragged(kind) for name, kind in _PARTS.items()}
-        self.gone = np.zeros(0, bool)
-        """Freed slots."""
+        self._gone = Growing(np.bool_)
         self.is_saved = False
         self._n_cleared = 0
 
     def __len__(self) -> int:
-        return len(self.gone)
+        return len(self._gone)
+
+    @property
+    def gone(self) -> NDArray[np.bool_]:
+        """Which slots are freed."""
+        return self._gone.values
 
     @property
     def end(self) -> int:
@@ -74,7 +80,14 @@ class Segment:
         self.put("words", n, at, rows.words, rows.word_lengths)
         self.put("texts", n, at, *rows.text_bytes)
         self.put("keys", n, at, keys.data, keys.lengths)
-        self.gone = np.concatenate([self.gone, gone])
+        self._gone.add(gone)
+
+    def add_one(self, layout: int, parts: Mapping[str, bytes]) -> None:
+        """Add one slot, freed if it has no layout."""
+        self.layouts.append(layout.to_bytes(4, sys.byteorder, signed=True))
+        for name, part in self.parts.items():
+            part.append(parts.get(name, b""))
+        self._gone.append(b"\1" if layout == NONE else b"\0")
 
     def rows(self, layouts: Layouts, at: Ints) -> Any:
         """Return rows as they were stored."""
@@ -116,7 +129,7 @@ class Segment:
             raise ValueError("rows of no known layout")
         if kinds.max(initial=NONE) >= len(layouts.names):
             raise ValueError("rows of layouts that are not there")
-        self.layouts, self.gone = Growing(np.int32, kinds), gone
+        self.layouts, self._gone = Growing(np.int32, kinds), Growing(np.bool_, gone)
         self.parts = {name: Ragged.from_state(kind, under(arrays, f"{name}.")) for name, kind in _PARTS.items()}
         if {len(kinds), *map(len, self.parts.values())} != {len(gone)}:
             raise ValueError(f"a segment of {len(gone)} slots that has others")
@@ -166,8 +179,8 @@ class Segments:
 
     # Contents ---------------------------------------------------------------------------------------------------------
 
-    def add(self, n: int, at: Ints, rows: Packed, keys: Sequence[str]) -> None:
-        """Add n slots, with rows and keys at the indices `at`."""
+    def _begin(self) -> int:
+        """Return the next slot, and close the open segment if it is full."""
         first = self._held[-1].end if self._held else 0
         if not self._held or len(self._held[-1]) >= SEGMENT:
             for closed in self._held[-1:]:
@@ -175,6 +188,11 @@ class Segments:
                 self._spill(closed)
                 self._n_closed_bytes += closed.n_bytes
             self._held.append(Segment(first))
+        return first
+
+    def add(self, n: int, at: Ints, rows: Packed, keys: Sequence[str]) -> None:
+        """Add n slots, with rows and keys at the indices `at`."""
+        first = self._begin()
         self._held[-1].add(n, at, rows, Texts.of(keys))
         if self.keeps_objects:
             self._objects.update(zip((first + at).tolist(), map(dict, rows.objects), strict=True))
@@ -217,6 +235,26 @@ class Segments:
             found[which] = values.reshape(len(which), width)
         return found
 
+    def add_one(self, layout: int = NONE, **parts: bytes) -> None:
+        """Add one slot, freed if it has no layout."""
+        self._begin()
+        self._held[-1].add_one(layout, parts)
+
+    def one(self, slot: int) -> tuple[dict[Any, Any], bytes] | None:
+        """Return the row and memory of an event; None unless the row has only numbers."""
+        segment = self._segment(slot)
+        at = slot - segment.first
+        names, plain = self.layouts.names[layout] if (layout := int(segment.layouts.values[at])) >= 0 else ((), False)
+        if not plain:
+            return None
+        return dict(zip(names, segment.parts["words"].row(at).tolist(), strict=True)), segment.parts["memories"].row(
+            at
+        ).tobytes()
+
+    def _segment(self, slot: int) -> Segment:
+        """Return the segment of a slot."""
+        return self._held[bisect_right(self._held, slot, key=lambda segment: segment.first) - 1]
+
     # Memory -----------------------------------------------------------------------------------------------------------
 
     def let_go(self, slots: Ints) -> None:
@@ -224,9 +262,17 @@ class Segments:
         for slot in slots.tolist():
             self._objects.pop(slot, None)
         for _, (segment, at) in self._take(slots, lambda segment, at: (segment, at)):
-            segment.gone[at] = True
-            if segment is not self._held[-1]:  # the open segment is compacted when it closes
-                self._clear(segment, _CLEARED)
+            self._free(segment, at)
+
+    def let_one_go(self, slot: int) -> None:
+        """Free one slot of rows that are not objects."""
+        segment = self._segment(slot)
+        self._free(segment, slot - segment.first)
+
+    def _free(self, segment: Segment, at: int | Ints) -> None:
+        segment.gone[at] = True
+        if segment is not self._held[-1]:  # the open segment is compacted when it closes
+            self._clear(segment, _CLEARED)
 
     def drop_before(self, slot: int) -> None:
         """Drop segments before a slot."""

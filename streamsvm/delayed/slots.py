@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,6 @@ _COLUMN_BYTES = sum(np.dtype(kind).itemsize for kind in _SHARED.values()) + 16
 SLOT_BYTES = _COLUMN_BYTES + 27
 """Most bytes of a slot without its origins. After growth, the load of the table may be as low as 0.3."""
 
-At = TypeVar("At", Ints, slice)
-
 
 class SlotTable:
     """Ledger of slots from `ledger.base` on, with scores and origins, and the hash table of keys.
@@ -51,6 +49,8 @@ class SlotTable:
         table, digests = np.zeros(1, np.int64), np.zeros((0, 2), np.uint64)
         self.ledger.bind(table=table, digests=digests, left=self.left[0], left_before=self.left[1])
         self.ledger.bind(**{name: np.zeros(0, kind) for name, kind in _SHARED.items() if name != "digests"})
+        self.n_left = self.ledger.number("n_left").data
+        """View of a number of the ledger, which is read and written faster."""
         self.fit(FIRST_SLOTS, 0)
 
     @property
@@ -59,8 +59,8 @@ class SlotTable:
         slot = _COLUMN_BYTES + 8 * self._own["origins"].shape[1]
         return int((self.ledger.next - self.ledger.base) * slot + self.ledger.table.nbytes)
 
-    def at(self, slots: At) -> At:
-        """Return the indices of slots in the columns."""
+    def at(self, slots: Any) -> Any:
+        """Return the index or indices of slots in the columns."""
         base = int(self.ledger.base)
         return slice(slots.start - base, slots.stop - base) if isinstance(slots, slice) else slots - base
 
@@ -68,7 +68,7 @@ class SlotTable:
         """Return a column of slots: scores, origins, or one of the ledger."""
         return (self._own[name] if name in self._own else getattr(self.ledger, name))[self.at(slots)]
 
-    def put(self, name: str, slots: Ints, values: Any) -> None:
+    def put(self, name: str, slots: int | Ints, values: Any) -> None:
         """Set a column of slots."""
         (self._own[name] if name in self._own else getattr(self.ledger, name))[self.at(slots)] = values
 
@@ -141,3 +141,4 @@ class SlotTable:
         self.ledger.bind(left=self.left[0], left_before=self.left[1], **arrays)
         for name, number in numbers.items():
             setattr(self.ledger, name, number)
+        self.n_left = self.ledger.number("n_left").data

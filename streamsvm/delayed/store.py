@@ -24,6 +24,7 @@ from streamsvm.models.codec import under
 # A pending slot takes more in its segment, because it stores the ends of five rows of different lengths.
 WAITING_BYTES = 5 * 8 + 5
 _LEAST = 8  # least number of events that must fit
+_SPARE = 64  # number of single events and labels that room is made for at a time
 _NUMBERS = ("clock", "next", "first", "known", "n_waiting", "n_early", "n_known", "n_orphans", "n_dropped")
 
 
@@ -104,6 +105,7 @@ class Store:
         self._numbers: dict[Any, int] = {}
         self._secret = np.array([secrets.randbits(64), secrets.randbits(64)], np.uint64)
         self.segments = Segments(folder, keeps_objects=keeps_objects)
+        self._spare, self._one = 0, (np.zeros((1, 2), np.uint64), *np.zeros((7, 1), np.int64))
         self.slots = SlotTable(n_origins)
         ledger = self.slots.ledger
         ledger.most, ledger.most_bytes = most, most_bytes
@@ -149,10 +151,11 @@ class Store:
         """Return the numbers of labels, adding new ones."""
         found = numbers_of(labels, self._numbers)
         for i in np.flatnonzero(found < 0).tolist():
-            found[i] = self._number(labels[i])
+            found[i] = self.number(labels[i])
         return found
 
-    def _number(self, label: Any) -> int:
+    def number(self, label: Any) -> int:
+        """Return the number of a label, adding a new one."""
         if label not in self._numbers:
             self._numbers[label] = len(self.labels)
             self.labels.append(label)
@@ -182,26 +185,64 @@ class Store:
         return sizes
 
     def settle(
-        self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints, class_bytes: int = 0
+        self,
+        digests: NDArray[np.uint64],
+        times: Ints,
+        labels: Ints,
+        sizes: Ints,
+        class_bytes: int = 0,
+        settled: Settled | None = None,
     ) -> Iterator[Settled]:
-        """Process events (label -1) and labels in order; yield results in parts.
+        """Process events (label -1) and labels in order, after those that are settled; yield results in parts.
 
         Each pending event takes `class_bytes` more for each class seen as a label.
         """
-        n, first, ledger = len(times), 0, self.slots.ledger
-        ledger.class_bytes = class_bytes if self.folder is None else 0
+        n, first, ledger, is_over = len(times), 0, self.slots.ledger, False
+        if settled is not None:
+            yield settled
+            first, is_over = settled.end, self._is_over
+        self._spare, ledger.class_bytes = 0, class_bytes if self.folder is None else 0
         fates, slots, lags = (np.zeros(n, np.int64) for _ in range(3))
-        is_over = False
         while first < n or is_over:
             self.slots.fit(n - first, self._begin)
             ledger.n_left = 0
             end = _call("settle")(ledger, first, digests, times, labels, sizes, fates, slots, lags)
-            is_over = int(ledger.held + ledger.slot_bytes * (ledger.next - ledger.known)) > self.most_bytes
-            part, (left, before) = slice(first, end), self.slots.left[:, : int(ledger.n_left)].copy()
-            expired = left >= 0
-            gone = np.where(expired, left, -1 - left)
-            yield Settled(first, end, fates[part], slots[part], labels[part], lags[part], gone, expired, before)
+            is_over = self._is_over
+            yield self._settled(slice(first, end), fates, slots, labels, lags)
             first = end
+
+    def settle_one(self, key: bytes, time: int, label: int = -1, size: int = 0, class_bytes: int = 0) -> Settled:
+        """Process a single event (label -1) or label as `settle`; return the first part of the result."""
+        table = self.slots
+        if not self._spare:
+            if not table.ledger.next:
+                self._check_room(size)
+            self.trim()
+            table.fit(_SPARE, self._begin)
+            self._spare, table.ledger.class_bytes = _SPARE, class_bytes if self.folder is None else 0
+        self._spare -= 1
+        digests, ends, times, labels, sizes, fates, slots, lags = self._one
+        ends[0], times[0], labels[0], sizes[0] = len(key), time, label, size if self.folder is None else 0
+        _call("digest")(np.frombuffer(key, np.uint8), ends, self._secret, digests)
+        table.n_left[()] = 0
+        end = _call("settle")(table.ledger, 0, digests, times, labels, sizes, fates, slots, lags)
+        if end and not table.n_left[()]:
+            return Settled(0, 1, fates, slots, labels, lags, *_NONE_LEFT)
+        return self._settled(slice(0, end), fates, slots, labels, lags)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether slots exceed `most_bytes`."""
+        ledger = self.slots.ledger
+        return int(ledger.held + ledger.slot_bytes * (ledger.next - ledger.known)) > self.most_bytes
+
+    def _settled(self, part: slice, fates: Ints, slots: Ints, labels: Ints, lags: Ints) -> Settled:
+        """Return the results of a part, with the slots that left."""
+        left, before = self.slots.left[:, : int(self.slots.ledger.n_left)].copy()
+        expired = left >= 0
+        gone = np.where(expired, left, -1 - left)
+        found = fates[part], slots[part], labels[part], lags[part]
+        return Settled(part.start, part.stop, *found, gone, expired, before)
 
     @property
     def _begin(self) -> int:
@@ -230,6 +271,7 @@ class Store:
 
         Closed segments do not change. Each is written once, durably, to a file in the folder; `files` names them.
         """
+        self.trim()
         opened = self.segments.state(folder, self._file, self.slots.saved)
         ledger = self.slots.ledger
         begin = self.segments.first
@@ -266,7 +308,7 @@ class Store:
             raise ValueError("keys are told apart by another secret")
         self.segments.layouts.restore(header["layouts"])
         for label in decode_labels(header["labels"]):
-            self._number(label)
+            self.number(label)
         numbers = {name: int(header["numbers"][name]) for name in _NUMBERS}
         places = [(int(first), int(n)) for first, n in header["segments"]]
         begin = places[0][0] if places else numbers["next"]
@@ -307,6 +349,9 @@ class Store:
             raise ValueError("labels that are not known")
         if not ledger.base <= ledger.known <= ledger.first <= ledger.next:
             raise ValueError("slots that are not there")
+
+
+_NONE_LEFT = np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64)
 
 
 def _call(name: str) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 from connectors.events import LateLabels
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.delayed import label_join
 from streamsvm.delayed.join import Answer, Events, Join
 from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.store import Store
@@ -86,3 +90,62 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
     alone = BSGDClassifier(budget=20)
     joined(alone, X, y, cut=512)
     assert_same_knowledge(whole.model, alone)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (MODELS[0], {}),
+        (MODELS[0], {"wait_ms": 40, "relearns": True}),
+        (MODELS[0], {"most_bytes": 6_000}),
+        (MODELS[1], {"wait_ms": 40, "on_timeout": "same"}),
+        (MODELS[1], {"most": 7}),
+        (MODELS[2], {"wait_ms": 40, "folder": True}),
+    ],
+)
+def test_single_events_and_labels_give_what_steps_give(
+    make: Callable[[], Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Labels before events, twice, late or never; missing values, strings, new names and classes; a saved store."""
+    rng, options = random.Random(3), options.copy()
+    on_timeout = options.pop("on_timeout", None)
+    if "folder" in options:
+        options["folder"] = tmp_path
+    joins = [Join(Store(**options), OwnModel(make(), proba=True), on_timeout=on_timeout) for _ in range(2)]
+    for i in range(500):
+        time, key = i - rng.randrange(3), str(rng.randrange(max(i - 50, 0), i + 3))
+        if rng.random() < 0.55:
+            x: dict[str, Any] = {"a": rng.gauss(0, 1), "b": rng.randrange(9)}
+            if i % 50 == 49:
+                x = {"b": math.nan, "a": 1}
+            if i % 70 == 69:
+                del x["a"]
+            if i > 400 and i % 90 == 89:
+                x["text"] = "t"
+            one = joins[0].predict_one(x, key, time)
+            events = Events([x], [key], np.array([time]), np.zeros((1, 0), np.int64))
+            answers, _ = joins[1].step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
+            other = next(answer for answer in answers if len(answer.codes))
+            for name in ("codes", "scores", "probas"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        else:
+            label = rng.choice(["same", "other"] if i < 350 else ["same", "other", "third"])
+            joins[0].learn_one(label, key, time)
+            none = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+            joins[1].step(none, LateLabels([label], [], [time], np.zeros(1, np.int64)), [key])
+        assert joins[0].totals() == joins[1].totals()
+        if i % 150 == 149:
+            for join in joins:
+                header, arrays = join.store.state(tmp_path)
+                join.store = Store(**options)
+                join.store.restore(header, arrays, tmp_path)
+    states = [join.store.state(tmp_path) for join in joins]
+    for header, arrays in states:
+        del header["secret"]
+        shown = (arrays["fates"] != label_join.EARLY) & (arrays["fates"] != label_join.GONE)
+        arrays["open.scores"] = arrays["open.scores"][shown]  # of events alone
+        del arrays["open.digests"]
+    assert states[0][0] == states[1][0]
+    for name, array in states[0][1].items():
+        np.testing.assert_array_equal(array, states[1][1][name], err_msg=name)
+    assert_same_knowledge(joins[0].model.model, joins[1].model.model)
