@@ -14,7 +14,6 @@ from streamsvm.delayed.join import Answer, Asked
 from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label
-from streamsvm.online.base import OnlineClassifier
 
 Shares: TypeAlias = "dict[Any, float] | None"
 """Probabilities by label, or None if unknown."""
@@ -27,7 +26,7 @@ class OwnModel:
 
     def __init__(self, model: Any, *, proba: bool = False) -> None:
         self.model, self.proba = model, proba
-        self.single = SingleRow(model) if isinstance(model, OnlineClassifier) and not model.is_composed else None
+        self.single = SingleRow(model) if hasattr(model, "load_event") and not model.is_composed else None
         self._refused: list[str] = []
 
     @property

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.rows import Floats
-from streamsvm.online import driver
-from streamsvm.online.base import OnlineClassifier
-from streamsvm.online.batch import one_event
+
+if TYPE_CHECKING:
+    from streamsvm.online.base import OnlineClassifier
 
 
 class SingleRow:
@@ -68,6 +68,8 @@ class SingleRow:
         """Use the memory of a learner."""
         from streamsvm.ensemble import vote
         from streamsvm.ensemble.classifier import StreamSVMClassifier
+        from streamsvm.online import driver
+        from streamsvm.online.batch import one_event
 
         self._state, self._n_classes = state, n_classes
         is_ensemble = isinstance(self._model, StreamSVMClassifier)
