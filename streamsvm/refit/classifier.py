@@ -189,11 +189,6 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         """Return totals of refits: numbers by `outcomes`, `seconds`, and the `share` of the vote of their models."""
         return self._refits.totals()
 
-    @property
-    def n_bytes_of_window(self) -> int:
-        """Memory of the stored events."""
-        return self._refits.window.n_bytes
-
     @locked
     def refit(self) -> None:
         """Solve the window after the next labelled event, or the next multiple of 64 of them."""
