@@ -27,6 +27,7 @@ class Growing:
 
     def __init__(self, dtype: Any, values: NDArray[Any] | None = None) -> None:
         self._held = np.zeros(0, dtype) if values is None else values
+        self.itemsize = self._held.itemsize
         self._size = len(self._held)
         self._is_on_disk = False
 
@@ -129,7 +130,7 @@ class Ragged:
 
     def append(self, row: bytes) -> None:
         """Append one row given as bytes."""
-        n = len(row) // self.dtype.itemsize
+        n = len(row) // self._data.itemsize
         if not self._n or (self._ends is None and n != self._width):
             self.add(np.frombuffer(row, self.dtype), np.array([n]))
             return
