@@ -102,12 +102,14 @@ class StreamSVMClassifier(Ensemble):
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
     is most probable.
 
-    **Label autocorrelation.** The frequencies of labels given the previous three labels enter the probabilities while
-    they improve the log loss. An event is counted under the labels known when it was last predicted, for up to 1,024
-    predictions without a label. Events must be learned in the order of their predictions. The weight of the last label
-    decreases with each further event predicted before the next label. `predict_many` and `predict_proba_many` ignore
-    previous labels, because their rows have no order. Apart from the record of known labels, predictions do not change
-    what is learned.
+    **Label autocorrelation.** Labels are also predicted from the previous labels alone: the last label, the label one
+    season ago, and the frequencies given the previous three labels. Predictions mix these with the vote, by weights
+    that follow the log loss. If the last label, the label one season ago or the most frequent class has been the more
+    accurate answer, it is the prediction. An event is counted under the labels known when it was last predicted, for up
+    to 1,024 predictions without a label. Events must be learned in the order of their predictions. The weight of the
+    last label decreases with each further event predicted before the next label. `predict_many` and
+    `predict_proba_many` ignore previous labels, because their rows have no order. Apart from the record of known
+    labels, predictions do not change what is learned.
 
     **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their answers at
     prediction time. Their accuracies cover twenty times as many labels. The stacked vote is not used. In the linear

@@ -19,6 +19,9 @@ from streamsvm.ensemble.blend import (
 )
 from streamsvm.ensemble.delayed_votes import kept_answer
 from streamsvm.ensemble.label_autocorrelation import (
+    ANSWERS,
+    VOTE,
+    learn_answer,
     learn_autocorrelation,
     learn_remembered,
 )
@@ -50,7 +53,7 @@ def count(state, block, batch, label, k):
             plain, logs = state.stack.plain, first_logs(state.stack)
             state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
-                learn_noise(state.calibration, voted, place, state.votes if n > FEW else state.proba)
+                learn_noise(state.calibration, voted, place, plain_votes(state))
             if row.late > 0:
                 forget_stack(state.stack)
             else:
@@ -58,9 +61,18 @@ def count(state, block, batch, label, k):
     if state.uses_autocorrelation:
         if late >= 0:
             learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
+            judge_answers(state, batch.memories[late], label)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
+
+
+@inlined
+def plain_votes(state):
+    """Return the probabilities of the vote, without label autocorrelation."""
+    if state.uses_autocorrelation:
+        return state.autocorrelation.mixtures[VOTE]
+    return state.votes if state.n_classes > FEW else state.proba
 
 
 @kernel
@@ -136,3 +148,12 @@ def judge_kept(state, memory, label):
             right, asked = 1.0 if answer == label else 0.0, 1
             experts[h].accuracy += rate * (right - experts[h].accuracy)
     state.n_late += asked
+
+
+@kernel
+def judge_answers(state, memory, label):
+    """Update the accuracies that label autocorrelation compares, with the answers stored in a memory."""
+    for i in range(ANSWERS):
+        answer = kept_answer(memory, state.experts.size + i)
+        if answer >= 0:
+            learn_answer(state.autocorrelation, i, answer == label)

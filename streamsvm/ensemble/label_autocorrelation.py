@@ -1,21 +1,17 @@
-"""Label autocorrelation: class frequencies given the labels learned last.
+"""Label autocorrelation: corrects a vote by what the previous labels say.
 
-Labels of a stream often depend on earlier labels: they persist, or follow the time of day. Let N_k(c | l_1 .. l_k) be
-the decayed count of class c after the labels l_k .. l_1, with l_1 the last one. Frequencies back off to shorter
-contexts,
+Labels of a stream often depend on earlier labels: they persist, or follow the time of day. `label_baselines` predicts
+the label from previous labels alone, with the probabilities Q, and estimates the class frequencies M_0. The *lift*
+log Q(c) - log M_0(c) is the information of the previous labels beyond the class frequencies. It changes the
+probabilities p of a vote to p'(c) ~ p(c)^beta exp(exponent lift(c)). The exponents `exponent` and beta follow the
+gradient of the log loss of p'.
 
-    M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1).
+Predictions are a mixture of p, p' and Q. Its weights are posterior probabilities under a small probability of a switch
+(fixed share), so its log loss is close to that of the best of the three, also after a change.
 
-The *lift* log M_LAGS(c) - log M_0(c) is the information of the previous labels beyond the class frequencies. It changes
-the probabilities p of a vote to p'(c) ~ p(c)^beta exp(exponent lift(c)). The exponents `exponent` and beta follow the
-gradient of the log loss of p'. Predictions use p' only while its recent log loss is lower than the log loss of p, and
-while the CUSUM statistic `cusum` is small. This statistic is the cumulative sum of log p(y) - log p'(y) over the labels
-y, bounded below by 0 (Page's test). It detects within a few events that the autocorrelation has changed: under p', the
-expectation of p(y) / p'(y) is 1.
-
-With late labels, all events predicted before a change are wrong together. A label whose event was predicted before the
-statistic rose from 0 therefore counts less. Its increment is divided by 1 plus the number of labels learned since the
-prediction.
+The class named by the mixture is not always the most accurate answer. The decayed accuracies of all answers (those of
+the mixture, p, p', Q, the last label, the label one season ago, and the most frequent class) are compared. If another
+answer has been more accurate than the mixture, the two classes change their order in the probabilities.
 
 Contexts at prediction time
 ---------------------------
@@ -46,44 +42,51 @@ that are only predicted have no order, and the weight is 0. Learning does not de
 
 Before the first label no column is known, and rows cannot be distinguished. Each prediction is then noted as an event
 whose note is lost. Such events count as waiting only while predictions come between the labels.
-
-Notes
------
-Temporal dependence as a baseline and as information: A. Bifet et al., "Pitfalls in benchmarking data stream
-classification and how to avoid them", ECML PKDD 2013. The interpolated estimate is common in text compression.
 """
 
 from __future__ import annotations
 
-import math
-
 from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.losses import LEAST_BY_VOTE, fast_softmax_terms, scale_terms, sum_of
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import log_of, most_loss
 from streamsvm.core.schema import Array, Number, Schema, i64
+from streamsvm.ensemble import label_baselines
+from streamsvm.ensemble.label_baselines import (
+    append_label,
+    context,
+    count_label,
+    expect,
+    follow_shares,
+    learn_shares,
+    n_others,
+    place_in,
+    season_label,
+    share_of,
+)
 from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, recall
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
 
-# Number of rows of counts that the contexts of each length share.
-CONTEXTS = 256
-N_ROWS = 1 + LAGS * CONTEXTS
 # Number of elements that `remember` writes to a memory.
 MEMORY = LAGS + 1
-DECAY, LOSS_RATE = 0.999, 0.002
+LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
-# Predictions use autocorrelation if it reduces the log loss by at least this amount.
+# Label autocorrelation counts as used if it reduces the log loss by at least this amount.
 MARGIN = 0.003
-# CUSUM statistic from which on autocorrelation is not used, its upper bound, and its largest increment per label.
-LARGE_CUSUM, MOST_CUSUM, MOST_ADDED = 8.0, 16.0, 3.0
+# Probabilities that predictions mix: those of the vote, p', and Q.
+VOTE, CORRECTED, EXPECTED = range(3)
+MIXED = 3
+# The answers that are compared. Accuracies average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION
+# answers had been wrong. An answer replaces that of the mixture if it was right once more within the window.
+BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
+ANSWERS = 7
+ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
+# The class of the better answer gets a probability that is larger by this share.
+AHEAD = 1e-4
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
 # Upper bound of `reach`, and its decay per label.
 MOST_REACH, REACH_DECAY = 8.0, 0.998
-# With more than FEW classes, the vote names a class with at least this share of the counts of a context.
-LIKELY = 1.0 / 16.0
-# Counts are rescaled when their increment has grown to this value.
-LARGE = 1e100
 _LOSS = (0.0, most_loss(LEAST_BY_VOTE))
 _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Schema(
@@ -93,13 +96,6 @@ AUTOCORRELATION = Schema(
         "exponent": Number("exponent of the lift", saved=True, bounds=(0.0, MOST_EXPONENT)),
         "plain_loss": Number("decayed log loss without autocorrelation", saved=True, bounds=_LOSS),
         "autocorrelated_loss": Number("decayed log loss with autocorrelation", saved=True, bounds=_LOSS),
-        "cusum": Number(
-            "CUSUM statistic of recent labels against autocorrelation", saved=True, bounds=(0.0, MOST_CUSUM)
-        ),
-        "cusum_start": Number(
-            "value of `n_learned` when the statistic last rose from 0", i64, saved=True, bounds=(0.0, MOST_EVENTS)
-        ),
-        "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
         "oldest": Number("index of the oldest note", i64, saved=True, bounds=(0.0, NOTES - 1.0)),
         "n_notes": Number("number of notes", i64, saved=True, bounds=(0.0, NOTES)),
         "n_fresh": Number("number of notes made since the last learned event", i64, saved=True, bounds=(0.0, NOTES)),
@@ -109,23 +105,8 @@ AUTOCORRELATION = Schema(
             saved=True,
             bounds=(0.0, MOST_EVENTS),
         ),
-        "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "distinct": Number("decayed share of equal rows that were separate events", saved=True, bounds=(0.0, 1.0)),
         "last_key": Number("key of the event learned last, -1 if there is none", start=-1.0, saved=True),
-        "recent": Array(
-            ("lags",),
-            "labels learned last, the latest first, -1 if there are none",
-            i64,
-            start=-1,
-            saved=True,
-            bounds=_LABEL,
-        ),
-        "counts": Array(
-            ("contexts", "classes"),
-            "decayed label counts of all contexts: N_0, then N_1, ...",
-            saved=True,
-            bounds=(0.0, math.inf),
-        ),
         "keys": Array(("notes",), "keys of the predicted events", saved=True),
         "noted": Array(("notes", "lags"), "labels known at the predictions", i64, saved=True, bounds=_LABEL),
         "made": Array(
@@ -140,121 +121,99 @@ AUTOCORRELATION = Schema(
             saved=True,
             bounds=(0.0, MOST_REACH),
         ),
-        "plain": Array(("classes",), "probabilities of the vote for the current event"),
+        "weight_of": Array(
+            ("mixed",), "posterior weights of p, p' and Q", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
+        ),
+        "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
+        "answers": Array(("answers",), "positions of the answers among the classes voted on, or -1", i64, start=-1),
+        "mixtures": Array(("mixed", "classes"), "probabilities p, p' and Q for the current event"),
         "logs": Array(("classes",), "log probabilities of the vote"),
         "lifts": Array(("classes",), "lift of each class"),
-        "autocorrelated": Array(("classes",), "probabilities with autocorrelation"),
-        "tally": Array(("classes",), "one row of counts, for the classes voted on"),
-        "n_classes": Number("number of classes, if some are voted on by name", i64),
-        "n_named": Number("number of named classes, 0 if the vote covers all classes in order", i64),
-        "named": Array(("classes",), "the named classes", i64),
+        "mixture": Array(("classes",), "probabilities of the mixture"),
+        **label_baselines.FIELDS,
     },
 )
 
 
-@inlined
-def context(labels, k):
-    """Return the row of `counts` for the first k of these labels."""
-    mixed = 0
-    for i in range(k):
-        mixed = (mixed * 1000003 + labels[i] + 1) % CONTEXTS
-    return 1 + (k - 1) * CONTEXTS + mixed
-
-
 @kernel
-def find_lift(state, labels, n):
+def find_lift(state, labels, made, n):
     """Write the lift of the n classes voted on to `lifts`, given the previous labels."""
-    lifts, base = state.lifts, state.autocorrelated
-    others = n_others(state, n)
+    lifts, base, expected = state.lifts, state.base, state.expected
+    expect(state, labels, made, n)
     for c in range(n):
-        lifts[c] = 1.0 / (n - 1 + others)
-    lifts[n - 1] *= others
-    back_off(state, 0, n)
-    for c in range(n):
-        base[c] = max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_BY_VOTE)
-    for k in range(1, LAGS + 1):
-        back_off(state, context(labels, k), n)
-    for c in range(n):
-        lifts[c] = log_of(max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_BY_VOTE) / base[c])
-
-
-@inlined
-def back_off(state, row, n):
-    """Interpolate the frequencies in `lifts` with one row of counts."""
-    tally, lifts, one = state.tally, state.lifts, state.increment
-    share = 1.0 / take_counts(state, row, n)
-    for c in range(n):
-        lifts[c] = (tally[c] + one * lifts[c]) * share
-
-
-@inlined
-def take_counts(state, row, n):
-    """Write a row of counts of the n classes voted on to `tally`.
-
-    Returns
-    -------
-    float
-        The sum of the counts plus one count.
-    """
-    counts, tally, total, n_named = state.counts, state.tally, state.increment, state.n_named
-    if n_named == 0:
-        for c in range(n):
-            tally[c] = counts[row, c]
-            total += tally[c]
-        return total
-    others = sum_of(counts[row], 0, n - 1 + n_others(state, n))
-    total += others
-    for i in range(n_named):
-        tally[i] = counts[row, state.named[i]]
-        others -= tally[i]
-    if n_named < n:
-        tally[n_named] = max(others, 0.0)
-    return total
-
-
-@inlined
-def n_others(state, n):
-    """Return how many classes the last of the n classes voted on represents.
-
-    It is 1 unless some classes are voted on by name.
-    """
-    return state.n_classes - n + 1 if state.n_named > 0 else 1
-
-
-@inlined
-def likely_at(state, row, n):
-    """Return the count from which on a class is likely in a row of counts."""
-    total = sum_of(state.counts[row], 0, n)
-    return LIKELY * total if total > 0.0 else math.inf
+        lifts[c] = log_of(expected[c] / max(base[c], LEAST_BY_VOTE))
+        state.mixtures[EXPECTED, c] = expected[c]
 
 
 @kernel
 def combine(state, n):
-    """Write the probabilities p' to `autocorrelated`, from `logs` and `lifts`."""
-    autocorrelated, beta, exponent = state.autocorrelated, state.inverse_temperature, state.exponent
+    """Compute p' from `logs` and `lifts`."""
+    corrected, beta, exponent = state.mixtures[CORRECTED], state.inverse_temperature, state.exponent
     for c in range(n):
-        autocorrelated[c] = beta * state.logs[c] + exponent * state.lifts[c]
+        corrected[c] = beta * state.logs[c] + exponent * state.lifts[c]
     if n_others(state, n) > 1:
-        autocorrelated[n - 1] += math.log(n_others(state, n))
-    total = fast_softmax_terms(autocorrelated, 0, n, 1.0, autocorrelated, 0)
-    scale_terms(autocorrelated, 0, n, 1.0 / total)
+        corrected[n - 1] += log_of(float(n_others(state, n)))
+    total = fast_softmax_terms(corrected, 0, n, 1.0, corrected, 0)
+    scale_terms(corrected, 0, n, 1.0 / total)
+
+
+@inlined
+def n_answers(state, n):
+    """Return how many of the n classes voted on can be answers."""
+    return state.n_named if state.n_named > 0 else n
+
+
+@inlined
+def prefer_answer(state):
+    """Let the class of the most accurate answer have the largest probability of the mixture."""
+    mixture, answers, accuracies, best = state.mixture, state.answers, state.accuracies, BY_MIXTURE
+    for i in range(1, ANSWERS if state.weight == 1.0 else BY_EXPECTED):
+        least = accuracies[best] + (1.0 / ANSWER_WINDOW if best == BY_MIXTURE else 0.0)
+        if answers[i] >= 0 and accuracies[i] > least:
+            best = i
+    first, second = answers[best], answers[BY_MIXTURE]
+    if first != second:
+        middle = 0.5 * (mixture[first] + mixture[second])
+        mixture[first], mixture[second] = (1.0 + AHEAD) * middle, (1.0 - AHEAD) * middle
+
+
+@kernel
+def mix(state, labels, made, n):
+    """Write the mixture of p, p' and Q to `mixture`, and the positions of all answers to `answers`."""
+    mixture, rows, shares, answers = state.mixture, state.mixtures, state.weight_of, state.answers
+    of_expected = state.weight * shares[EXPECTED]
+    of_corrected = shares[CORRECTED] + shares[EXPECTED] - of_expected
+    for c in range(n):
+        mixture[c] = shares[VOTE] * rows[VOTE, c] + of_corrected * rows[CORRECTED, c] + of_expected * rows[EXPECTED, c]
+    n_named = n_answers(state, n)
+    answers[BY_MIXTURE] = best_class(mixture, 0, n_named)
+    for j in range(MIXED):
+        answers[BY_VOTE + j] = best_class(rows[j], 0, n_named)
+    answers[BY_LAST] = place_in(state, labels[0], n)
+    answers[BY_SEASON] = place_in(state, season_label(state, made), n)
+    answers[BY_FREQUENCY] = best_class(state.base, 0, n_named)
+    prefer_answer(state)
 
 
 @kernel
 def add_autocorrelation(state, n, proba):
-    """Replace the probabilities of the n classes voted on by p', if p' is in use.
+    """Replace the probabilities of the n classes voted on by the mixture.
 
     The log probabilities must be in `logs`.
     """
     for c in range(n):
-        state.plain[c] = proba[c]
-    find_lift(state, state.recent, n)
+        state.mixtures[VOTE, c] = proba[c]
+    if state.weight == 0.0:
+        state.answers[:] = -1
+        state.answers[BY_MIXTURE] = state.answers[BY_VOTE] = best_class(proba, 0, n_answers(state, n))
+        return
+    find_lift(state, state.recent, state.n_learned, n)
     if state.weight < 1.0:
         scale_terms(state.lifts, 0, n, state.weight)
     combine(state, n)
-    if is_used(state) and state.weight > 0.0:
-        for c in range(n):
-            proba[c] = state.autocorrelated[c]
+    mix(state, state.recent, state.n_learned, n)
+    for c in range(n):
+        proba[c] = state.mixture[c]
 
 
 @kernel
@@ -273,15 +232,9 @@ def weigh(state, key, n):
 
 
 @inlined
-def share_of(state, row, label, n):
-    """Return the frequency of a label in a row of counts, smoothed by one count."""
-    return state.counts[row, label] / (sum_of(state.counts[row], 0, n) + state.increment)
-
-
-@inlined
 def is_used(state):
-    """Return whether predictions use p'."""
-    return state.cusum < LARGE_CUSUM and state.autocorrelated_loss < state.plain_loss - MARGIN
+    """Return whether label autocorrelation has recently reduced the log loss."""
+    return state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
 @kernel
@@ -303,12 +256,12 @@ def learn_autocorrelation(state, key, n, label, place):
     is_spent = at < 0 or (state.distinct <= 0.5 and state.n_fresh == 0)
     if is_spent and key == state.last_key and label == state.recent[0]:
         return  # a repetition of the last event, for example by bagging: it does not follow itself
+    made = state.made[at] if at >= 0 else state.n_learned
     if n >= 2 and place < n and at != UNKNOWN:
         if at >= 0 and not same_labels(state, at):
-            find_lift(state, state.noted[at], n)
-            combine(state, n)
-        learn_exponent(state, n, place)
-        learn_doubt(state, place, state.made[at] if at >= 0 else state.n_learned)
+            revise(state, state.noted[at], made, n)
+        learn_mixture(state, state.noted[at] if at >= 0 else state.recent, made, n, place)
+        learn_answers(state, place)
     if at == NOW:
         count_label(state, state.recent, label, LAGS)
     else:
@@ -318,7 +271,7 @@ def learn_autocorrelation(state, key, n, label, place):
         drop(state, key)
     elif at == UNKNOWN:
         state.n_lost -= 1
-    follow(state, key, label)
+    follow(state, key, label, made)
 
 
 @inlined
@@ -334,12 +287,18 @@ def n_before(state, at):
 
 
 @inlined
-def follow(state, key, label):
-    """Make a label the last one known."""
-    for k in range(LAGS - 1, 0, -1):
-        state.recent[k] = state.recent[k - 1]
-    state.recent[0], state.n_fresh, state.last_key = label, 0, key
-    state.n_learned += 1
+def follow(state, key, label, made):
+    """Make a label the last one known, of an event predicted after `made` labels."""
+    append_label(state, label, made)
+    state.n_fresh, state.last_key = 0, key
+
+
+@kernel
+def revise(state, labels, made, n):
+    """Compute lift, p' and mixture as they were after other labels."""
+    find_lift(state, labels, made, n)
+    combine(state, n)
+    mix(state, labels, made, n)
 
 
 @kernel
@@ -368,12 +327,10 @@ def learn_remembered(state, memory, key, n, label, place):
     labels.
     """
     if n >= 2 and place < n:
-        find_lift(state, memory, n)
-        combine(state, n)
-        learn_exponent(state, n, place)
-        learn_doubt(state, place, memory[LAGS])
+        revise(state, memory, memory[LAGS], n)
+        learn_mixture(state, memory, memory[LAGS], n, place)
     count_label(state, memory, label, LAGS)
-    follow(state, key, label)
+    follow(state, key, label, memory[LAGS])
 
 
 @inlined
@@ -386,48 +343,34 @@ def same_labels(state, at):
 
 
 @kernel
+def learn_mixture(state, labels, made, n, place):
+    """Learn the class at `place`, after the mixture has been computed."""
+    learn_exponent(state, n, place)
+    follow_shares(state.weight_of, state.mixtures, place)
+    learn_shares(state, labels, made, n, place)
+
+
+@kernel
 def learn_exponent(state, n, label):
-    """Update both exponents by a gradient step, and the log losses of p and p'."""
-    plain, logs, lifts, autocorrelated = state.plain, state.logs, state.lifts, state.autocorrelated
-    at_plain, at_label = max(plain[label], LEAST_BY_VOTE), max(autocorrelated[label], LEAST_BY_VOTE)
-    state.plain_loss -= LOSS_RATE * (log_of(at_plain) + state.plain_loss)
-    state.autocorrelated_loss -= LOSS_RATE * (log_of(at_label) + state.autocorrelated_loss)
-    state.inverse_temperature = calibrated(state.inverse_temperature, logs, autocorrelated, n, label)
-    exponent = state.exponent + TEMPERATURE_RATE * surprise(lifts, autocorrelated, n, label)
+    """Update both exponents by a gradient step, and the log losses of the vote and the mixture."""
+    rows, logs, lifts, corrected = state.mixtures, state.logs, state.lifts, state.mixtures[CORRECTED]
+    at_vote, at_mixture = max(rows[VOTE, label], LEAST_BY_VOTE), max(state.mixture[label], LEAST_BY_VOTE)
+    state.plain_loss -= LOSS_RATE * (log_of(at_vote) + state.plain_loss)
+    state.autocorrelated_loss -= LOSS_RATE * (log_of(at_mixture) + state.autocorrelated_loss)
+    state.inverse_temperature = calibrated(state.inverse_temperature, logs, corrected, n, label)
+    exponent = state.exponent + TEMPERATURE_RATE * surprise(lifts, corrected, n, label)
     state.exponent = min(max(exponent, 0.0), MOST_EXPONENT)
 
 
 @kernel
-def learn_doubt(state, label, made):
-    """Update the CUSUM statistic with a label.
-
-    Parameters
-    ----------
-    label
-        Position of the label among the classes voted on.
-    made
-        Number of labels learned before the event was predicted.
-    """
-    against = log_of(max(state.plain[label], LEAST_BY_VOTE) / max(state.autocorrelated[label], LEAST_BY_VOTE))
-    if state.cusum == 0.0:
-        state.cusum_start = state.n_learned + 1
-    share = 1.0 if made >= state.cusum_start else 1.0 / (1.0 + state.n_learned - made)
-    state.cusum = min(max(state.cusum + share * min(against, MOST_ADDED), 0.0), MOST_CUSUM)
+def learn_answers(state, place):
+    """Update the accuracies of the answers with the position of the right class."""
+    for i in range(ANSWERS):
+        learn_answer(state, i, state.answers[i] == place)
 
 
-@kernel
-def count_label(state, labels, label, lags):
-    """Count a label in up to `lags` + 1 contexts.
-
-    The increment grows with each label, which decays the earlier counts.
-    """
-    counts = state.counts
-    counts[0, label] += state.increment
-    for k in range(1, lags + 1):
-        counts[context(labels, k), label] += state.increment
-    state.increment /= DECAY
-    if state.increment > LARGE:
-        for i in range(counts.shape[0]):
-            for c in range(counts.shape[1]):
-                counts[i, c] /= state.increment
-        state.increment = 1.0
+@inlined
+def learn_answer(state, i, is_right):
+    """Update the accuracy of answer i."""
+    rate = max(1.0 / ANSWER_WINDOW, 1.0 / (state.n_learned + ANSWER_CAUTION))
+    state.accuracies[i] += rate * ((1.0 if is_right else 0.0) - state.accuracies[i])

@@ -12,7 +12,7 @@ from streamsvm.core.losses import LEAST_BY_HEAD, best_class, fast_softmax_terms,
 from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
-from streamsvm.ensemble.label_autocorrelation import context, likely_at, n_others
+from streamsvm.ensemble.label_baselines import context, likely_at, n_others, season_label
 from streamsvm.ensemble.notes import LAGS
 
 
@@ -29,6 +29,12 @@ def place_of(state, label):
     if state.autocorrelation.n_named == 0 or label >= state.n_classes:
         return label
     return state.place[label] if state.place[label] >= 0 else state.autocorrelation.n_named
+
+
+@inlined
+def class_at(state, place):
+    """Return the class at a position among the classes voted on; -1 stays -1."""
+    return state.autocorrelation.named[place] if state.autocorrelation.n_named > 0 and place >= 0 else place
 
 
 @inlined
@@ -75,6 +81,10 @@ def name_classes(state, block, k):
             proba[uint(c)] += share * terms[uint(c)]
         for c in range(n):
             if terms[uint(c)] >= least:
+                name_class(state, c)
+    if state.uses_autocorrelation:
+        for c in (labels.recent[0], season_label(labels, labels.n_learned)):
+            if c >= 0:
                 name_class(state, c)
     for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):
         row = context(labels.recent, lag)

@@ -11,7 +11,7 @@ from streamsvm.adjusting import Setting
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import blend, notes
+from streamsvm.ensemble import blend, label_baselines, notes
 from streamsvm.ensemble import delayed_votes as answers
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import stacked_vote as stacking
@@ -69,7 +69,7 @@ class Ensemble(base.OnlineClassifier):
 
     def _n_held(self) -> int:
         labels = self._state.autocorrelation
-        return max(self.n_events_learned, int(labels.oldest + labels.n_notes))
+        return max(self.n_events_learned, int(labels.n_learned), int(labels.oldest + labels.n_notes))
 
     def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
         kinds = self._kinds()
@@ -96,7 +96,10 @@ class Ensemble(base.OnlineClassifier):
                 autocorrelation.AUTOCORRELATION,
                 {
                     "lags": notes.LAGS,
-                    "contexts": autocorrelation.N_ROWS if self.label_autocorrelation else 0,
+                    "predictors": label_baselines.PREDICTORS,
+                    "mixed": autocorrelation.MIXED,
+                    "answers": autocorrelation.ANSWERS,
+                    "contexts": label_baselines.N_ROWS if self.label_autocorrelation else 0,
                     "notes": min(notes.NOTES, room) if self.label_autocorrelation else 0,
                     "classes": n_classes,
                 },
@@ -153,7 +156,7 @@ class Ensemble(base.OnlineClassifier):
         # Unused notes contain class 0, even if no class is known yet.
         labels = state.autocorrelation
         most = max(labels.counts.shape[1] - 1, 0)
-        if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
+        if any(codes.size and codes.max() > most for codes in (labels.recent, labels.noted, labels.history)):
             raise ArchiveError("label autocorrelation knows other classes than the blend")
 
     def _fit_settings(self, state: State) -> None:

@@ -8,12 +8,11 @@ from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of
 from streamsvm.core.schema import f32
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
-from streamsvm.ensemble.label_autocorrelation import (
-    add_autocorrelation,
-    n_others,
-)
+from streamsvm.ensemble.label_autocorrelation import add_autocorrelation
+from streamsvm.ensemble.label_baselines import n_others
 from streamsvm.ensemble.many_classes import n_voted, name_classes, spread_votes, vote_on_named
 from streamsvm.ensemble.stacked_vote import first_logs, is_used, stack
+from streamsvm.online import calibration
 from streamsvm.online.calibration import allow_for_noise
 
 
@@ -105,17 +104,17 @@ def settle_votes(state, n, proba):
         return
     state.stack.others = others
     stack(state.stack, n, proba)
+    allow_for_noise(state.calibration, n, others, proba)
     if state.uses_autocorrelation:
         take_logs(state, n, others, proba)
         add_autocorrelation(state.autocorrelation, n, proba)
-    allow_for_noise(state.calibration, n, others, proba)
 
 
 @inlined
 def take_logs(state, n, others, proba):
     """Write the log probabilities to `autocorrelation.logs`, reusing known ones."""
     logs, first = state.autocorrelation.logs, first_logs(state.stack)
-    if is_used(state.stack):
+    if is_used(state.stack) or calibration.is_used(state.calibration):
         logs_of(proba, n, others, LEAST_BY_VOTE, logs)
         return
     for c in range(n):

@@ -9,8 +9,8 @@ probabilities, weighted by
 with accuracy and log loss decayed by `expert_decay`. Accuracy is uninformative if most events belong to one class. With
 H the entropy of recent classes, the rarity is 1 / H - 1 / log(n_classes), which is 0 for balanced classes. The vote's
 probabilities are raised to the power `inverse_temperature`, which follows the gradient of their log loss. The
-corrections follow in this order: the stacked vote where it is more accurate (`stacked_vote`), label autocorrelation
-(`label_autocorrelation`), and calibration for noisy labels (`calibration`).
+corrections follow in this order: the stacked vote where it is more accurate (`stacked_vote`), calibration for noisy
+labels (`calibration`), and label autocorrelation (`label_autocorrelation`).
 
 If a label is late, experts have learned other events since the prediction, and their current answers say little about
 the earlier ones. The answers at prediction time are therefore kept in the memory of the event (`delayed_votes`) and
@@ -34,11 +34,12 @@ from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer
 from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import (
+    ANSWERS,
     is_current,
     remember,
     weigh,
 )
-from streamsvm.ensemble.many_classes import best_named
+from streamsvm.ensemble.many_classes import best_named, class_at
 from streamsvm.ensemble.notes import has_room, note, row_key
 from streamsvm.ensemble.probabilities import find_proba
 from streamsvm.features.ranks import observe_ranks
@@ -206,6 +207,9 @@ def remember_votes(state, memory):
         remember(state.autocorrelation, memory)
     for h in range(state.experts.size if state.n_classes > 0 else 0):
         keep_answer(memory, h, state.experts[h].best)
+    if state.uses_autocorrelation and state.n_classes > 1:
+        for i in range(ANSWERS):
+            keep_answer(memory, state.experts.size + i, class_at(state, state.autocorrelation.answers[i]))
 
 
 @inlined

@@ -329,7 +329,10 @@ def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
         disturbed.learn_one(x, i % 5)
     assert knowledge(plain) == knowledge(disturbed)
     learned, disturbed_too = plain.state()[1], disturbed.state()[1]
-    exponents, losses = ("inverse_temperature", "exponent"), ("plain_loss", "autocorrelated_loss", "cusum")
+    exponents, losses = (
+        ("inverse_temperature", "exponent"),
+        ("plain_loss", "autocorrelated_loss", "shares", "weight_of", "accuracies", "season"),
+    )
     for name in (*exponents, *losses, "n_learned", "increment", "recent", "counts"):
         np.testing.assert_array_equal(learned[f"autocorrelation.{name}"], disturbed_too[f"autocorrelation.{name}"])
     assert plain.autocorrelation_weight > 0.0
@@ -576,7 +579,8 @@ DAMAGES = [
     ("autocorrelation.recent", 0, 10**9, "other classes"),
     ("autocorrelation.noted", (0, 0), -2, "autocorrelation.noted"),
     ("autocorrelation.made", 0, 10**9, "autocorrelation.made"),
-    ("autocorrelation.cusum", (), 1e9, "autocorrelation.cusum"),
+    ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
+    ("autocorrelation.history", 0, 10**9, "other classes"),
 ]
 
 

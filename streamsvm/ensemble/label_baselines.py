@@ -1,0 +1,323 @@
+"""Baselines: predictions of a label from the previous labels alone, and their mixture.
+
+Every learner has to beat the trivial baselines: the last label, the majority of recent labels, and the label one season
+ago. Four predictors cover them with probabilities.
+
+- CONTEXTS: decayed frequencies of classes given the previous labels. Let N_k(c | l_1 .. l_k) be the decayed count of
+  class c after the labels l_k .. l_1, with l_1 the last one. Frequencies back off to shorter contexts,
+
+      M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1).
+
+- LAST: the last label with the share of recent labels that equal their predecessor, other classes in proportion to M_0.
+- LAST_EVENLY: the same with equal probabilities of the other classes.
+- SEASON: the label `season` labels ago in place of the last label.
+
+Their mixture has posterior weights under a small probability of a switch (fixed share). Its log loss is therefore
+close to that of the best predictor, also if the best predictor changes.
+
+A season is the lag at which recent labels agree most often. It counts as found if it agrees more often than the last
+label and the most frequent class, by SEASON_MARGIN.
+
+Notes
+-----
+Temporal dependence as a baseline and as information: A. Bifet et al., "Pitfalls in benchmarking data stream
+classification and how to avoid them", ECML PKDD 2013. Fixed share: M. Herbster and M. Warmuth, "Tracking the best
+expert", Machine Learning 32, 1998. The interpolated estimate is common in text compression.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class, sum_of
+from streamsvm.core.schema import Array, Number, i64
+from streamsvm.core.simd import uint
+from streamsvm.ensemble.notes import LAGS, NOTES
+from streamsvm.features.scaler import MOST_EVENTS
+
+# Number of rows of counts that the contexts of each length share.
+CONTEXT_ROWS = 256
+N_ROWS = 1 + LAGS * CONTEXT_ROWS
+DECAY = 0.999
+# Counts are rescaled when their increment has grown to this value.
+LARGE = 1e100
+# With more than FEW classes, the vote names a class with at least this share of the counts of a context.
+LIKELY = 1.0 / 16.0
+# The predictors.
+CONTEXTS, LAST, LAST_EVENLY, SEASON = range(4)
+PREDICTORS = 4
+# Probability per label that another predictor becomes the best one, and decay of the counts of repeated labels.
+SWITCH_RATE, REPEAT_DECAY = 3e-4, 0.9995
+# Longest season; one label in SEASON_STEP updates the agreement of all lags, over about SEASON_WINDOW updates.
+MOST_SEASON, SEASON_STEP, SEASON_WINDOW, SEASON_CAUTION = 750, 5, 300.0, 30.0
+SEASON_MARGIN = 0.05
+_SHARE = (0.0, 1.0)
+_COUNT = (0.0, MOST_EVENTS)
+FIELDS = {
+    "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
+    "n_learned": Number("number of labels learned", i64, saved=True, bounds=_COUNT),
+    "recent": Array(
+        ("lags",),
+        "labels learned last, the latest first, -1 if there are none",
+        i64,
+        start=-1,
+        saved=True,
+        bounds=(-1.0, MOST_EVENTS),
+    ),
+    "counts": Array(
+        ("contexts", "classes"),
+        "decayed label counts of all contexts: N_0, then N_1, ...",
+        saved=True,
+        bounds=(0.0, math.inf),
+    ),
+    "history": Array(("notes",), "labels learned, a ring buffer", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+    "agreement": Array(("notes",), "decayed share of labels that equal the one a lag ago", saved=True, bounds=_SHARE),
+    "season": Number("lag of the season, 0 if none is found", i64, saved=True, bounds=(0.0, MOST_SEASON)),
+    "repeated": Array(("predictors",), "decayed count of labels that LAST or SEASON named", saved=True, bounds=_COUNT),
+    "changed": Array(("predictors",), "decayed count of other labels", saved=True, bounds=_COUNT),
+    "shares": Array(
+        ("predictors",), "posterior weights of the predictors", start=1.0 / PREDICTORS, saved=True, bounds=_SHARE
+    ),
+    "predicted": Array(("predictors", "classes"), "probabilities of the predictors"),
+    "base": Array(("classes",), "class frequencies M_0"),
+    "expected": Array(("classes",), "probabilities of the mixture"),
+    "tally": Array(("classes",), "one row of counts, for the classes voted on"),
+    "n_classes": Number("number of classes, if some are voted on by name", i64),
+    "n_named": Number("number of named classes, 0 if the vote covers all classes in order", i64),
+    "named": Array(("classes",), "the named classes", i64),
+}
+
+
+# Prediction -------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def expect(state, labels, made, n):
+    """Predict the label of an event from the labels before it, among the n classes voted on.
+
+    The mixture goes to `expected`, the class frequencies to `base`.
+
+    Parameters
+    ----------
+    labels
+        The previous labels, the last one first.
+    made
+        Number of labels known at the prediction of the event.
+    """
+    base, rows, shares, expected = state.base, state.predicted, state.shares, state.expected
+    evenly, contexts, others = rows[LAST_EVENLY], rows[CONTEXTS], n_others(state, n)
+    for c in range(n):
+        evenly[c] = base[c] = 1.0 / (n - 1 + others)
+    evenly[n - 1] = base[n - 1] = base[n - 1] * others
+    back_off(state, 0, n, base)
+    for c in range(n):
+        contexts[c] = base[c]
+    for k in range(1, LAGS + 1):
+        back_off(state, context(labels, k), n, contexts)
+    last = place_in(state, labels[0], n)
+    repeat(state, LAST, last, base, n)
+    repeat(state, LAST_EVENLY, last, evenly, n)
+    repeat(state, SEASON, place_in(state, season_label(state, made), n), base, n)
+    for c in range(n):
+        total = 0.0
+        for j in range(PREDICTORS):
+            total += shares[j] * rows[j, c]
+        expected[c] = max(total, LEAST_BY_VOTE)
+
+
+@inlined
+def back_off(state, row, n, frequencies):
+    """Interpolate the frequencies with one row of counts."""
+    tally, one = state.tally, state.increment
+    share = 1.0 / take_counts(state, row, n)
+    for c in range(n):
+        frequencies[c] = (tally[c] + one * frequencies[c]) * share
+
+
+@inlined
+def repeat(state, j, place, frequencies, n):
+    """Predict with predictor j that the class at `place` repeats, by the recent share of repetitions.
+
+    The other classes are in proportion to `frequencies`, and so are all classes if `place` is negative.
+    """
+    out, stays, moves = state.predicted[j], 1.0, 1.0
+    repeats = place >= 0 and frequencies[place] < 1.0
+    if repeats:
+        stays = (state.repeated[j] + 1.0) / (state.repeated[j] + state.changed[j] + 2.0)
+        moves = (1.0 - stays) / (1.0 - frequencies[place])
+    for c in range(n):
+        out[c] = moves * frequencies[c]
+    if repeats:
+        out[place] = stays
+
+
+@inlined
+def context(labels, k):
+    """Return the row of `counts` for the first k of these labels."""
+    mixed = 0
+    for i in range(k):
+        mixed = (mixed * 1000003 + labels[i] + 1) % CONTEXT_ROWS
+    return 1 + (k - 1) * CONTEXT_ROWS + mixed
+
+
+@inlined
+def take_counts(state, row, n):
+    """Write a row of counts of the n classes voted on to `tally`.
+
+    Returns
+    -------
+    float
+        The sum of the counts plus one count.
+    """
+    counts, tally, total, n_named = state.counts, state.tally, state.increment, state.n_named
+    if n_named == 0:
+        for c in range(n):
+            tally[c] = counts[row, c]
+            total += tally[c]
+        return total
+    others = sum_of(counts[row], 0, n - 1 + n_others(state, n))
+    total += others
+    for i in range(n_named):
+        tally[i] = counts[row, state.named[i]]
+        others -= tally[i]
+    if n_named < n:
+        tally[n_named] = max(others, 0.0)
+    return total
+
+
+@inlined
+def n_others(state, n):
+    """Return how many classes the last of the n classes voted on represents.
+
+    It is 1 unless some classes are voted on by name.
+    """
+    return state.n_classes - n + 1 if state.n_named > 0 else 1
+
+
+@inlined
+def place_in(state, label, n):
+    """Return the position of a class among the n classes voted on, or -1."""
+    if state.n_named == 0:
+        return label if label < n else -1
+    for i in range(state.n_named):
+        if state.named[i] == label:
+            return i
+    return -1
+
+
+@inlined
+def season_label(state, made):
+    """Return the label one season before the event, or -1."""
+    at = made - state.season
+    return state.history[at % NOTES] if state.season > 0 and at >= max(0, state.n_learned - NOTES) else -1
+
+
+@inlined
+def likely_at(state, row, n):
+    """Return the count from which on a class is likely in a row of counts."""
+    total = sum_of(state.counts[row], 0, n)
+    return LIKELY * total if total > 0.0 else math.inf
+
+
+@inlined
+def share_of(state, row, label, n):
+    """Return the frequency of a label in a row of counts, smoothed by one count."""
+    return state.counts[row, label] / (sum_of(state.counts[row], 0, n) + state.increment)
+
+
+# Learning ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def learn_shares(state, labels, made, n, place):
+    """Update the mixture with the class at `place`, directly after `expect`."""
+    rows, shares = state.predicted, state.shares
+    follow_shares(shares, rows, place)
+    last, ago = place_in(state, labels[0], n), place_in(state, season_label(state, made), n)
+    if last >= 0:
+        count_repeat(state, LAST, last == place)
+        count_repeat(state, LAST_EVENLY, last == place)
+    if ago >= 0:
+        count_repeat(state, SEASON, ago == place)
+
+
+@inlined
+def follow_shares(shares, rows, place):
+    """Update posterior weights of predictors with the class at `place`, by fixed share."""
+    total = 0.0
+    for j in range(shares.size):
+        shares[j] *= max(rows[j, place], LEAST_BY_VOTE)
+        total += shares[j]
+    for j in range(shares.size):
+        shares[j] = (1.0 - SWITCH_RATE) * shares[j] / total + SWITCH_RATE / shares.size
+
+
+@inlined
+def count_repeat(state, j, is_repeated):
+    """Count whether the class that predictor j named was right."""
+    state.repeated[j] *= REPEAT_DECAY
+    state.changed[j] *= REPEAT_DECAY
+    if is_repeated:
+        state.repeated[j] += 1.0
+    else:
+        state.changed[j] += 1.0
+
+
+@kernel
+def count_label(state, labels, label, lags):
+    """Count a label in up to `lags` + 1 contexts.
+
+    The increment grows with each label, which decays the earlier counts.
+    """
+    counts = state.counts
+    counts[0, label] += state.increment
+    for k in range(1, lags + 1):
+        counts[context(labels, k), label] += state.increment
+    state.increment /= DECAY
+    if state.increment > LARGE:
+        for i in range(counts.shape[0]):
+            for c in range(counts.shape[1]):
+                counts[i, c] /= state.increment
+        state.increment = 1.0
+
+
+@kernel
+def append_label(state, label, made):
+    """Make a label the last one known.
+
+    `made` is the number of labels known at the prediction of its event.
+    """
+    if state.n_learned % SEASON_STEP == 0:
+        find_season(state, label, made)
+    state.history[state.n_learned % NOTES] = label
+    for k in range(LAGS - 1, 0, -1):
+        state.recent[k] = state.recent[k - 1]
+    state.recent[0] = label
+    state.n_learned += 1
+
+
+@kernel
+def find_season(state, label, made):
+    """Update the agreement at each lag with a label, and the season."""
+    agreement, at = state.agreement, made % NOTES
+    most = min(MOST_SEASON, made, NOTES - (state.n_learned - made))
+    rate = max(1.0 / (state.n_learned // SEASON_STEP + SEASON_CAUTION), 1.0 / SEASON_WINDOW)
+    compare(state.history, agreement, (label, rate), 1, min(most, at), at)
+    compare(state.history, agreement, (label, rate), at + 1, most, at + NOTES)
+    best = 0
+    for lag in range(2, most + 1):
+        if agreement[uint(lag)] > agreement[uint(best)]:
+            best = lag
+    frequent = share_of(state, 0, best_class(state.counts[0], 0, state.counts.shape[1]), state.counts.shape[1])
+    is_found = best > 0 and agreement[best] > max(agreement[1], frequent) + SEASON_MARGIN
+    state.season = best if is_found else 0
+
+
+@inlined
+def compare(history, agreement, update, first, last, at):
+    """Update the agreement at the lags `first` to `last`, before index `at` of the history."""
+    label, rate = update
+    for lag in range(first, last + 1):
+        right = 1.0 if history[uint(at - lag)] == label else 0.0
+        agreement[uint(lag)] += rate * (right - agreement[uint(lag)])
