@@ -9,6 +9,7 @@ from streamsvm.core.jit import inlined
 from streamsvm.core.losses import LEAST_BY_HEAD
 from streamsvm.core.math import most_loss
 from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records
+from streamsvm.ensemble.codes import CODES
 from streamsvm.ensemble.label_autocorrelation import (
     AUTOCORRELATION,
 )
@@ -51,6 +52,7 @@ BLEND = Schema(
         "whole": Substate(BATCH, "batch of one event that has all columns"),
         "listed": Substate(BATCH, "batch of one event that lists its columns"),
         "block": Substate(MINIBATCH, "rows as the members see them"),
+        "codes": Substate(CODES, "columns of few different whole numbers"),
         "stack": Substate(STACK, "stacked vote"),
         "autocorrelation": Substate(AUTOCORRELATION, "label autocorrelation"),
         "calibration": Substate(CALIBRATION, "calibration for noisy labels"),

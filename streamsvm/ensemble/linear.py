@@ -34,6 +34,12 @@ LINEAR = Schema(
             saved=True,
             bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
+        "of_codes": Array(
+            ("slots", "heads*classes"),
+            "weights of codes, of the same heads",
+            saved=True,
+            bounds=(-MOST_WEIGHT, MOST_WEIGHT),
+        ),
         "late": Number("decayed share of late labels", saved=True, bounds=(0.0, 1.0)),
         "n_averaged": Number(
             "number of steps of V in the average, 0 if the last head makes its own steps",
@@ -53,11 +59,12 @@ linear_at, block_at = state_at(LINEAR), state_at(MINIBATCH)
 
 
 @inlined
-def step(state, rows, values, m, label, weight):
-    """Make one step of logistic regression per head, on an event of m pairs.
+def step(state, pairs, slots, label, weight):
+    """Make one step of logistic regression per head, on an event with these pairs and codes.
 
     The scores of the event must be known.
     """
+    rows, values, m = pairs
     state.n_classes = max(state.n_classes, label + 1)
     n, rates, scores, update = state.n_classes, state.rates, state.scores, state.update
     capacity, n_heads = scores.size // rates.size, n_stepping(state)
@@ -80,6 +87,9 @@ def step(state, rows, values, m, label, weight):
             for c in range(at, at + n):
                 update[c] = -update[c - capacity] * state.mean_v / state.mean_u
         add_faces(state.weights, 0, scores.size, rows, values, m, update)
+        for slot in slots:
+            for f in range(scores.size):
+                state.of_codes[uint(slot), uint(f)] += update[uint(f)]
 
 
 @kernel
@@ -137,10 +147,11 @@ def follow_lateness(state, late):
 @kernel
 def settle_average(state):
     """Store the average in U alone, so that p is 0 and q is 1."""
-    weights, at = state.weights, state.scores.size // state.rates.size
-    for j in range(weights.shape[0]):
-        for c in range(state.scores.size - at, state.scores.size):
-            weights[j, c] = state.mean_v * weights[j, c - at] + state.mean_u * weights[j, c]
+    at = state.scores.size // state.rates.size
+    for weights in (state.weights, state.of_codes):
+        for j in range(weights.shape[0]):
+            for c in range(state.scores.size - at, state.scores.size):
+                weights[j, c] = state.mean_v * weights[j, c - at] + state.mean_u * weights[j, c]
     state.mean_v, state.mean_u = 0.0, 1.0
 
 
@@ -152,14 +163,18 @@ def run_member(address, block_address, i, cached):
         row = block.rows[k]
         m = load_cached_row(block, k, member.way, rows)
         event_rows, values = current_row(rows)
+        slots = block.slots[row.start : row.start + (row.n_codes if state.of_codes.shape[0] > 0 else 0)]
         if cached == 0:
             dot_faces(state.weights, scores.size, event_rows, values, m, scores)
+            for slot in slots:
+                for f in range(scores.size):
+                    scores[uint(f)] += state.of_codes[uint(slot), uint(f)]
             if state.n_averaged > 0:
                 average_scores(state)
             keep_scores(block, k, i, scores)
         if row.label >= 0:
             rows.seen = row.seen
-            step(state, event_rows, values, m, row.label, row.weight)
+            step(state, (event_rows, values, m), slots, row.label, row.weight)
             if row.late > 0 or state.late > 0.0:
                 follow_lateness(state, row.late)
 

@@ -12,7 +12,7 @@ from streamsvm.budgeted.classifier import BSGDClassifier
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import linear
+from streamsvm.ensemble import codes, linear
 from streamsvm.online import base
 from streamsvm.parameters import ParameterTypeError, check_choice
 from streamsvm.polytope import kernels as polytope
@@ -148,7 +148,9 @@ class _LinearMember(Member):
     heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        has_codes = room >= codes.SLOTS and n_classes <= codes.MOST_CLASSES
         sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
+        sizes["slots"] = codes.SLOTS if has_codes else 0
         state = State(linear.LINEAR, sizes, parts={"rows": rows})
         state.rates[:] = LINEAR_RATES
         return state

@@ -11,7 +11,7 @@ from streamsvm.adjusting import Setting
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import blend, label_baselines, notes
+from streamsvm.ensemble import blend, codes, label_baselines, notes
 from streamsvm.ensemble import delayed_votes as answers
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import stacked_vote as stacking
@@ -90,6 +90,13 @@ class Ensemble(base.OnlineClassifier):
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),
             "block": block,
+            "codes": State(
+                codes.CODES,
+                {
+                    "code_columns": min(n_columns, codes.MOST_COLUMNS) * ("linear" in self._members()),
+                    "words": codes.BITS // codes.WORD,
+                },
+            ),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
             "autocorrelation": State(

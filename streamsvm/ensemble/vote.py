@@ -31,6 +31,7 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.signatures import INTEGER
 from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
+from streamsvm.ensemble.codes import find_codes, observe_codes
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer
 from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import (
@@ -77,6 +78,7 @@ def load_event(state, block, values, columns, k, at):
         m = load_pairs(ranks, rows, values, columns)
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
+    find_codes(state.codes, block, k, values, columns)
     if state.uses_autocorrelation:
         row.key = row_key(values, columns, rows.present)
     return 0
@@ -117,6 +119,7 @@ def observe_event(state, values, columns):
     if state.is_ranking:
         observe_ranks(state.ranks, state.rows, values, columns)
     observe(state.rows, values, columns)
+    observe_codes(state.codes, values, columns)
 
 
 # Blocks -----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ MINIBATCH = Schema(
             n_pairs=Number("number of standardised pairs", i64),
             in_order=Number("whether the standardised pairs are of weight rows 0, 1, 2, ...", i64),
             n_ranked=Number("number of ranked pairs", i64),
+            n_codes=Number("number of codes, from slot `start` on", i64),
             seen=Number("number of events learned before"),
             key=Number("hash of the row, see `notes.row_key`"),
             label=Number("class, or -1 if the row is not learned", i64),
@@ -33,6 +34,7 @@ MINIBATCH = Schema(
         ),
         "weight_rows": Array(("ways", "pairs"), "weight rows of standardised and ranked pairs", i64),
         "scaled": Array(("ways", "pairs"), "scaled value of each pair"),
+        "slots": Array(("pairs",), "slots of the codes, see `ensemble.codes`", i64),
         "scores": Array(("block", "experts*classes"), "scores of all experts for each row"),
         "members": records(
             ("members",),

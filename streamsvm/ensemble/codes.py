@@ -1,0 +1,85 @@
+"""Codes: columns of few different whole numbers, which the linear member sees as categories as well.
+
+Whole numbers with few different values are often codes, such as an airline or an education, and their order says
+little. A column counts as a code while all its values are whole numbers and the number of different values lies between
+LEAST_DISTINCT and about 500. This number is estimated with a bitmap of hashes, which bounds the memory. Each value of
+such a column has a slot in a hashed table of weights. The column remains a number for all members.
+
+Notes
+-----
+Linear counting: K. Whang et al., "A linear-time probabilistic counting algorithm for database applications", ACM TODS
+15, 1990. Hashed features: K. Weinberger et al., "Feature hashing for large scale multitask learning", ICML 2009.
+"""
+
+from __future__ import annotations
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.schema import Array, Schema, i64
+from streamsvm.core.simd import uint
+
+# Slots of the table of weights, and maximum number of classes and columns.
+SLOTS = 1024
+MOST_CLASSES, MOST_COLUMNS = 16, 2_048
+# Bits of a bitmap, and of a word. With MOST_SET bits set, a column has about 500 different values.
+BITS, WORD = 512, 64
+LEAST_DISTINCT, MOST_SET = 3, 320
+LARGEST_CODE = 1e9
+
+CODES = Schema(
+    "codes",
+    {
+        "n_set": Array(
+            ("code_columns",),
+            "number of bits set, -1 for a column that is no code",
+            i64,
+            saved=True,
+            bounds=(-1.0, BITS),
+        ),
+        "bitmaps": Array(("code_columns", "words"), "hashes of the values learned", i64, saved=True),
+    },
+)
+
+
+@inlined
+def is_code(x):
+    """Return whether a value can be a code."""
+    return abs(x) <= LARGEST_CODE and x == float(int(x))
+
+
+@inlined
+def hash_of(j, x):
+    """Return a hash of value x of column j."""
+    mixed = (uint(j + 1) * uint(0x9E3779B97F4A7C15)) ^ uint(int(x) + (1 << 40))
+    mixed = (mixed ^ (mixed >> uint(30))) * uint(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> uint(27))) * uint(0x94D049BB133111EB)
+    return mixed ^ (mixed >> uint(31))
+
+
+@kernel
+def find_codes(state, block, k, values, columns):
+    """Write the slots of the codes of a row to row k of the block."""
+    row, n_set = block.rows[k], state.n_set
+    row.n_codes = 0
+    for i in range(values.size):
+        j, x = columns[uint(i)], values[uint(i)]
+        if j < n_set.size and n_set[uint(j)] >= LEAST_DISTINCT and is_code(x):
+            block.slots[uint(row.start + row.n_codes)] = int(hash_of(j, x) % uint(SLOTS))
+            row.n_codes += 1
+
+
+@kernel
+def observe_codes(state, values, columns):
+    """Update which columns are codes with a learned row."""
+    n_set, bitmaps = state.n_set, state.bitmaps
+    for i in range(values.size):
+        j, x = columns[uint(i)], values[uint(i)]
+        if j >= n_set.size or n_set[uint(j)] < 0 or x != x:
+            continue
+        if not is_code(x):
+            n_set[uint(j)] = -1
+            continue
+        bit = (hash_of(j, x) >> uint(32)) % uint(BITS)
+        word, mask = bit // uint(WORD), 1 << int(bit % uint(WORD))
+        if bitmaps[uint(j), word] & mask == 0:
+            bitmaps[uint(j), word] |= mask
+            n_set[uint(j)] = n_set[uint(j)] + 1 if n_set[uint(j)] < MOST_SET else -1
