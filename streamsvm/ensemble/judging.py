@@ -53,7 +53,7 @@ def count(state, block, batch, label, k):
             plain, logs = state.stack.plain, first_logs(state.stack)
             state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
-                learn_noise(state.calibration, voted, place, plain_votes(state))
+                learn_noise_of_votes(state, voted, place)
             if row.late > 0:
                 forget_stack(state.stack)
             else:
@@ -68,11 +68,12 @@ def count(state, block, batch, label, k):
 
 
 @inlined
-def plain_votes(state):
-    """Return the probabilities of the vote, without label autocorrelation."""
+def learn_noise_of_votes(state, voted, place):
+    """Update the calibration for noisy labels with the probabilities before label autocorrelation."""
     if state.uses_autocorrelation:
-        return state.autocorrelation.mixtures[VOTE]
-    return state.votes if state.n_classes > FEW else state.proba
+        learn_noise(state.calibration, voted, place, state.autocorrelation.mixtures[VOTE])
+    else:
+        learn_noise(state.calibration, voted, place, state.votes if state.n_classes > FEW else state.proba)
 
 
 @kernel
