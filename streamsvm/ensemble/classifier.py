@@ -90,8 +90,8 @@ class StreamSVMClassifier(Ensemble):
     -----
     **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
-    text. Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and step
-    size.
+    text. It also sees columns of few different whole numbers (3 to about 500) as categories, with at most 16 classes.
+    Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log
