@@ -6,8 +6,10 @@ log Q(c) - log M_0(c) is the information of the previous labels beyond the class
 probabilities p of a vote to p'(c) ~ p(c)^beta exp(exponent lift(c)). The exponents `exponent` and beta follow the
 gradient of the log loss of p'.
 
-Predictions are a mixture of p, p' and Q. Its weights are posterior probabilities under a small probability of a switch
-(fixed share), so its log loss is close to that of the best of the three, also after a change.
+Predictions are a mixture of p, p', Q and a pool. Its weights are posterior probabilities under a small probability of a
+switch (fixed share), so its log loss is close to that of the best of the four, also after a change. The pool is a
+mixture of p, p' and Q with slowly changing weights (online expectation maximisation). It is the best one if each of the
+three is right about other events.
 
 The class named by the mixture is not always the most accurate answer. The decayed accuracies of all answers (those of
 the mixture, p, p', Q, the last label, the label one season ago, and the most frequent class) are compared. If another
@@ -73,9 +75,11 @@ LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
 # Label autocorrelation counts as used if it reduces the log loss by at least this amount.
 MARGIN = 0.003
-# Probabilities that predictions mix: those of the vote, p', and Q.
-VOTE, CORRECTED, EXPECTED = range(3)
-MIXED = 3
+# Probabilities that predictions mix: those of the vote, p', Q, and the pool of these.
+VOTE, CORRECTED, EXPECTED, POOL = range(4)
+MIXED = 4
+# Rate of the weights of the pool, and their least value.
+POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
 # The answers that are compared. Accuracies average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION
 # answers had been wrong. An answer replaces that of the mixture if it was right once more within the window.
 BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
@@ -122,11 +126,14 @@ AUTOCORRELATION = Schema(
             bounds=(0.0, MOST_REACH),
         ),
         "weight_of": Array(
-            ("mixed",), "posterior weights of p, p' and Q", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
+            ("mixed",), "posterior weights of p, p', Q and the pool", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
+        ),
+        "pooled": Array(
+            ("mixed",), "weights of p, p' and Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)
         ),
         "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
         "answers": Array(("answers",), "positions of the answers among the classes voted on, or -1", i64, start=-1),
-        "mixtures": Array(("mixed", "classes"), "probabilities p, p' and Q for the current event"),
+        "mixtures": Array(("mixed", "classes"), "probabilities p, p', Q and the pool for the current event"),
         "logs": Array(("classes",), "log probabilities of the vote"),
         "lifts": Array(("classes",), "lift of each class"),
         "mixture": Array(("classes",), "probabilities of the mixture"),
@@ -158,6 +165,18 @@ def combine(state, n):
 
 
 @inlined
+def pool_rows(state, weights, out, n):
+    """Write the weighted sum of p, p' and Q to `out`.
+
+    If the lift has a smaller weight, part of the weight of Q goes to p'.
+    """
+    rows, of_expected = state.mixtures, state.weight * weights[EXPECTED]
+    of_corrected = weights[CORRECTED] + weights[EXPECTED] - of_expected
+    for c in range(n):
+        out[c] = weights[VOTE] * rows[VOTE, c] + of_corrected * rows[CORRECTED, c] + of_expected * rows[EXPECTED, c]
+
+
+@inlined
 def n_answers(state, n):
     """Return how many of the n classes voted on can be answers."""
     return state.n_named if state.n_named > 0 else n
@@ -179,15 +198,15 @@ def prefer_answer(state):
 
 @kernel
 def mix(state, labels, made, n):
-    """Write the mixture of p, p' and Q to `mixture`, and the positions of all answers to `answers`."""
+    """Write the mixture of p, p', Q and the pool to `mixture`, and the positions of all answers to `answers`."""
     mixture, rows, shares, answers = state.mixture, state.mixtures, state.weight_of, state.answers
-    of_expected = state.weight * shares[EXPECTED]
-    of_corrected = shares[CORRECTED] + shares[EXPECTED] - of_expected
+    pool_rows(state, state.pooled, rows[POOL], n)
+    pool_rows(state, shares, mixture, n)
     for c in range(n):
-        mixture[c] = shares[VOTE] * rows[VOTE, c] + of_corrected * rows[CORRECTED, c] + of_expected * rows[EXPECTED, c]
+        mixture[c] += shares[POOL] * rows[POOL, c]
     n_named = n_answers(state, n)
     answers[BY_MIXTURE] = best_class(mixture, 0, n_named)
-    for j in range(MIXED):
+    for j in range(POOL):
         answers[BY_VOTE + j] = best_class(rows[j], 0, n_named)
     answers[BY_LAST] = place_in(state, labels[0], n)
     answers[BY_SEASON] = place_in(state, season_label(state, made), n)
@@ -347,7 +366,21 @@ def learn_mixture(state, labels, made, n, place):
     """Learn the class at `place`, after the mixture has been computed."""
     learn_exponent(state, n, place)
     follow_shares(state.weight_of, state.mixtures, place)
+    follow_pool(state, place)
     learn_shares(state, labels, made, n, place)
+
+
+@inlined
+def follow_pool(state, place):
+    """Update the weights of the pool by a step of expectation maximisation."""
+    rows, pooled, total = state.mixtures, state.pooled, 0.0
+    rate = max(POOL_RATE, 1.0 / (state.n_learned + 10.0))
+    least = max(rows[POOL, place], LEAST_BY_VOTE)
+    for j in range(POOL):
+        pooled[j] += rate * (pooled[j] * rows[j, place] / least - pooled[j]) + LEAST_POOLED
+        total += pooled[j]
+    for j in range(POOL):
+        pooled[j] /= total
 
 
 @kernel
