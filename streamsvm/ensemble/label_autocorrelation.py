@@ -128,9 +128,7 @@ AUTOCORRELATION = Schema(
         "weight_of": Array(
             ("mixed",), "posterior weights of p, p', Q and the pool", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
         ),
-        "pooled": Array(
-            ("mixed",), "weights of p, p' and Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)
-        ),
+        "pooled": Array(("mixed",), "weights of p, p', Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)),
         "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
         "answers": Array(("answers",), "positions of the answers among the classes voted on, or -1", i64, start=-1),
         "mixtures": Array(("mixed", "classes"), "probabilities p, p', Q and the pool for the current event"),
