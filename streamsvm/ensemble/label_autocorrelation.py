@@ -15,6 +15,10 @@ The class named by the mixture is not always the most accurate answer. The decay
 the mixture, p, p', Q, the last label, the label one season ago, and the most frequent class) are compared. If another
 answer has been more accurate than the mixture, the two classes change their order in the probabilities.
 
+With late labels, log losses are biased: when a label arrives, p and Q know labels that were unknown at the prediction.
+Only the answers were kept. While most labels are late, p replaces the mixture unless another answer has been more
+accurate by LATE_ADVANTAGE.
+
 Contexts at prediction time
 ---------------------------
 An event is counted under the labels known when it was last *predicted*, which with late labels are not the labels just
@@ -85,6 +89,8 @@ POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
 BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
 ANSWERS = 7
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
+# Under late labels, and rate of the decayed share of late labels.
+LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
 # The class of the better answer gets a probability that is larger by this share.
 AHEAD = 1e-4
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
@@ -109,6 +115,7 @@ AUTOCORRELATION = Schema(
             saved=True,
             bounds=(0.0, MOST_EVENTS),
         ),
+        "late": Number("decayed share of late labels", saved=True, bounds=(0.0, 1.0)),
         "distinct": Number("decayed share of equal rows that were separate events", saved=True, bounds=(0.0, 1.0)),
         "last_key": Number("key of the event learned last, -1 if there is none", start=-1.0, saved=True),
         "keys": Array(("notes",), "keys of the predicted events", saved=True),
@@ -181,13 +188,20 @@ def n_answers(state, n):
 
 
 @inlined
-def prefer_answer(state):
+def prefer_answer(state, n):
     """Let the class of the most accurate answer have the largest probability of the mixture."""
-    mixture, answers, accuracies, best = state.mixture, state.answers, state.accuracies, BY_MIXTURE
-    for i in range(1, ANSWERS if state.weight == 1.0 else BY_EXPECTED):
-        least = accuracies[best] + (1.0 / ANSWER_WINDOW if best == BY_MIXTURE else 0.0)
+    mixture, answers, accuracies = state.mixture, state.answers, state.accuracies
+    is_late = state.late > 0.5
+    usual, advantage = (BY_VOTE, LATE_ADVANTAGE) if is_late else (BY_MIXTURE, 1.0 / ANSWER_WINDOW)
+    best = usual
+    for i in range(ANSWERS if state.weight == 1.0 else BY_EXPECTED):
+        least = accuracies[best] + (advantage if best == usual else 0.0)
         if answers[i] >= 0 and accuracies[i] > least:
             best = i
+    if is_late and best == usual:
+        for c in range(n):
+            mixture[c] = state.mixtures[VOTE, c]
+        return
     first, second = answers[best], answers[BY_MIXTURE]
     if first != second:
         middle = 0.5 * (mixture[first] + mixture[second])
@@ -209,7 +223,7 @@ def mix(state, labels, made, n):
     answers[BY_LAST] = place_in(state, labels[0], n)
     answers[BY_SEASON] = place_in(state, season_label(state, made), n)
     answers[BY_FREQUENCY] = best_class(state.base, 0, n_named)
-    prefer_answer(state)
+    prefer_answer(state, n)
 
 
 @kernel
@@ -306,6 +320,7 @@ def n_before(state, at):
 @inlined
 def follow(state, key, label, made):
     """Make a label the last one known, of an event predicted after `made` labels."""
+    state.late += LATE_RATE * ((1.0 if made < state.n_learned else 0.0) - state.late)
     append_label(state, label, made)
     state.n_fresh, state.last_key = 0, key
 
