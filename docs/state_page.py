@@ -11,6 +11,7 @@ from streamsvm.core.schema import Array, Number, Schema, SchemaEntry
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
 from streamsvm.ensemble import blend, linear
+from streamsvm.ensemble import codes
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.features import scaler as rows
@@ -28,6 +29,7 @@ TABLES = {
     blend.BLEND: "Ensemble (`ensemble/vote.py`)",
     blocks.MINIBATCH: "Minibatch of scaled rows for the members of an ensemble (`online/minibatch.py`)",
     stacking.STACK: "Stacked vote (`ensemble/stacked_vote.py`)",
+    codes.CODES: "Codes (`ensemble/codes.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
     calibration.CALIBRATION: "Calibration with label noise (`online/calibration.py`)",
     expert_vote.EXPERT_VOTE: "Vote of a learner and its refitted models (`refit/expert_vote.py`)",
