@@ -10,8 +10,7 @@ from streamsvm.budgeted import expansion
 from streamsvm.core.schema import Array, Number, Schema, SchemaEntry
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
-from streamsvm.ensemble import blend, linear
-from streamsvm.ensemble import codes
+from streamsvm.ensemble import blend, codes, linear
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.features import scaler as rows
