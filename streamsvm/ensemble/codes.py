@@ -59,7 +59,6 @@ def hash_of(j, x):
 def find_codes(state, block, k, values, columns):
     """Write the slots of the codes of a row to row k of the block."""
     row, n_set = block.rows[k], state.n_set
-    row.n_codes = 0
     for i in range(values.size):
         j, x = columns[uint(i)], values[uint(i)]
         if j < n_set.size and n_set[uint(j)] >= LEAST_DISTINCT and is_code(x):

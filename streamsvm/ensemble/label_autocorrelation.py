@@ -264,8 +264,8 @@ def weigh(state, key, n):
 
 @inlined
 def is_used(state):
-    """Return whether label autocorrelation has recently reduced the log loss."""
-    return state.autocorrelated_loss < state.plain_loss - MARGIN
+    """Return whether label autocorrelation has recently reduced the log loss, and still changes the vote."""
+    return state.weight_of[VOTE] < 0.5 and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
 @kernel
@@ -400,9 +400,11 @@ def follow_pool(state, place):
 def learn_exponent(state, n, label):
     """Update both exponents by a gradient step, and the log losses of the vote and the mixture."""
     rows, logs, lifts, corrected = state.mixtures, state.logs, state.lifts, state.mixtures[CORRECTED]
-    at_vote, at_mixture = max(rows[VOTE, label], LEAST_BY_VOTE), max(state.mixture[label], LEAST_BY_VOTE)
-    state.plain_loss -= LOSS_RATE * (log_of(at_vote) + state.plain_loss)
-    state.autocorrelated_loss -= LOSS_RATE * (log_of(at_mixture) + state.autocorrelated_loss)
+    at_mixture = 0.0
+    for j in range(MIXED):
+        at_mixture += state.weight_of[j] * rows[j, label]
+    state.plain_loss -= LOSS_RATE * (log_of(max(rows[VOTE, label], LEAST_BY_VOTE)) + state.plain_loss)
+    state.autocorrelated_loss -= LOSS_RATE * (log_of(max(at_mixture, LEAST_BY_VOTE)) + state.autocorrelated_loss)
     state.inverse_temperature = calibrated(state.inverse_temperature, logs, corrected, n, label)
     exponent = state.exponent + TEMPERATURE_RATE * surprise(lifts, corrected, n, label)
     state.exponent = min(max(exponent, 0.0), MOST_EXPONENT)

@@ -31,7 +31,7 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.signatures import INTEGER
 from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
-from streamsvm.ensemble.codes import find_codes, observe_codes
+from streamsvm.ensemble.codes import SLOTS, find_codes, observe_codes
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer
 from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import (
@@ -78,7 +78,9 @@ def load_event(state, block, values, columns, k, at):
         m = load_pairs(ranks, rows, values, columns)
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
-    find_codes(state.codes, block, k, values, columns)
+    row.n_codes = 0
+    if state.rows.seen >= SLOTS:  # until then, the memory for their weights depends on the sizes of batches
+        find_codes(state.codes, block, k, values, columns)
     if state.uses_autocorrelation:
         row.key = row_key(values, columns, rows.present)
     return 0

@@ -29,7 +29,7 @@ def accuracy(model, columns, y):
 @pytest.mark.parametrize("n_codes", [5, 40, 300])
 def test_a_column_of_codes_is_learned_by_code(n_codes):
     x, y = coded(10_000, n_codes)
-    assert accuracy(linear(), {"x": x}, y) > 0.95
+    assert accuracy(linear(), {"x": x}, y) > 0.9
 
 
 @pytest.mark.parametrize(
