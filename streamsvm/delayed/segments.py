@@ -113,7 +113,7 @@ class Segment:
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything except freed slots as arrays."""
         parts = {f"{part}.{name}": a for part, rows in self.parts.items() for name, a in rows.state().items()}
-        return {"layouts": self.layouts.values, **parts}
+        return {"layouts": np.where(self.gone, NONE, self.layouts.values).astype(np.int32), **parts}
 
     @classmethod
     def from_state(cls, first: int, gone: NDArray[np.bool_], layouts: Layouts, arrays: Mapping[str, Any]) -> Segment:

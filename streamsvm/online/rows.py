@@ -71,7 +71,14 @@ class RowLearner(EventLearner):
         return self.labels.decode(codes)
 
     def run_rows(
-        self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
+        self,
+        events: Events,
+        *,
+        predict: bool = True,
+        score: bool = False,
+        n_proba: int = 0,
+        late: Late | None = None,
+        ordered: bool = True,
     ) -> tuple[Ints, Floats, Floats]:
         rows, codes, weights, _ = events
         n = len(rows)
@@ -80,7 +87,8 @@ class RowLearner(EventLearner):
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
         batch = State(BATCH)
-        batch.shared, batch.predicting, batch.unordered = rows.shared, predict, predict and codes is None
+        batch.shared, batch.predicting = rows.shared, predict
+        batch.unordered = not ordered or (predict and codes is None)
         batch.answering = predict or score or n_proba > 0
         batch.bind(
             values=np.ascontiguousarray(rows.values, np.float64),
@@ -111,4 +119,4 @@ class RowLearner(EventLearner):
         n, d = len(masks), len(columns)
         kept = np.where(masks[:, group], values, math.nan) if d else np.zeros((n, 0))
         rows = EncodedRows(kept.ravel(), columns, d * np.arange(n + 1), True)
-        return self.run_rows(Events(rows), predict=False, n_proba=self.n_classes)[2]
+        return self.run_rows(Events(rows), predict=False, n_proba=self.n_classes, ordered=False)[2]
