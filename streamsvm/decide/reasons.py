@@ -288,8 +288,8 @@ class Explains:
 
         The log-odds are of a label, by default the predicted one, against the most probable other label. The
         contributions are Shapley values; see `streamsvm.decide.reasons` for when they are exact. The model does not
-        change. Noise of labels and, in a `StreamSVMClassifier`, label autocorrelation are no effects of the features: the
-        log-odds are without them.
+        change. Noise of labels and, in a `StreamSVMClassifier`, label autocorrelation are no effects of the features:
+        the log-odds are without them.
 
         Parameters
         ----------

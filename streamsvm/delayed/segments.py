@@ -112,8 +112,14 @@ class Segment:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything except freed slots as arrays."""
-        parts = {f"{part}.{name}": a for part, rows in self.parts.items() for name, a in rows.state().items()}
-        return {"layouts": np.where(self.gone, NONE, self.layouts.values).astype(np.int32), **parts}
+        layouts, held = self.layouts.values, self.parts
+        if int(self.gone.sum()) > self._n_cleared:
+            layouts = np.where(self.gone, NONE, layouts).astype(np.int32)
+            held = {name: part.empty(self.gone) for name, part in held.items()}
+        return {
+            "layouts": layouts,
+            **{f"{part}.{n}": a for part, rows in held.items() for n, a in rows.state().items()},
+        }
 
     @classmethod
     def from_state(cls, first: int, gone: NDArray[np.bool_], layouts: Layouts, arrays: Mapping[str, Any]) -> Segment:

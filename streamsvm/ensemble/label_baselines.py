@@ -31,7 +31,7 @@ import math
 
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, sum_of
-from streamsvm.core.schema import Array, Number, i64
+from streamsvm.core.schema import Array, Number, SchemaEntry, i64
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.notes import LAGS, NOTES
 from streamsvm.features.scaler import MOST_EVENTS
@@ -54,7 +54,7 @@ MOST_SEASON, SEASON_STEP, SEASON_WINDOW, SEASON_CAUTION = 750, 5, 300.0, 30.0
 SEASON_MARGIN = 0.05
 _SHARE = (0.0, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
-FIELDS = {
+FIELDS: dict[str, SchemaEntry] = {
     "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
     "n_learned": Number("number of labels learned", i64, saved=True, bounds=_COUNT),
     "recent": Array(
