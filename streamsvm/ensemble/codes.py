@@ -3,7 +3,8 @@
 Whole numbers with few different values are often codes, such as an airline or an education, and their order says
 little. A column counts as a code while all its values are whole numbers and the number of different values lies between
 LEAST_DISTINCT and about 500. This number is estimated with a bitmap of hashes, which bounds the memory. Each value of
-such a column has a slot in a hashed table of weights. The column remains a number for all members.
+such a column has a slot in a hashed table of weights. The column remains a number for all members. The first SLOTS
+events are not considered, so that small models stay small.
 
 Notes
 -----

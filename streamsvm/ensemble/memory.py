@@ -82,6 +82,7 @@ class Ensemble(base.OnlineClassifier):
         rows = new_rows(n_columns, "standard")
         rows.room = room
         block = self._new_block(n_columns, n_classes, kinds, list(members.values()), room)
+        has_codes = "linear" in self._members() and room >= codes.SLOTS
         own = {
             "rows": rows,
             "ranks": new_rows(
@@ -93,7 +94,7 @@ class Ensemble(base.OnlineClassifier):
             "codes": State(
                 codes.CODES,
                 {
-                    "code_columns": min(n_columns, codes.MOST_COLUMNS) * ("linear" in self._members()),
+                    "code_columns": min(n_columns, codes.MOST_COLUMNS) if has_codes else 0,
                     "words": codes.BITS // codes.WORD,
                 },
             ),

@@ -79,7 +79,7 @@ def load_event(state, block, values, columns, k, at):
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
     row.n_codes = 0
-    if state.rows.seen >= SLOTS:  # until then, the memory for their weights depends on the sizes of batches
+    if state.rows.seen >= SLOTS:  # until then, the memory for codes depends on the sizes of batches
         find_codes(state.codes, block, k, values, columns)
     if state.uses_autocorrelation:
         row.key = row_key(values, columns, rows.present)
@@ -120,8 +120,9 @@ def observe_event(state, values, columns):
     """Add a learned row to the statistics."""
     if state.is_ranking:
         observe_ranks(state.ranks, state.rows, values, columns)
+    if state.rows.seen >= SLOTS:
+        observe_codes(state.codes, values, columns)
     observe(state.rows, values, columns)
-    observe_codes(state.codes, values, columns)
 
 
 # Blocks -----------------------------------------------------------------------------------------------------------
