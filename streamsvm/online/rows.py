@@ -71,15 +71,14 @@ class RowLearner(EventLearner):
         return self.labels.decode(codes)
 
     def run_rows(
-        self,
-        events: Events,
-        *,
-        predict: bool = True,
-        score: bool = False,
-        n_proba: int = 0,
-        late: Late | None = None,
-        ordered: bool = True,
+        self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats]:
+        return self._run(events, predict, score, n_proba, late, predict and events.codes is None)
+
+    def _run(
+        self, events: Events, predict: bool, score: bool, n_proba: int, late: Late | None, unordered: bool
+    ) -> tuple[Ints, Floats, Floats]:
+        """Implement `run_rows`; unordered rows are predicted without label autocorrelation."""
         rows, codes, weights, _ = events
         n = len(rows)
         self._make_room(n)
@@ -87,8 +86,7 @@ class RowLearner(EventLearner):
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
         batch = State(BATCH)
-        batch.shared, batch.predicting = rows.shared, predict
-        batch.unordered = not ordered or (predict and codes is None)
+        batch.shared, batch.predicting, batch.unordered = rows.shared, predict, unordered
         batch.answering = predict or score or n_proba > 0
         batch.bind(
             values=np.ascontiguousarray(rows.values, np.float64),
@@ -119,4 +117,4 @@ class RowLearner(EventLearner):
         n, d = len(masks), len(columns)
         kept = np.where(masks[:, group], values, math.nan) if d else np.zeros((n, 0))
         rows = EncodedRows(kept.ravel(), columns, d * np.arange(n + 1), True)
-        return self.run_rows(Events(rows), predict=False, n_proba=self.n_classes, ordered=False)[2]
+        return self._run(Events(rows), False, False, self.n_classes, None, True)[2]
