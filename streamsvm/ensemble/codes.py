@@ -21,22 +21,21 @@ from streamsvm.core.simd import uint
 # Slots of the table of weights, and maximum number of classes and columns.
 SLOTS = 1024
 MOST_CLASSES, MOST_COLUMNS = 16, 2_048
-# Bits of a bitmap, and of a word. With MOST_SET bits set, a column has about 500 different values.
-BITS, WORD = 512, 64
+# Bits of a bitmap and of a word, and the word after them, which counts the bits that are set. With MOST_SET bits set, a
+# column has about 500 different values.
+BITS, WORD, COUNT = 512, 64, 8
 LEAST_DISTINCT, MOST_SET = 3, 320
 LARGEST_CODE = 1e9
 
 CODES = Schema(
     "codes",
     {
-        "n_set": Array(
-            ("code_columns",),
-            "number of bits set, -1 for a column that is no code",
+        "bitmaps": Array(
+            ("code_columns", "words"),
+            "hashes of the values learned, then the number of bits set, -1 for a column that is no code",
             i64,
             saved=True,
-            bounds=(-1.0, BITS),
         ),
-        "bitmaps": Array(("code_columns", "words"), "hashes of the values learned", i64, saved=True),
     },
 )
 
@@ -59,10 +58,10 @@ def hash_of(j, x):
 @kernel
 def find_codes(state, block, k, values, columns):
     """Write the slots of the codes of a row to row k of the block."""
-    row, n_set = block.rows[k], state.n_set
+    row, bitmaps = block.rows[k], state.bitmaps
     for i in range(values.size):
         j, x = columns[uint(i)], values[uint(i)]
-        if j < n_set.size and n_set[uint(j)] >= LEAST_DISTINCT and is_code(x):
+        if j < bitmaps.shape[0] and bitmaps[uint(j), COUNT] >= LEAST_DISTINCT and is_code(x):
             block.slots[uint(row.start + row.n_codes)] = int(hash_of(j, x) % uint(SLOTS))
             row.n_codes += 1
 
@@ -70,16 +69,17 @@ def find_codes(state, block, k, values, columns):
 @kernel
 def observe_codes(state, values, columns):
     """Update which columns are codes with a learned row."""
-    n_set, bitmaps = state.n_set, state.bitmaps
+    bitmaps = state.bitmaps
     for i in range(values.size):
         j, x = columns[uint(i)], values[uint(i)]
-        if j >= n_set.size or n_set[uint(j)] < 0 or x != x:
+        if j >= bitmaps.shape[0] or bitmaps[uint(j), COUNT] < 0 or x != x:
             continue
         if not is_code(x):
-            n_set[uint(j)] = -1
+            bitmaps[uint(j), COUNT] = -1
             continue
         bit = (hash_of(j, x) >> uint(32)) % uint(BITS)
         word, mask = bit // uint(WORD), 1 << int(bit % uint(WORD))
         if bitmaps[uint(j), word] & mask == 0:
             bitmaps[uint(j), word] |= mask
-            n_set[uint(j)] = n_set[uint(j)] + 1 if n_set[uint(j)] < MOST_SET else -1
+            n_set = bitmaps[uint(j), COUNT]
+            bitmaps[uint(j), COUNT] = n_set + 1 if n_set < MOST_SET else -1

@@ -95,7 +95,7 @@ class Ensemble(base.OnlineClassifier):
                 codes.CODES,
                 {
                     "code_columns": min(n_columns, codes.MOST_COLUMNS) if has_codes else 0,
-                    "words": codes.BITS // codes.WORD,
+                    "words": codes.COUNT + 1,
                 },
             ),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
@@ -104,9 +104,9 @@ class Ensemble(base.OnlineClassifier):
                 autocorrelation.AUTOCORRELATION,
                 {
                     "lags": notes.LAGS,
-                    "predictors": label_baselines.PREDICTORS,
-                    "mixed": autocorrelation.MIXED,
-                    "answers": autocorrelation.ANSWERS,
+                    "predictors": label_baselines.PREDICTORS if self.label_autocorrelation else 0,
+                    "mixed": autocorrelation.MIXED if self.label_autocorrelation else 0,
+                    "answers": autocorrelation.ANSWERS if self.label_autocorrelation else 0,
                     "contexts": label_baselines.N_ROWS if self.label_autocorrelation else 0,
                     "notes": min(notes.NOTES, room) if self.label_autocorrelation else 0,
                     "classes": n_classes,

@@ -176,6 +176,7 @@ class Packer:
     Examples
     --------
     >>> from streamsvm import CPMClassifier
+    >>> from streamsvm.keyed.sections import seal, unseal
     >>> packer = Packer(CPMClassifier())
     >>> held = packer.begin()
     >>> for i in range(100):

