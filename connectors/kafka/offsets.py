@@ -76,7 +76,7 @@ class Offsets:
         """Set the next offsets."""
         if gone := sorted(set(position) - set(self.next)):
             raise ConnectorError(
-                f"{self.name}: has no partition {gone[0]}, of which events were learned: is it another topic?"
+                f"{self.name}: has no partition {gone[0]}, whose events were learned: is it another topic?"
             )
         self.next = dict(self.begin)  # also of new partitions
         self._check(position, self.end)

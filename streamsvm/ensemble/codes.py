@@ -3,8 +3,8 @@
 Whole numbers with few different values are often codes, such as an airline or an education, and their order says
 little. A column counts as a code while all its values are whole numbers and the number of different values lies between
 LEAST_DISTINCT and about 500. This number is estimated with a bitmap of hashes, which bounds the memory. Each value of
-such a column has a slot in a hashed table of weights. The column remains a number for all members. The first SLOTS
-events are not considered, so that small models stay small.
+such a column has a slot in a hashed table of weights. The column remains a number for all members. The first
+FIRST_EVENTS events are not considered.
 
 Notes
 -----
@@ -20,6 +20,8 @@ from streamsvm.core.simd import uint
 
 # Slots of the table of weights, and maximum number of classes and columns.
 SLOTS = 1024
+# Codes are considered after this many events, so that small models stay small.
+FIRST_EVENTS = 1024
 MOST_CLASSES, MOST_COLUMNS = 16, 2_048
 # Bits of a bitmap and of a word, and the word after them, which counts the bits that are set. With MOST_SET bits set, a
 # column has about 500 different values.

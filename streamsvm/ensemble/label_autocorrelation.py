@@ -89,7 +89,7 @@ POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
 BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
 ANSWERS = 7
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
-# Under late labels, and rate of the decayed share of late labels.
+# Gain in accuracy from which on an answer replaces the vote under late labels, and rate of the share of late labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
 # The class of the better answer gets a probability that is larger by this share.
 AHEAD = 1e-4
@@ -132,7 +132,7 @@ AUTOCORRELATION = Schema(
             saved=True,
             bounds=(0.0, MOST_REACH),
         ),
-        "weight_of": Array(
+        "mixed_shares": Array(
             ("mixed",), "posterior weights of p, p', Q and the pool", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
         ),
         "pooled": Array(("mixed",), "weights of p, p', Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)),
@@ -211,7 +211,7 @@ def prefer_answer(state, n):
 @kernel
 def mix(state, labels, made, n):
     """Write the mixture of p, p', Q and the pool to `mixture`, and the positions of all answers to `answers`."""
-    mixture, rows, shares, answers = state.mixture, state.mixtures, state.weight_of, state.answers
+    mixture, rows, shares, answers = state.mixture, state.mixtures, state.mixed_shares, state.answers
     pool_rows(state, state.pooled, rows[POOL], n)
     pool_rows(state, shares, mixture, n)
     for c in range(n):
@@ -265,7 +265,7 @@ def weigh(state, key, n):
 @inlined
 def is_used(state):
     """Return whether label autocorrelation has recently reduced the log loss, and still changes the vote."""
-    return state.weight_of[VOTE] < 0.5 and state.autocorrelated_loss < state.plain_loss - MARGIN
+    return state.mixed_shares[VOTE] < 0.5 and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
 @kernel
@@ -358,11 +358,12 @@ def learn_remembered(state, memory, key, n, label, place):
     The arguments are as for `learn_autocorrelation`. Named classes are the current ones, because a memory contains only
     labels.
     """
+    made = min(max(memory[LAGS], 0), state.n_learned)  # a memory may come from a damaged file
     if n >= 2 and place < n:
-        revise(state, memory, memory[LAGS], n)
-        learn_mixture(state, memory, memory[LAGS], n, place)
+        revise(state, memory, made, n)
+        learn_mixture(state, memory, made, n, place)
     count_label(state, memory, label, LAGS)
-    follow(state, key, label, memory[LAGS])
+    follow(state, key, label, made)
 
 
 @inlined
@@ -378,7 +379,7 @@ def same_labels(state, at):
 def learn_mixture(state, labels, made, n, place):
     """Learn the class at `place`, after the mixture has been computed."""
     learn_exponent(state, n, place)
-    follow_shares(state.weight_of, state.mixtures, place)
+    follow_shares(state.mixed_shares, state.mixtures, place)
     follow_pool(state, place)
     learn_shares(state, labels, made, n, place)
 
@@ -402,7 +403,7 @@ def learn_exponent(state, n, label):
     rows, logs, lifts, corrected = state.mixtures, state.logs, state.lifts, state.mixtures[CORRECTED]
     at_mixture = 0.0
     for j in range(MIXED):
-        at_mixture += state.weight_of[j] * rows[j, label]
+        at_mixture += state.mixed_shares[j] * rows[j, label]
     state.plain_loss -= LOSS_RATE * (log_of(max(rows[VOTE, label], LEAST_BY_VOTE)) + state.plain_loss)
     state.autocorrelated_loss -= LOSS_RATE * (log_of(max(at_mixture, LEAST_BY_VOTE)) + state.autocorrelated_loss)
     state.inverse_temperature = calibrated(state.inverse_temperature, logs, corrected, n, label)

@@ -34,7 +34,7 @@ LINEAR = Schema(
             saved=True,
             bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
-        "of_codes": Array(
+        "code_weights": Array(
             ("slots", "heads*classes"),
             "weights of codes, of the same heads",
             saved=True,
@@ -89,7 +89,7 @@ def step(state, pairs, slots, label, weight):
         add_faces(state.weights, 0, scores.size, rows, values, m, update)
         for slot in slots:
             for f in range(scores.size):
-                state.of_codes[uint(slot), uint(f)] += update[uint(f)]
+                state.code_weights[uint(slot), uint(f)] += update[uint(f)]
 
 
 @kernel
@@ -148,7 +148,7 @@ def follow_lateness(state, late):
 def settle_average(state):
     """Store the average in U alone, so that p is 0 and q is 1."""
     at = state.scores.size // state.rates.size
-    for weights in (state.weights, state.of_codes):
+    for weights in (state.weights, state.code_weights):
         for j in range(weights.shape[0]):
             for c in range(state.scores.size - at, state.scores.size):
                 weights[j, c] = state.mean_v * weights[j, c - at] + state.mean_u * weights[j, c]
@@ -163,12 +163,12 @@ def run_member(address, block_address, i, cached):
         row = block.rows[k]
         m = load_cached_row(block, k, member.way, rows)
         event_rows, values = current_row(rows)
-        slots = block.slots[row.start : row.start + (row.n_codes if state.of_codes.shape[0] > 0 else 0)]
+        slots = block.slots[row.start : row.start + (row.n_codes if state.code_weights.shape[0] > 0 else 0)]
         if cached == 0:
             dot_faces(state.weights, scores.size, event_rows, values, m, scores)
             for slot in slots:
                 for f in range(scores.size):
-                    scores[uint(f)] += state.of_codes[uint(slot), uint(f)]
+                    scores[uint(f)] += state.code_weights[uint(slot), uint(f)]
             if state.n_averaged > 0:
                 average_scores(state)
             keep_scores(block, k, i, scores)

@@ -148,7 +148,7 @@ class _LinearMember(Member):
     heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        has_codes = room >= codes.SLOTS and n_classes <= codes.MOST_CLASSES
+        has_codes = room >= codes.FIRST_EVENTS and n_classes <= codes.MOST_CLASSES
         sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
         sizes["slots"] = codes.SLOTS if has_codes else 0
         state = State(linear.LINEAR, sizes, parts={"rows": rows})

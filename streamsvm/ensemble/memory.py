@@ -82,7 +82,7 @@ class Ensemble(base.OnlineClassifier):
         rows = new_rows(n_columns, "standard")
         rows.room = room
         block = self._new_block(n_columns, n_classes, kinds, list(members.values()), room)
-        has_codes = "linear" in self._members() and room >= codes.SLOTS
+        has_codes = "linear" in self._members() and room >= codes.FIRST_EVENTS
         own = {
             "rows": rows,
             "ranks": new_rows(

@@ -31,7 +31,7 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.signatures import INTEGER
 from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
-from streamsvm.ensemble.codes import SLOTS, find_codes, observe_codes
+from streamsvm.ensemble.codes import FIRST_EVENTS, find_codes, observe_codes
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer
 from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import (
@@ -79,7 +79,7 @@ def load_event(state, block, values, columns, k, at):
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
     row.n_codes = 0
-    if state.rows.seen >= SLOTS:  # until then, the memory for codes depends on the sizes of batches
+    if state.rows.seen >= FIRST_EVENTS:  # until then, the memory for codes depends on the sizes of batches
         find_codes(state.codes, block, k, values, columns)
     if state.uses_autocorrelation:
         row.key = row_key(values, columns, rows.present)
@@ -120,7 +120,7 @@ def observe_event(state, values, columns):
     """Add a learned row to the statistics."""
     if state.is_ranking:
         observe_ranks(state.ranks, state.rows, values, columns)
-    if state.rows.seen >= SLOTS:
+    if state.rows.seen >= FIRST_EVENTS:
         observe_codes(state.codes, values, columns)
     observe(state.rows, values, columns)
 

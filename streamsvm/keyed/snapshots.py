@@ -1,7 +1,8 @@
 """Snapshots: compact binary copies of the saved fields of a state, fast to write and to load.
 
-A snapshot has those 8-byte words of the saved fields, of a state and then of its substates, that are not zero. They are
-followed by one bit per word that tells whether the word is nonzero.
+A snapshot has those 8-byte words of the saved fields, of a state and then of its substates, that are not zero. A bitmap
+with one bit per word marks them. Of the bitmap, too, only the bytes that are not zero are stored, followed by one bit
+per byte, so that arrays without values take little.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ class Snapshots:
         for block, saved, part in zip(blocks, self._saved, self._parts, strict=True):
             block.take(saved, out=words[part], mode="clip")
         is_given = words != 0
-        packed: bytes = words[is_given].tobytes() + np.packbits(is_given, bitorder="little").tobytes()
+        bitmap = np.packbits(is_given, bitorder="little")
+        marks = bitmap != 0
+        packed: bytes = words[is_given].tobytes() + bitmap[marks].tobytes() + np.packbits(marks).tobytes()
         return packed
 
     def clear(self, blocks: Sequence[Words]) -> None:
@@ -134,11 +137,16 @@ class Snapshots:
         ValueError
             If a value is not finite or out of bounds, or the number of words is wrong.
         """
-        n, put = -(-self.n_words // 8), _put()
-        if len(packed) < n or (len(packed) - n) % 8:
+        put, content, at = _put(), np.frombuffer(packed, np.uint8).copy(), np.zeros(2, i64)
+        n = math.ceil(self.n_words / 8)  # bytes of the bitmap
+        n_marks = math.ceil(n / 8)
+        marks = np.unpackbits(content[-n_marks:]).view(bool)[:n]
+        n_marked = int(np.count_nonzero(marks))
+        n_words, rest = divmod(len(content) - n_marks - n_marked, 8)
+        if len(marks) < n or n_words < 0 or rest:
             raise ValueError(f"{len(packed)} bytes do not hold {self.n_words} words")
-        content, at = np.frombuffer(packed, np.uint8).copy(), np.zeros(2, i64)
-        words, is_given = content[:-n].view(u64), content[-n:]
+        words, is_given = content[: 8 * n_words].view(u64), np.zeros(n, np.uint8)
+        is_given[marks] = content[8 * n_words :][:n_marked]
         for block, fresh, place in zip(blocks, self._fresh, self._places, strict=True):
             n_wrong = put(block, fresh, place, is_given, words, at)
             if n_wrong < 0:

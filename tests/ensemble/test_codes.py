@@ -27,7 +27,7 @@ def accuracy(model, columns, y):
 
 
 @pytest.mark.parametrize("n_codes", [5, 40, 300])
-def test_a_column_of_codes_is_learned_by_code(n_codes):
+def test_a_column_code_weights_is_learned_by_code(n_codes):
     x, y = coded(10_000, n_codes)
     assert accuracy(linear(), {"x": x}, y) > 0.9
 
@@ -67,8 +67,8 @@ def test_codes_survive_saving(tmp_path):
     np.testing.assert_array_equal(model.predict_proba_many({"x": x}), again.predict_proba_many({"x": x}))
 
 
-def test_many_classes_have_no_weights_of_codes():
+def test_many_classes_have_no_weights_code_weights():
     x = np.random.default_rng(0).integers(40, size=4_000)
     model = linear()
     model.learn_many({"x": x.astype(float)}, x % (codes.MOST_CLASSES + 1))
-    assert "1.of_codes" not in model.state()[1] or model.state()[1]["1.of_codes"].size == 0
+    assert "1.code_weights" not in model.state()[1] or model.state()[1]["1.code_weights"].size == 0

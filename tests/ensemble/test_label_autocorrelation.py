@@ -279,6 +279,21 @@ def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_n
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize(("damaged", "meant"), [(10**15, 300), (-(10**15), 0)])
+def test_a_damaged_memory_is_learned_within_the_history(damaged, meant):
+    states = []
+    for made in (damaged, meant):
+        state = fresh()
+        for i in range(300):
+            learn(state, float(i), i % 3)
+        memory = np.array([*state.recent, made], np.int64)
+        autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
+        autocorrelation.learn_remembered(state, memory, -1.0, N_CLASSES, 0, 0)
+        states.append(state.saved())
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][name], err_msg=name)
+
+
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
     for i in range(notes.NOTES + 10):
