@@ -226,7 +226,7 @@ def test_sections_that_do_not_fit_are_refused(model):
 
 
 def bitmap_size(held, snapshot):
-    """Return the bytes after the words of a snapshot: those of the bitmap that are not zero, and a bit for each byte."""
+    """Return the size of what follows the words: bytes of the bitmap that are not zero, and marks."""
     n = -(-held.schema.snapshots.n_words // 8)
     n_marks = -(-n // 8)
     return n_marks + sum(np.unpackbits(np.frombuffer(snapshot[-n_marks:], np.uint8))[:n].tolist())
