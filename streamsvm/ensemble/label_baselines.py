@@ -49,8 +49,9 @@ CONTEXTS, LAST, LAST_EVENLY, SEASON = range(4)
 PREDICTORS = 4
 # Probability per label that another predictor becomes the best one, and decay of the counts of repeated labels.
 SWITCH_RATE, REPEAT_DECAY = 3e-4, 0.9995
-# Longest season; one label in SEASON_STEP updates the agreement of all lags, over about SEASON_WINDOW updates.
-MOST_SEASON, SEASON_STEP, SEASON_WINDOW, SEASON_CAUTION = 750, 5, 300.0, 30.0
+# Longest season; one label in SEASON_SAMPLE updates the agreement of all lags, over about SEASON_WINDOW updates. The
+# golden ratio spreads these labels, so that all phases of a season are sampled.
+MOST_SEASON, SEASON_SAMPLE, SEASON_WINDOW, SEASON_CAUTION = 750, 8, 300.0, 30.0
 SEASON_MARGIN = 0.05
 _SHARE = (0.0, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
@@ -288,7 +289,7 @@ def append_label(state, label, made):
 
     `made` is the number of labels known at the prediction of its event.
     """
-    if state.n_learned % SEASON_STEP == 0:
+    if (uint(state.n_learned) * uint(0x9E3779B97F4A7C15)) >> uint(61) == 0:
         find_season(state, label, made)
     state.history[state.n_learned % NOTES] = label
     for k in range(LAGS - 1, 0, -1):
@@ -302,7 +303,7 @@ def find_season(state, label, made):
     """Update the agreement at each lag with a label, and the season."""
     agreement, at = state.agreement, made % NOTES
     most = min(MOST_SEASON, made, NOTES - (state.n_learned - made))
-    rate = max(1.0 / (state.n_learned // SEASON_STEP + SEASON_CAUTION), 1.0 / SEASON_WINDOW)
+    rate = max(1.0 / (state.n_learned // SEASON_SAMPLE + SEASON_CAUTION), 1.0 / SEASON_WINDOW)
     compare(state.history, agreement, (label, rate), 1, min(most, at), at)
     compare(state.history, agreement, (label, rate), at + 1, most, at + NOTES)
     best = 0

@@ -96,7 +96,7 @@ def test_the_shares_are_posterior_weights_with_switches():
     np.testing.assert_allclose(state.shares, by_hand, rtol=1e-9)
 
 
-@pytest.mark.parametrize("season", [7, 24, 336, baselines.MOST_SEASON])
+@pytest.mark.parametrize("season", [5, 7, 16, 24, 336, baselines.MOST_SEASON])
 def test_a_season_is_found(season):
     pattern = np.random.default_rng(season).integers(N_CLASSES, size=season)
     state = fresh()
