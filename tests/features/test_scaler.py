@@ -438,7 +438,7 @@ class TestOutliers:
     @pytest.mark.parametrize("whole", [True, False])
     @pytest.mark.parametrize("scaling", ["standard", "decayed"])
     @pytest.mark.parametrize("burst", [1, 50])
-    @pytest.mark.parametrize("size", [1e3, 1e90])
+    @pytest.mark.parametrize("size", [1e3, 1e12, 1e90])
     @pytest.mark.parametrize("row", [0, 1, 4, 49, 199, 1_999])
     def test_an_outlier_leaves_the_scale_as_it_was(
         self, row: int, size: float, burst: int, scaling: str, whole: bool
