@@ -18,6 +18,7 @@ from streamsvm.run.standing import Report
 _MOST_CLASSES = 20
 _MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
 _MOST_POINTS = 64  # of a curve over time
+_BASELINE_MARGIN = 0.001  # accuracy below a baseline from which on the report says so
 _LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 
@@ -123,7 +124,7 @@ def _measures(report: Report, scores: Scores) -> list[str]:
         f"Cohen's kappa      {scores.kappa:.4f}",
     ]
     lines += _falls(metrics)
-    if metrics.accuracy < max(no_change, majority):
+    if metrics.accuracy < max(no_change, majority) - _BASELINE_MARGIN:
         lines.append("the model is below a baseline that looks at no feature")
     return lines
 
