@@ -430,55 +430,6 @@ def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path
             streamsvm.load(tmp_path / "model.svm")
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_counters_out_of_range_are_refused_or_of_no_consequence(tmp_path, name):
-    header, arrays = state(name)
-    for counter in [key for key, array in arrays.items() if array.dtype == np.int64 and array.ndim == 0]:
-        for value in (-1, 4, 11, 1 << 31, -(1 << 63), (1 << 63) - 1):
-            write_archive(tmp_path / "model.svm", header, arrays | {counter: np.array(value)})
-            try:
-                model = streamsvm.load(tmp_path / "model.svm")
-            except ArchiveError:
-                continue
-            use(model)
-
-
-def use(model: OnlineClassifier) -> None:
-    for i in range(8):
-        x = {"a": i - 3.0, "b": 1e3 * i, "s": "xyz"[i % 3]}
-        model.predict_proba_one(x)
-        model.learn_one(x, i % 4)
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_values_of_any_size_are_refused_or_work(tmp_path, name):
-    """Change the values of arrays at random."""
-    header, arrays = state(name)
-    rng = np.random.default_rng(0)
-    extremes = (0.0, -1.0, 1e300, -1e300, 1e-300, 5e-324, 1e15, 2.0**53, 2.0**63)
-    n_refused = 0
-    for _ in range(120):
-        changed = {key: array.copy() for key, array in arrays.items()}
-        key = list(changed)[rng.integers(len(changed))]
-        flat = changed[key].reshape(-1)
-        if not flat.size:
-            continue
-        at = int(rng.integers(flat.size))
-        if flat.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                flat[at] = extremes[rng.integers(len(extremes))]
-        else:
-            flat[at] = ~flat[at]
-        write_archive(tmp_path / "model.svm", header, changed)
-        try:
-            model = streamsvm.load(tmp_path / "model.svm")
-        except ArchiveError:
-            n_refused += 1
-            continue
-        use(model)
-    assert n_refused > 10
-
-
 # Models ----------------------------------------------------------------------------------------------------------
 
 
@@ -552,7 +503,9 @@ CHECKPOINT = {
 }
 
 
-@pytest.mark.parametrize("case", [*ZIPS, *TEXTS])
+@pytest.mark.parametrize(
+    "case", ["bomb", "half", "twice", "gzip", "no JSON", "deep lists", "newer version", "no class"]
+)
 def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
     path = tmp_path / "checkpoint.npz"
     write_archive(path, CHECKPOINT, {"model/stats": np.zeros(3), "model/weights": np.zeros(2)})

@@ -23,6 +23,7 @@ from streamsvm import (
     RefitClassifier,
     StreamSVMClassifier,
 )
+from tests.choices import each_choice
 
 OWN = [
     CPMClassifier,
@@ -41,8 +42,7 @@ X = np.random.default_rng(0).normal(size=(6, 2))
 LABELS = ["a", "b"] * 3
 
 
-@pytest.mark.parametrize("make", OWN + AROUND)
-@pytest.mark.parametrize("label", [None, math.nan, pd.NA, pd.NaT], ids=repr)
+@each_choice(("make", OWN + AROUND), ("label", [None, math.nan, pd.NA, pd.NaT]))
 def test_an_event_without_a_label_is_not_learned(make, label):
     model = make()
     with pytest.raises(ValueError, match="label"):
@@ -59,19 +59,20 @@ def test_an_event_that_waits_is_not_answered_by_no_label(model):
     assert delayed.n_pending == 1
 
 
-@pytest.mark.parametrize("make", OWN)
-@pytest.mark.parametrize(
-    "labels",
-    [
-        pd.DataFrame({"y": LABELS}),
-        pl.DataFrame({"y": LABELS}),
-        pa.table({"y": LABELS}),
-        np.array(LABELS)[:, None],
-        np.array([(label,) for label in LABELS], [("y", "U1")]),
-        pd.Series(LABELS, dtype="category"),
-        tuple(LABELS),
-    ],
-    ids=["pandas", "polars", "arrow", "column", "record", "categorical", "tuple"],
+@each_choice(
+    ("make", OWN),
+    (
+        "labels",
+        [
+            pd.DataFrame({"y": LABELS}),
+            pl.DataFrame({"y": LABELS}),
+            pa.table({"y": LABELS}),
+            np.array(LABELS)[:, None],
+            np.array([(label,) for label in LABELS], [("y", "U1")]),
+            pd.Series(LABELS, dtype="category"),
+            tuple(LABELS),
+        ],
+    ),
 )
 def test_one_column_of_labels_is_taken_as_such(make, labels):
     model = make()
@@ -79,21 +80,22 @@ def test_one_column_of_labels_is_taken_as_such(make, labels):
     assert model.classes_ == ["a", "b"]
 
 
-@pytest.mark.parametrize("make", OWN)
-@pytest.mark.parametrize("way", ["learn_many", "test_then_train"])
-@pytest.mark.parametrize(
-    "labels",
-    [
-        pd.DataFrame({"y": LABELS, "z": LABELS}),
-        pl.LazyFrame({"y": LABELS}),
-        np.array([LABELS, LABELS]).T,
-        dict.fromkeys("abcdef", 1),
-        set("abcdef"),
-        "ababab",
-        b"ababab",
-        3,
-    ],
-    ids=["wide frame", "lazy frame", "wide array", "dict", "set", "string", "bytes", "number"],
+@each_choice(
+    ("make", OWN),
+    ("way", ["learn_many", "test_then_train"]),
+    (
+        "labels",
+        [
+            pd.DataFrame({"y": LABELS, "z": LABELS}),
+            pl.LazyFrame({"y": LABELS}),
+            np.array([LABELS, LABELS]).T,
+            dict.fromkeys("abcdef", 1),
+            set("abcdef"),
+            "ababab",
+            b"ababab",
+            3,
+        ],
+    ),
 )
 def test_what_holds_no_label_for_each_row_is_refused(make, way, labels):
     model = make()
@@ -151,8 +153,7 @@ def test_one_weight_is_that_of_all_rows(make):
         single.learn_many(X, LABELS, w=-1)
 
 
-@pytest.mark.parametrize("make", OWN + AROUND)
-@pytest.mark.parametrize("label", [["a"], np.array(["a"]), {"a": 1}], ids=repr)
+@each_choice(("make", OWN + AROUND), ("label", [["a"], np.array(["a"]), {"a": 1}]))
 def test_a_label_of_several_values_is_refused(make, label):
     model = make()
     with pytest.raises(TypeError, match=f"label must be a single value.*{type(label).__name__}"):
@@ -175,8 +176,7 @@ class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
     BLUE = "b"
 
 
-@pytest.mark.parametrize("make", OWN + AROUND)
-@pytest.mark.parametrize("first", [[Color.RED, Color.BLUE], [Color.RED, "b"]], ids=["members", "member"])
+@each_choice(("make", OWN + AROUND), ("first", [[Color.RED, Color.BLUE], [Color.RED, "b"]]))
 def test_a_member_of_an_enum_of_strings_is_its_value(make, first):
     model = make()
     delayed = isinstance(model, DelayedClassifier)
@@ -188,9 +188,9 @@ def test_a_member_of_an_enum_of_strings_is_its_value(make, first):
     assert set(map(type, [*model.classes_, *model.predict_proba_one({"x": 1.0})])) == {str}
 
 
-@pytest.mark.parametrize("make", OWN)
-@pytest.mark.parametrize(
-    "series", [list, partial(np.array, dtype=object), pd.Series, pl.Series, lambda y: pd.DataFrame({"y": y})]
+@each_choice(
+    ("make", OWN),
+    ("series", [list, partial(np.array, dtype=object), pd.Series, pl.Series, lambda y: pd.DataFrame({"y": y})]),
 )
 def test_members_of_an_enum_are_their_values_in_rows(make, series):
     model = make()

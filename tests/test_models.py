@@ -23,6 +23,7 @@ import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.models import ArchiveError, Polytopes, Scaler
 from streamsvm.models.archive import FORMAT, VERSION, decode_label, encode_label, read_archive, write_archive
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import snapshot
 
@@ -175,25 +176,6 @@ def npy(array: Any, **options: Any) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"hello\n" * 100, pickle.dumps({"a": 1}), npy(np.zeros(3))])
-def test_foreign_files_are_refused(tmp_path, content):
-    (tmp_path / "file").write_bytes(content)
-    with raises(ArchiveError, reason="damaged", named=tmp_path / "file"):
-        streamsvm.load(tmp_path / "file")
-
-
-def test_other_zip_files_are_refused(tmp_path):
-    np.savez(tmp_path / "file.npz", a=np.zeros(3))
-    with raises(ArchiveError, reason="damaged"):
-        streamsvm.load(tmp_path / "file.npz")
-
-
-@pytest.mark.parametrize("header", ["[]", "{}", '{"format": "other", "version": 1}', "null", '"streamsvm"'])
-def test_other_headers_are_refused(saved, header):
-    with raises(ArchiveError, reason="foreign"):
-        streamsvm.load(remade(saved, header_json=header))
-
-
 @pytest.mark.parametrize("version", [VERSION + 1, "1", None, 1.0])
 def test_newer_files_are_refused_with_what_to_do(saved, version):
     with raises(ArchiveError, reason="version", named=VERSION):
@@ -249,49 +231,6 @@ def test_nothing_in_a_file_is_executed(saved, tmp_path, monkeypatch):
     with pytest.raises(ArchiveError):
         streamsvm.load(saved)
     assert not (tmp_path / "trapped").exists()
-
-
-@pytest.mark.parametrize("member", ["weights", "counts", "classes.steps", "rows.shift", "n_classes", "is_indicator"])
-def test_an_array_that_is_missing_or_of_another_shape_or_type_is_refused(tmp_path, member):
-    _, arrays = learner().state()
-    array = arrays[member]
-    others = [None, npy(array.reshape(-1)[:-1]), npy(array.astype("f4")), npy(array.astype("U8"))]
-    if array.dtype == float:
-        others += [npy(np.full_like(array, NAN)), npy(np.full_like(array, math.inf))]
-    for i, other in enumerate(others):
-        path = tmp_path / f"{i}"
-        learner().save(path)
-        with pytest.raises(ArchiveError):
-            streamsvm.load(remade(path, **{f"{member}_npy": other}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"params": None},
-        {"params": {}, "names": []},
-        {"params": {"n_faces": -1}},
-        {"params": {"unknown": 1}},
-        {"params": {"n_faces": {"tuple": 3}}},
-        {"params": {"l2": {"float": "text"}}},
-        {"classes": []},
-        {"classes": None},
-        {"classes": [0, 1, {"other": 1}]},
-        {"names": ["a"]},
-        {"names": 5},
-        {"n_refused": "many"},
-    ],
-    ids=str,
-)
-def test_headers_that_do_not_fit_are_refused(saved, changes):
-    with pytest.raises(ArchiveError):
-        streamsvm.load(header_with(saved, **changes))
-
-
-@pytest.mark.parametrize("n_classes", [-1, 4])
-def test_counters_out_of_range_are_refused(saved, n_classes):
-    with pytest.raises(ArchiveError):
-        streamsvm.load(remade(saved, n_classes_npy=npy(np.array(n_classes))))
 
 
 # Labels ----------------------------------------------------------------------------------------------------------
@@ -426,8 +365,7 @@ def test_polytopes_are_finite(bad):
             Polytopes(["x", "y"], faces, biases, scaler())
 
 
-@pytest.mark.parametrize("average", [0, 20])
-@pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
+@each_choice(("average", [0, 20]), ("scaling", ["none", "standard", "decayed", "rank"]))
 def test_an_adopted_model_predicts_the_same_and_goes_on_learning(scaling, average):
     rng = np.random.default_rng(1)
     X = np.where(rng.random((400, 5)) < [0.0, 0.0, 0.2, 0.9, 0.0], NAN, rng.normal(size=(400, 5)) + 2.0)

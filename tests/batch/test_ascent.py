@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.batch.sampled_cuts import ascent
+from tests.choices import each_choice
 
 SINGLE = np.float32
 
@@ -81,8 +82,7 @@ def best_pair(weights, gram, share, codes, costs):
     return i, int(beside.argmax()), ways
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("seed", range(3))
+@each_choice(("n_classes", [2, 4]), ("seed", range(3)))
 def test_a_step_is_the_best_of_two_rows_by_brute_force(n_classes, seed):
     gram, codes, costs, most = problem(40, n_classes, seed)
     share = SINGLE(0.5 if n_classes == 2 else 1.0)

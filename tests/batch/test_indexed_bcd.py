@@ -18,6 +18,7 @@ from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
 from streamsvm.batch.rows import MemoryRows
 from streamsvm.models import LinearModel
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 
 LOSSES = ["hinge", "squared_hinge"]
@@ -60,9 +61,11 @@ def solve_by_cone(X, y, C, squared, bias=True, weights=1.0):
 # The convex problem ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("n", "d", "C", "bias"), [(200, 8, 1.0, True), (80, 30, 0.1, False), (300, 5, 10.0, True)])
+@each_choice(
+    ("as_", [np.asarray, scipy.sparse.csr_matrix]),
+    ("loss", LOSSES),
+    (("n", "d", "C", "bias"), [(200, 8, 1.0, True), (80, 30, 0.1, False), (300, 5, 10.0, True)]),
+)
 def test_without_truncation_the_objective_is_that_of_a_conic_solver(n, d, C, bias, loss, as_):
     X, y = problem(n, d, seed=n)
     best = solve_by_cone(X, y, C, loss == "squared_hinge", bias)
@@ -106,8 +109,7 @@ def test_wide_data_take_conjugate_gradients():
 # Truncation ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("s", [0.0, 0.25, 1.0, 3.0])
+@each_choice(("loss", LOSSES), ("s", [0.0, 0.25, 1.0, 3.0]))
 def test_no_round_raises_the_truncated_objective(s, loss):
     X, y = problem(600, 8, flipped=0.2)
     with warnings.catch_warnings():

@@ -23,6 +23,7 @@ from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.batch.sampled_cuts.reduction import reduce
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 
 # A test below sets C and gamma, and the available precision.
@@ -154,8 +155,7 @@ COSTS = {
 }
 
 
-@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
-@pytest.mark.parametrize("seed", range(5))
+@each_choice(("cost", COSTS.values()), ("seed", range(5)))
 def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, seed):
     rng = np.random.default_rng(seed)
     n, n_classes = (8, 2) if len(cost) == 2 else (6, 3)
@@ -499,8 +499,10 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"sampling": "linear", "sample_size": 2}, {"sample_size": 1, "max_iter": 60}])
-@pytest.mark.parametrize("data", DEGENERATE.values(), ids=DEGENERATE)
+@each_choice(
+    ("options", [{}, {"sampling": "linear", "sample_size": 2}, {"sample_size": 1, "max_iter": 60}]),
+    ("data", DEGENERATE.values()),
+)
 def test_degenerate_data(data, options):
     X, y = np.array(data[0]), np.array(data[1])
     with warnings.catch_warnings():

@@ -27,6 +27,7 @@ from streamsvm.batch.matrix import as_matrix
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 
 
@@ -106,10 +107,12 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
     np.testing.assert_allclose(kernels.at_bias(margins(point)), (slopes[6], bends[6][6]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
-@pytest.mark.parametrize("penalize_bias", [False, True])
-@pytest.mark.parametrize(("l2", "l1"), [(0.01, 0.0), (0.001, 0.01), (0.0, 0.02), (1e-5, 0.0)])
-@pytest.mark.parametrize(("n", "d", "density"), [(200, 10, 1.0), (60, 100, 0.3), (300, 30, 0.2)])
+@each_choice(
+    ("as_", [np.asarray, scipy.sparse.csr_matrix]),
+    ("penalize_bias", [False, True]),
+    (("l2", "l1"), [(0.01, 0.0), (0.001, 0.01), (0.0, 0.02), (1e-5, 0.0)]),
+    (("n", "d", "density"), [(200, 10, 1.0), (60, 100, 0.3), (300, 30, 0.2)]),
+)
 def test_objective_and_support_are_those_of_a_conic_solver(n, d, density, l2, l1, penalize_bias, as_):
     X, y = problem(n, d, seed=n, density=density)
     best, w = solve_by_cone(X, y, l2, l1, penalize_bias)
@@ -194,8 +197,7 @@ def test_starts_on_samples_change_nothing_but_the_time():
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("form", ["C", "F", "strided", "csr", "csr64", "duplicates", "csc"])
+@each_choice(("dtype", [np.float32, np.float64]), ("form", ["C", "F", "strided", "csr", "csr64", "duplicates", "csc"]))
 def test_forms_of_input_agree(form, dtype):
     X, y = problem(150, 7, density=0.5)
     X = X.astype(dtype)
@@ -238,9 +240,11 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("data", DEGENERATE.values(), ids=DEGENERATE)
-@pytest.mark.parametrize(("l2", "l1"), [(1e-2, 0.0), (1e-8, 0.0), (1e-3, 1e-3), (0.0, 1e-3)])
-@pytest.mark.parametrize("options", [{}, {"penalize_bias": True}, {"fit_intercept": False}], ids=str)
+@each_choice(
+    ("data", DEGENERATE.values()),
+    (("l2", "l1"), [(1e-2, 0.0), (1e-8, 0.0), (1e-3, 1e-3), (0.0, 1e-3)]),
+    ("options", [{}, {"penalize_bias": True}, {"fit_intercept": False}]),
+)
 def test_degenerate_data(data, l2, l1, options):
     X, y = data
     for view in (X, scipy.sparse.csr_matrix(X)):

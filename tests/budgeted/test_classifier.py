@@ -15,6 +15,7 @@ import streamsvm
 from streamsvm import BSGDClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import river_checks
 
@@ -155,8 +156,7 @@ def test_no_weight_is_too_much():
 # Equality of all paths --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
-@pytest.mark.parametrize("n_classes", [2, 5])
+@each_choice(("settings", ALL_SETTINGS), ("n_classes", [2, 5]))
 def test_all_ways_of_learning_agree_bit_for_bit(settings, n_classes):
     X, y = blobs(250, n_classes)
     X[::7, 1] = np.nan
@@ -214,8 +214,7 @@ def test_model_predicts_as_the_learner_does():
             assert np.mean(np.array(model.model.predict(X)) == model.predict_many(X)) > 0.995
 
 
-@pytest.mark.parametrize("settings", [{}, {"metric": "fixed"}, {"average": 50}, {"learning_rate": None}], ids=str)
-@pytest.mark.parametrize("n_classes", [2, 4])
+@each_choice(("settings", [{}, {"metric": "fixed"}, {"average": 50}, {"learning_rate": None}]), ("n_classes", [2, 4]))
 def test_adopts_a_model(settings, n_classes):
     X, y = blobs(500, n_classes)
     first, second = (BSGDClassifier(budget=40, **settings) for _ in range(2))

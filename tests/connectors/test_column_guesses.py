@@ -17,6 +17,7 @@ from connectors import ConnectorError, open_source
 from connectors.counters import direction
 from connectors.kafka.values import CsvValues
 from connectors.options import Options
+from tests.choices import each_choice
 from tests.commands import completed
 from tests.connectors.streams import labels, read, rows, write
 from tests.errors import raises
@@ -107,8 +108,7 @@ def test_missing_numbers_in_json_and_parquet(tmp_path: Path) -> None:
     assert rows(str(tmp_path / "a.parquet"), types="x:number") == [{"x": 1.0, "c": "a"}, {"c": "-"}, {}]
 
 
-@pytest.mark.parametrize("every", [3, 5, 50])
-@pytest.mark.parametrize("n", [1500, 12_000])
+@each_choice(("every", [3, 5, 50]), ("n", [1500, 12_000]))
 def test_another_text_repeated_among_numbers_is_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, every: int, n: int
 ) -> None:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import Batch, ConnectorError, open_sink, open_source
+from tests.choices import each_choice
 from tests.connectors.streams import events, labels, read, rejects, rows, write
 from tests.errors import raises
 
@@ -106,8 +107,7 @@ def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) 
     assert bad == [(302, "a quoted field is not closed within 256 lines", '"a300,300')]
 
 
-@pytest.mark.parametrize("batch_size", [7, 300, 4096])
-@pytest.mark.parametrize("apart", [255, 256, 3000])
+@each_choice(("batch_size", [7, 300, 4096]), ("apart", [255, 256, 3000]))
 def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(
     tmp_path: Path, batch_size: int, apart: int
 ) -> None:
@@ -211,8 +211,7 @@ class TestTextsAfterNumbers:
         assert len(bad) < 15
         assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
 
-    @pytest.mark.parametrize("sizes", [(1, 1), (7, 1024), (1024, 5), (4096, 100)])
-    @pytest.mark.parametrize("cut", [1203, 1212, 1221, 1700])
+    @each_choice(("sizes", [(1, 1), (7, 1024), (1024, 5), (4096, 100)]), ("cut", [1203, 1212, 1221, 1700]))
     def test_batches_and_resuming_make_no_difference(self, tmp_path: Path, sizes: tuple[int, int], cut: int) -> None:
         url = write(tmp_path / "a.csv", self.TURNS)
         first = open_source(url, label="y", batch_size=sizes[0])

@@ -13,6 +13,7 @@ import pytest
 from connectors import ConnectorError, open_source
 from connectors.kafka.values import CsvValues
 from connectors.options import Options
+from tests.choices import each_choice
 from tests.connectors.streams import events, rejects, write
 from tests.errors import raises
 
@@ -57,8 +58,7 @@ def resumed_everywhere(url: str, **options: Any) -> tuple[list[Any], list[Any]]:
     return events(whole), rejects(whole)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
-@pytest.mark.parametrize("name", DIALECTS)
+@each_choice(("end", ["\n", "\r\n"]), ("name", DIALECTS))
 def test_dialects_mean_what_they_mean_to_pandas(name: str, end: str, tmp_path: Path) -> None:
     if (name, end) == ("escaped newline", "\r\n"):
         pytest.skip("to pandas, too, the escape is that of the carriage return alone")
@@ -88,21 +88,23 @@ def test_excel_names_the_delimiter_in_the_first_line(tmp_path: Path) -> None:
     assert [label for _, label, _ in events(open_source(url, header="no", label="f2"))] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("codec", "options"),
-    [
-        ("latin-1", {"encoding": "latin-1"}),
-        ("cp1252", {"encoding": "windows-1252"}),
-        ("utf-8-sig", {}),
-        ("utf-16", {}),
-        ("utf-16", {"encoding": "utf-16"}),
-        ("utf-16-le", {"encoding": "utf-16-le"}),
-        ("utf-16-be", {"encoding": "UTF-16BE"}),
-        ("utf-32", {"encoding": "utf-32"}),
-        ("cp037", {"encoding": "cp037"}),
-    ],
+@each_choice(
+    (
+        ("codec", "options"),
+        [
+            ("latin-1", {"encoding": "latin-1"}),
+            ("cp1252", {"encoding": "windows-1252"}),
+            ("utf-8-sig", {}),
+            ("utf-16", {}),
+            ("utf-16", {"encoding": "utf-16"}),
+            ("utf-16-le", {"encoding": "utf-16-le"}),
+            ("utf-16-be", {"encoding": "UTF-16BE"}),
+            ("utf-32", {"encoding": "utf-32"}),
+            ("cp037", {"encoding": "cp037"}),
+        ],
+    ),
+    ("packed", [False, True]),
 )
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_encodings(codec: str, options: dict[str, str], packed: bool, tmp_path: Path) -> None:
     expected = events(open_source(write(tmp_path / "utf8.csv", PLAIN), label="y"))
     data = PLAIN.encode(codec)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import ConnectorError, SparseRows, open_source
+from tests.choices import each_choice
 from tests.connectors.streams import events, labels, read, rejects, rows, write
 from tests.errors import raises
 
@@ -125,8 +126,7 @@ LAYOUTS = {
 
 
 class TestJsonArrays:
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 18])
+    @each_choice(("layout", LAYOUTS), ("chunk", [1, 7, 64, 1 << 18]))
     def test_elements_are_the_events_whatever_the_layout(
         self, tmp_path: Path, layout: str, chunk: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -138,9 +138,7 @@ class TestJsonArrays:
         assert [e[:2] for e in seen] == [e[:2] for e in expected[0]]
         assert [e[2]["element"] for e in seen] == list(range(1, len(OBJECTS) + 1))
 
-    @pytest.mark.parametrize("suffix", ["json", "json.gz"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    @pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (7, 100)])
+    @each_choice(("suffix", ["json", "json.gz"]), ("layout", LAYOUTS), ("sizes", [(1, 3), (3, 1), (7, 100)]))
     def test_resuming_anywhere(self, tmp_path: Path, suffix: str, layout: str, sizes: tuple[int, int]) -> None:
         data = (LAYOUTS[layout] + '\n{"x": 7, "y": "after"}\n{"x": 8, "y": "after"}\n').encode()
         url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from connectors import ConnectorError, open_source
+from tests.choices import each_choice
 from tests.connectors.streams import events, labels
 from tests.errors import raises
 
@@ -90,8 +91,7 @@ def test_types_may_be_declared(path: str) -> None:
     assert [(r.reason, r.origin["row"]) for b in batches for r in b.rejected] == [("'digits' is not a number: 'x'", 99)]
 
 
-@pytest.mark.parametrize("cut", [0, 1, 5, 14, 99])
-@pytest.mark.parametrize("size", [1, 5, 17, 64])
+@each_choice(("cut", [0, 1, 5, 14, 99]), ("size", [1, 5, 17, 64]))
 def test_resuming_anywhere_continues_with_exactly_the_same_events(path: str, cut: int, size: int) -> None:
     options = {"label": "y", "ignore": "when"}
     whole = events(open_source(path, **options))

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import ConnectorError, Sink, open_sink, open_source
+from tests.choices import each_choice
 from tests.connectors.streams import rows
 from tests.errors import raises
 
@@ -84,8 +85,7 @@ def test_flushed_without_rows_the_file_is_empty(tmp_path: Path) -> None:
     assert (tmp_path / "out.csv").read_bytes() == b""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("resume", [False, True])
+@each_choice(("kind", KINDS), ("resume", [False, True]))
 def test_a_sink_never_used_leaves_things_as_they_were(tmp_path: Path, kind: str, resume: bool) -> None:
     path = tmp_path / kind
     sink = open_sink(str(path), resume=resume)

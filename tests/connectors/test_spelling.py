@@ -15,6 +15,7 @@ from connectors.kafka.values import CsvValues, JsonValues
 from connectors.opening import open_source
 from connectors.options import Options
 from connectors.spelling import SPELLINGS, Spelling
+from tests.choices import each_choice
 from tests.commands import completed
 from tests.errors import raises
 
@@ -76,18 +77,20 @@ def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     assert found == [1.234, 52.5, 0.1] * 8
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
-@pytest.mark.parametrize("types", [{}, {"types": "a:number"}])
-@pytest.mark.parametrize(
-    ("others", "values"),
-    [
-        ({"b": ["0,5", "12,75"]}, [1.234, 2.5]),
-        ({"b": ["1.234,5", "12,75"]}, [1.234, 2.5]),
-        ({"b": ["0.5", "12.75"]}, [1234.0, 2500.0]),
-        ({"b": ["1,234.5", "12.75"]}, [1234.0, 2500.0]),
-        ({"b": ["0,5", "12,75"], "c": ["0.5", "12.75"]}, None),
-        ({"b": ["7", "12"], "c": ["1.234", "2.500"]}, None),
-    ],
+@each_choice(
+    ("suffix", ["csv", "parquet", "jsonl"]),
+    ("types", [{}, {"types": "a:number"}]),
+    (
+        ("others", "values"),
+        [
+            ({"b": ["0,5", "12,75"]}, [1.234, 2.5]),
+            ({"b": ["1.234,5", "12,75"]}, [1.234, 2.5]),
+            ({"b": ["0.5", "12.75"]}, [1234.0, 2500.0]),
+            ({"b": ["1,234.5", "12.75"]}, [1234.0, 2500.0]),
+            ({"b": ["0,5", "12,75"], "c": ["0.5", "12.75"]}, None),
+            ({"b": ["7", "12"], "c": ["1.234", "2.500"]}, None),
+        ],
+    ),
 )
 def test_the_decimal_separator_of_other_columns_tells_which_meaning_numbers_have(
     tmp_path, caplog, suffix, types, others, values
@@ -154,17 +157,19 @@ def test_thousands_that_come_late_are_reported_with_the_option_that_reads_them(t
     assert (found, rejected) == ([12.5] * 1100 + [1234.5] * 40, [])
 
 
-@pytest.mark.parametrize(
-    ("early", "late", "options"),
-    [
-        ("12", "1,234.5", {"decimal": ".", "thousands": ","}),
-        ("12", "1,5", {"decimal": ","}),
-        ("12,5", "1 234,5", {"decimal": ",", "thousands": "space"}),
-        ("12", "(12)", {"decimal": "."}),
-        ("12", "−12", {"decimal": "."}),  # the Unicode minus sign
-    ],
+@each_choice(
+    (
+        ("early", "late", "options"),
+        [
+            ("12", "1,234.5", {"decimal": ".", "thousands": ","}),
+            ("12", "1,5", {"decimal": ","}),
+            ("12,5", "1 234,5", {"decimal": ",", "thousands": "space"}),
+            ("12", "(12)", {"decimal": "."}),
+            ("12", "−12", {"decimal": "."}),  # the Unicode minus sign
+        ],
+    ),
+    ("declared", [False, True]),
 )
-@pytest.mark.parametrize("declared", [False, True])
 def test_few_numbers_in_another_spelling_that_come_late_are_reported_once(
     tmp_path, caplog, early, late, options, declared
 ):
@@ -341,8 +346,7 @@ TYPED = [
 ]
 
 
-@pytest.mark.parametrize(("cells", "meant", "options"), TYPED)
-@pytest.mark.parametrize("kind", ["parquet", "arff", "jsonl"])
+@each_choice((("cells", "meant", "options"), TYPED), ("kind", ["parquet", "arff", "jsonl"]))
 def test_texts_of_typed_sources_are_read_as_columns_of_csv(tmp_path, caplog, kind, cells, meant, options):
     cells, labels = cells * 8, ["p", "q"] * 12
     if kind == "parquet":

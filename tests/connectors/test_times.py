@@ -19,6 +19,7 @@ from connectors.kafka.values import AvroValues, CsvValues, JsonValues
 from connectors.options import Options
 from connectors.time_texts import circles_of, milliseconds_of
 from connectors.times import SingleTimes, Times
+from tests.choices import each_choice
 from tests.connectors.streams import write
 from tests.errors import raises
 
@@ -124,8 +125,7 @@ def test_columns_of_times_in_parquet(tmp_path: Path) -> None:
         assert batch.rows() == [expected(moment), {}], kind
 
 
-@pytest.mark.parametrize("far", [1 << 62, -(1 << 63), 10**30])
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@each_choice(("far", [1 << 62, -(1 << 63), 10**30]), ("name", ["a.csv", "a.jsonl"]))
 def test_times_further_than_can_be_counted_are_set_aside(name: str, far: int, tmp_path: Path) -> None:
     times = [*range(100), far]
     as_json = "".join(f'{{"x":1.5,"t":{t},"y":"a"}}\n' for t in times)
@@ -192,9 +192,7 @@ def times_in(url: str, **options: Any) -> tuple[list[int], list[str]]:
     return times, [bad.reason for batch in batches for bad in batch.rejected]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("kind", [int, float])
+@each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("unit", UNITS), ("kind", [int, float]))
 def test_the_unit_of_numbers_is_told_by_their_size(
     suffix: str, unit: str, kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,8 +222,7 @@ def test_numbers_that_tell_no_unit_are_milliseconds(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("before", [NOON, 1500], ids=["epoch", "count"])
+@each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("before", [NOON, 1500]))
 def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path: Path) -> None:
     times = [*range(before, before + 30), NOON * 1000, before + 30]
     found, rejected = times_in(timed(tmp_path, suffix, times))
@@ -234,11 +231,9 @@ def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path
     assert times_in(timed(tmp_path, suffix, times), time_unit="ms") == (times, [])
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-@pytest.mark.parametrize(
-    "times",
-    [[NOON, NOON * 1000] * 10, [*range(1, 30), *range(NOON, NOON + 30)], [20240602] * 3, [202406021830] * 3],
-    ids=["mixed", "count and epoch", "dates", "minutes"],
+@each_choice(
+    ("suffix", ["csv", "jsonl"]),
+    ("times", [[NOON, NOON * 1000] * 10, [*range(1, 30), *range(NOON, NOON + 30)], [20240602] * 3, [202406021830] * 3]),
 )
 def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[int], tmp_path: Path) -> None:
     url = timed(tmp_path, suffix, times)
@@ -270,8 +265,7 @@ def test_settings_of_times_that_do_not_fit_are_refused(options: dict[str, str], 
         open_source(timed(tmp_path, "csv", [1]), time="t", **options)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("role", [{"time": "t"}, {"types": "t:time"}])
+@each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("role", [{"time": "t"}, {"types": "t:time"}]))
 def test_a_resumed_stream_decides_the_same(suffix: str, role: dict[str, str], tmp_path: Path) -> None:
     times = [0, 0, 1, NOON, *(10**7 * i for i in range(1, 22)), 300_000_000, NOON * 1000, 5 * 10**9]
     url = timed(tmp_path, suffix, times)

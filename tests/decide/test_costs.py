@@ -23,6 +23,7 @@ from streamsvm import (
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.costs import Costs
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts, ring
 
@@ -59,9 +60,9 @@ def test_a_table_says_only_what_differs_and_balanced_weights_follow_the_stream()
     assert balanced.counts.tolist() == [95, 5]
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 11])
-@pytest.mark.parametrize(
-    "options", [{}, {"abstain": 0.3}, {"class_weight": "balanced", "abstain": 1.0}, {"class_weight": {1: 5.0}}]
+@each_choice(
+    ("n_classes", [2, 3, 11]),
+    ("options", [{}, {"abstain": 0.3}, {"class_weight": "balanced", "abstain": 1.0}, {"class_weight": {1: 5.0}}]),
 )
 def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(n_classes)

@@ -11,6 +11,7 @@ import pytest
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley, without_noise
 from streamsvm.refit import Every
+from tests.choices import each_choice
 from tests.learners import snapshot
 
 
@@ -73,18 +74,19 @@ def stream(n: int, d: int) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, y.tolist()
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        StreamSVMClassifier(budget=30),
-        StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
-        BSGDClassifier(budget=30),
-        CPMClassifier(),
-        RefitClassifier(StreamSVMClassifier(effort="low", budget=20), "newton", trigger=Every(200), delay=64),
-    ],
-    ids=["blend", "linear", "bsgd", "cpm", "refits"],
+@each_choice(
+    (
+        "model",
+        [
+            StreamSVMClassifier(budget=30),
+            StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
+            BSGDClassifier(budget=30),
+            CPMClassifier(),
+            RefitClassifier(StreamSVMClassifier(effort="low", budget=20), "newton", trigger=Every(200), delay=64),
+        ],
+    ),
+    ("d", [4, 14]),
 )
-@pytest.mark.parametrize("d", [4, 14])
 def test_contributions_are_the_log_odds_and_asking_leaves_no_trace(model: Any, d: int) -> None:
     model = model.clone()
     rows, y = stream(400, d)
@@ -194,8 +196,10 @@ def test_there_is_no_reason_before_there_are_two_labels() -> None:
     assert CPMClassifier().explain_one({"a": 1.0}) is None
 
 
-@pytest.mark.parametrize("model", [BSGDClassifier(budget=20), StreamSVMClassifier(budget=20), CPMClassifier()])
-@pytest.mark.parametrize("unknown", [{}, {"x0": None, "x1": float("nan")}, {"other": 3.0}])
+@each_choice(
+    ("model", [BSGDClassifier(budget=20), StreamSVMClassifier(budget=20), CPMClassifier()]),
+    ("unknown", [{}, {"x0": None, "x1": float("nan")}, {"other": 3.0}]),
+)
 def test_an_event_of_which_nothing_is_known_has_its_base_whatever_was_asked_before(model: Any, unknown: Any) -> None:
     model = model.clone()
     rows, y = stream(200, 2)

@@ -21,6 +21,7 @@ from streamsvm.decide.conformal_kernels import MOST, SLACK
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts, ring
 
@@ -130,8 +131,7 @@ def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
     assert sets.of(np.zeros((1, 0))).shape == (1, 0)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("by_class", [False, True])
+@each_choice(("make", MAKERS), ("by_class", [False, True]))
 def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class):
     X, y = ring(450, seed=1)
     X[::50, 0] = np.nan

@@ -12,6 +12,7 @@ import pytest
 from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import knowledge, river_checks
 
@@ -26,8 +27,9 @@ def test_river(check: Any, model: Any) -> None:
     check(model.clone())
 
 
-@pytest.mark.parametrize("delay", [1, 30])
-@pytest.mark.parametrize("model", [naive_bayes.GaussianNB(), tree.HoeffdingTreeClassifier(), CPMClassifier(n_faces=2)])
+@each_choice(
+    ("delay", [1, 30]), ("model", [naive_bayes.GaussianNB(), tree.HoeffdingTreeClassifier(), CPMClassifier(n_faces=2)])
+)
 def test_a_delay_gives_what_it_gives_without_a_key(model: Any, delay: int) -> None:
     stream = list(datasets.Phishing().take(300))
     keyed = ((x, y, {"key": i}) for i, (x, y) in enumerate(stream))

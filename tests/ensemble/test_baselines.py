@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
 
 from streamsvm import StreamSVMClassifier
+from tests.choices import each_choice
 
 N, FIRST = 20_000, 2_000
 
@@ -34,9 +34,7 @@ def mixture_loss(y, n_classes):
     return -np.log(rows @ weights).mean()
 
 
-@pytest.mark.parametrize("signal", [0.0, 1.0])
-@pytest.mark.parametrize("n_classes", [2, 20])
-@pytest.mark.parametrize("rate", [0.001, 0.02, 0.3])
+@each_choice(("signal", [0.0, 1.0]), ("n_classes", [2, 20]), ("rate", [0.001, 0.02, 0.3]))
 def test_persistent_labels_are_predicted_no_worse_than_by_the_baselines(rate, n_classes, signal):
     X, y = persistent(rate, n_classes, signal)
     model = StreamSVMClassifier(effort="low")

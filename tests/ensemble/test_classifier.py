@@ -15,6 +15,7 @@ from streamsvm.ensemble import blend
 from streamsvm.ensemble.classifier import EFFORTS
 from streamsvm.ensemble.members import HEADS, KERNEL_COLUMNS, MEMBERS
 from streamsvm.models import ArchiveError
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
 
@@ -307,9 +308,7 @@ PREDICTIONS = {
 }
 
 
-@pytest.mark.parametrize("n_values", [3, None])
-@pytest.mark.parametrize("what", PREDICTIONS)
-@pytest.mark.parametrize("turn", ["before", "after", "alone"])
+@each_choice(("n_values", [3, None]), ("what", PREDICTIONS), ("turn", ["before", "after", "alone"]))
 def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
     """Further predictions before or after that of the event, or no predictions, make no difference."""
     if turn == "alone" and what != "others":
@@ -515,8 +514,7 @@ def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-@pytest.mark.parametrize("holes", [False, True])
+@each_choice(("settings", ALL_SETTINGS), ("holes", [False, True]))
 def test_continues_bit_for_bit(settings, holes, tmp_path):
     X, y = blobs(600, 4)
     if holes:

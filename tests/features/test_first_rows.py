@@ -18,6 +18,7 @@ from streamsvm import (
     StreamSVMClassifier,
 )
 from streamsvm.features.space import FeatureSpace
+from tests.choices import each_choice
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -51,8 +52,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("make", MODELS)
-@pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once, learned_as_array])
+@each_choice(("make", MODELS), ("learn", [learned_one_by_one, learned_at_once, learned_as_array]))
 def test_sentinels_and_counters_are_told_once_a_feature(caplog, make, learn):
     model = learn(make())
     names = (0, 1) if learn is learned_as_array else ("id", "a")

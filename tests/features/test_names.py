@@ -29,6 +29,7 @@ from streamsvm import (
 )
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.features.rows import BadRows
+from tests.choices import each_choice
 
 MAKERS = [
     CPMClassifier,
@@ -61,8 +62,7 @@ def test_an_array_of_another_width_is_refused(make, tmp_path):
             held.predict_many(rows)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("learned", [X, FRAME], ids=["array", "frame"])
+@each_choice(("make", MAKERS), ("learned", [X, FRAME]))
 def test_rows_without_a_known_feature_are_refused(make, learned, tmp_path):
     model = make()
     model.learn_many(learned, Y)
@@ -96,8 +96,7 @@ def test_few_known_features_are_told_once(caplog):
 RENAMED = {"a": "A", "b": "B"}
 
 
-@pytest.mark.parametrize("library", [pd, pl])
-@pytest.mark.parametrize("way", ["predict_many", "predict_proba_many", "learn_many"])
+@each_choice(("library", [pd, pl]), ("way", ["predict_many", "predict_proba_many", "learn_many"]))
 def test_a_few_renamed_columns_of_a_frame_are_told_once(way, library, caplog):
     wide = library.DataFrame({name: X[:, k % 4] for k, name in enumerate("abcdefghij")})
     model = CPMClassifier()
@@ -195,8 +194,7 @@ def test_many_events_in_a_row_without_a_known_feature_are_told_once(make, caplog
     assert "A, B" in caplog.text
 
 
-@pytest.mark.parametrize("way", ["one", "list", "frame", "polars", "array", "table"])
-@pytest.mark.parametrize("is_number", [True, False], ids=["numbers", "texts"])
+@each_choice(("way", ["one", "list", "frame", "polars", "array", "table"]), ("is_number", [True, False]))
 def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_number):
     numbers, texts = [float(i % 3) for i in range(30)], [str(i % 3) for i in range(30)]
     learned, given = (numbers, texts) if is_number else (texts, numbers)
@@ -222,9 +220,9 @@ def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_n
     assert [record.getMessage() for record in caplog.records] == [notice]
 
 
-@pytest.mark.parametrize("way", ["one", "list", "frame"])
-@pytest.mark.parametrize(
-    ("learned", "given"), [("north", "NORTH"), ("north", "north "), ("1", "1.0"), ("True", "TRUE")]
+@each_choice(
+    ("way", ["one", "list", "frame"]),
+    (("learned", "given"), [("north", "NORTH"), ("north", "north "), ("1", "1.0"), ("True", "TRUE")]),
 )
 def test_texts_that_differ_from_those_learned_in_writing_alone_are_told_once(way, learned, given, caplog):
     model = CPMClassifier()
@@ -323,8 +321,7 @@ def loaded(tmp_path, monkeypatch):
     return ["--model", "m.svm", "--out", "out.csv"]
 
 
-@pytest.mark.parametrize("command", ["predict", "run"])
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
+@each_choice(("command", ["predict", "run"]), ("suffix", ["csv", "jsonl", "libsvm"]))
 def test_a_loaded_model_that_knows_no_column_is_refused(loaded, tmp_path, capsys, suffix, command):
     write(tmp_path / f"b.{suffix}", "ABCD")
     label = [] if suffix == "libsvm" else ["--label", "y"]

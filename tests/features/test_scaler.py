@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamsvm.features import scaler as rows
 from streamsvm.features import statistics, transform
 from streamsvm.online.scaling import RANKED_MOST, new_rows
+from tests.choices import each_choice
 
 NAN = math.nan
 SCALINGS = ("none", "standard", "decayed", "rank")
@@ -208,8 +209,7 @@ tables = st.integers(1, 4).flatmap(
 )
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
-@pytest.mark.parametrize("scaling", SCALINGS)
+@each_choice(("whole", [True, False]), ("scaling", SCALINGS))
 @given(table=tables, window=st.sampled_from([2, 7, 100]), spacing=st.sampled_from([1, 4]))
 def test_scaling_is_that_of_the_twin(scaling, whole, table, window, spacing):
     cells, indicators = table
@@ -220,8 +220,7 @@ def test_scaling_is_that_of_the_twin(scaling, whole, table, window, spacing):
     assert_like_twin(numbers, scaling, window, indicators, whole, spacing)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
-@pytest.mark.parametrize("scaling", SCALINGS)
+@each_choice(("whole", [True, False]), ("scaling", SCALINGS))
 def test_long_streams_with_missing_values_and_a_drift_are_scaled_like_the_twin(scaling, whole):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 5)) * [1.0, 1e-3, 1e4, 1.0, 1.0] + [0.0, 1e3, -1e6, 0.0, 7.0]
@@ -319,8 +318,7 @@ def test_ranks_are_immune_to_monotone_transforms():
         bent.observe([math.exp(3.0 * value)])
 
 
-@pytest.mark.parametrize("decimals", [0, 1, 9], ids=["ties", "some ties", "no ties"])
-@pytest.mark.parametrize("looks", [0, 1, 2], ids=["unseen", "seen before", "others seen between"])
+@each_choice(("decimals", [0, 1, 9]), ("looks", [0, 1, 2]))
 def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(decimals, looks):
     rng = np.random.default_rng(decimals)
     table = rng.normal(size=(150, 11)).round(decimals)
@@ -355,8 +353,7 @@ def test_columns_beyond_the_first_hundreds_are_standardised_instead_of_ranked():
     assert scaled[-1] == pytest.approx(1.0, rel=0.1)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, 1.1e100, -1.1e100])
+@each_choice(("whole", [True, False]), ("bad", [math.inf, -math.inf, 1.1e100, -1.1e100]))
 def test_values_too_large_are_refused_by_their_place(bad, whole):
     kernel = Kernel("standard", 0, [False] * 5, whole)
     assert kernel.load([1.0, 2.0, 3.0, bad, bad]) == -1 - 3

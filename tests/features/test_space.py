@@ -29,6 +29,7 @@ from streamsvm.features.rows import BadRows, EncodedRows
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import TABLED, FeatureSpace
 from streamsvm.features.tables import frame_of, table_of_frame
+from tests.choices import each_choice
 
 NAN = math.nan
 
@@ -474,8 +475,9 @@ def test_what_is_watched_goes_on_where_columns_are_restored():
 # Arrays ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f8", "i8", "u1", "i2", "bool", object, "longdouble"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@each_choice(
+    ("dtype", ["f8", "f4", "f2", ">f8", "i8", "u1", "i2", "bool", object, "longdouble"]), ("order", ["C", "F"])
+)
 def test_arrays_of_all_kinds_of_numbers_are_taken(dtype, order):
     X = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype, order=order)
     X.setflags(write=False)
@@ -521,8 +523,9 @@ def test_the_data_given_are_never_written_to_nor_kept():
 # Sparse matrices -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "bsr"])
-@pytest.mark.parametrize("form", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+@each_choice(
+    ("kind", ["csr", "csc", "coo", "lil", "dok", "bsr"]), ("form", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+)
 def test_sparse_matrices_of_all_kinds_are_taken(kind, form):
     X = form(np.array([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 3.0]])).asformat(kind)
     assert encode(FeatureSpace(9), X) == [{1: 2.0}, {}, {0: 1.0, 2: 3.0}]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.choices import each_choice
 from tests.kafka.conftest import LOGINS, Make, Run, fill, read
 from tests.kafka.test_run import stream
 from tests.page.looking import free_port, wait_for
@@ -69,19 +70,21 @@ def test_a_password_is_nowhere(listener: str, broker: str, topic: Make, tmp_path
     assert [name for name, content in seen.items() if OURS.encode() in content] == []
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        lambda address, name: url(address, name, WRONG),
-        lambda address, name: url(address, name, WRONG, sasl_mechanism="SCRAM-SHA-256"),
-        lambda address, name: url(address, name, WRONG, sasl_plain_pasword=WRONG),
-        lambda address, name: url(address, name, WRONG, security_protocol="SSL"),
-        lambda address, name: f"kafka://me:{WRONG}@{address}/{name}",
-        lambda address, name: f"kafka://{address}/{name}?sasl_plain_password={WRONG}",
-        lambda address, name: url("nowhere.invalid:9", name, WRONG),
-    ],
+@each_choice(
+    (
+        "bad",
+        [
+            lambda address, name: url(address, name, WRONG),
+            lambda address, name: url(address, name, WRONG, sasl_mechanism="SCRAM-SHA-256"),
+            lambda address, name: url(address, name, WRONG, sasl_plain_pasword=WRONG),
+            lambda address, name: url(address, name, WRONG, security_protocol="SSL"),
+            lambda address, name: f"kafka://me:{WRONG}@{address}/{name}",
+            lambda address, name: f"kafka://{address}/{name}?sasl_plain_password={WRONG}",
+            lambda address, name: url("nowhere.invalid:9", name, WRONG),
+        ],
+    ),
+    ("role", ["source", "out"]),
 )
-@pytest.mark.parametrize("role", ["source", "out"])
 def test_no_error_repeats_a_password(bad: Any, role: str, listener: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("x,y\n1,2\n")
     given = bad(listener, "events")

@@ -11,6 +11,7 @@ import scipy.sparse
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.batch import SampledCuts, SmoothedNewton
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
+from tests.choices import each_choice
 from tests.learners import snapshot
 
 SCALINGS = ("standard", "decayed")
@@ -33,8 +34,7 @@ def halves(model, X, y):
     return np.mean(np.reshape(np.asarray(model.test_then_train(X, y)) == y, (2, -1)), axis=1)
 
 
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
-@pytest.mark.parametrize("scaling", ALL_SCALINGS)
+@each_choice(("class_weight", [None, "balanced"]), ("scaling", ALL_SCALINGS))
 def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
     X, y = board(1.0, 0.0)
     small = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(X, y).reduced(150, X, y).model_
@@ -58,8 +58,7 @@ def in_units(fitted, scale, shift):
     )
 
 
-@pytest.mark.parametrize("scaling", ALL_SCALINGS)
-@pytest.mark.parametrize("scale", [300.0, 1e-2])
+@each_choice(("scaling", ALL_SCALINGS), ("scale", [300.0, 1e-2]))
 def test_an_expansion_of_raw_columns_is_mapped_with_its_metric(scale, scaling, fitted_board, tmp_path):
     scale, shift = [1.0, scale], [5.0, scale]
     X, y = board(scale, shift)
@@ -80,9 +79,11 @@ def test_vectors_too_far_away_for_single_precision_are_refused(fitted_board):
         model.adopt(in_units(fitted_board, [1.0, 0.01], [5.0, -50.0]))
 
 
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
-@pytest.mark.parametrize("scaling", ALL_SCALINGS)
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), ([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])])
+@each_choice(
+    ("class_weight", [None, "balanced"]),
+    ("scaling", ALL_SCALINGS),
+    (("scale", "shift"), [(1.0, 0.0), ([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])]),
+)
 def test_a_linear_model_is_adopted_and_learned_on(scale, shift, scaling, class_weight):
     X, y = line(scale, shift)
     solved = SmoothedNewton().fit(X, y)

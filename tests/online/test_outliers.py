@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from tests.choices import each_choice
 
 LEARNERS = [
     (CPMClassifier, {}),
@@ -28,9 +29,9 @@ def accuracy(make: Any, settings: dict[str, Any], rows: Any) -> float:
 
 @pytest.mark.parametrize(("make", "settings"), LEARNERS, ids=["cpm", "bsgd", "low", "default"])
 class TestAccuracy:
-    @pytest.mark.parametrize("columns", [1, 5])
-    @pytest.mark.parametrize(
-        ("row", "burst", "size"), [(1, 1, 1e12), (5, 1, 1e3), (50, 1, 1e6), (200, 10, 1e9), (900, 50, 1e6)]
+    @each_choice(
+        ("columns", [1, 5]),
+        (("row", "burst", "size"), [(1, 1, 1e12), (5, 1, 1e3), (50, 1, 1e6), (200, 10, 1e9), (900, 50, 1e6)]),
     )
     def test_returns_within_1000_events(
         self, make: Any, settings: dict[str, Any], row: int, burst: int, size: float, columns: int
@@ -44,8 +45,7 @@ class TestAccuracy:
         missing, sentinels = (accuracy(make, settings, np.where(cells, x, X)) for x in (np.nan, -99_999.0))
         assert sentinels > missing - 0.02
 
-    @pytest.mark.parametrize("factor", [1e-3, 1e3])
-    @pytest.mark.parametrize("end", [1_500, 3_000])
+    @each_choice(("factor", [1e-3, 1e3]), ("end", [1_500, 3_000]))
     def test_follows_other_units_and_the_way_back(
         self, make: Any, settings: dict[str, Any], end: int, factor: float
     ) -> None:

@@ -25,6 +25,7 @@ from connectors.events import SparseRows
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.features.rows import BadRows
 from streamsvm.online.base import OnlineClassifier
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import assert_same_knowledge, knowledge, ring, snapshot
 
@@ -67,8 +68,7 @@ def sparse_rows(X: np.ndarray[Any, Any]) -> SparseRows:
     return SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@each_choice(("make", MAKERS), ("copied", [copy.copy, copy.deepcopy]))
 def test_a_copy_shares_nothing(make, copied):
     X, y = ring(60)
     model = make()
@@ -432,8 +432,7 @@ def bad_batches() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("way", ["learn_many", "test_then_train", "fit"])
-@pytest.mark.parametrize(("X", "y", "w", "error"), bad_batches())
+@each_choice(("way", ["learn_many", "test_then_train", "fit"]), (("X", "y", "w", "error"), bad_batches()))
 def test_a_bad_batch_changes_nothing(way, X, y, w, error):
     if way != "test_then_train" and None in y:
         y = [0, 1]

@@ -19,6 +19,7 @@ import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.features.rows import BadRows
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import river_checks
 
@@ -121,8 +122,9 @@ def as_rows(X, names):
     return [{name: v for name, v in zip(names, row, strict=True) if v == v} for row in X.tolist()]
 
 
-@pytest.mark.parametrize("params", SETTINGS, ids=str)
-@pytest.mark.parametrize("kind", ["array", "fortran", "read-only", "float32", "pandas", "polars", "pyarrow", "table"])
+@each_choice(
+    ("params", SETTINGS), ("kind", ["array", "fortran", "read-only", "float32", "pandas", "polars", "pyarrow", "table"])
+)
 @pytest.mark.filterwarnings("ignore:all 4 columns:RuntimeWarning")
 def test_arrays_and_frames_are_a_loop(kind, params):
     X, y = numeric(1)
@@ -151,8 +153,9 @@ def test_arrays_and_frames_are_a_loop(kind, params):
     assert same_state(one, third)
 
 
-@pytest.mark.parametrize("params", SETTINGS, ids=str)
-@pytest.mark.parametrize("convert", [scipy.sparse.csr_matrix, scipy.sparse.csc_matrix, scipy.sparse.coo_array])
+@each_choice(
+    ("params", SETTINGS), ("convert", [scipy.sparse.csr_matrix, scipy.sparse.csc_matrix, scipy.sparse.coo_array])
+)
 @pytest.mark.filterwarnings("ignore:all 4 columns:RuntimeWarning")
 def test_sparse_matrices_are_a_loop(convert, params):
     rng = np.random.default_rng(2)
@@ -373,8 +376,7 @@ def test_five_thousand_classes():
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("params", SETTINGS[:4], ids=str)
-@pytest.mark.parametrize("way", ["save", "pickle", "deepcopy", "state"])
+@each_choice(("params", SETTINGS[:4]), ("way", ["save", "pickle", "deepcopy", "state"]))
 def test_what_is_kept_continues_bit_for_bit(way, params, tmp_path):
     X, y = numeric(7)
     model = CPMClassifier(**params)
@@ -401,30 +403,6 @@ def test_the_same_stream_gives_the_same_file(tmp_path):
         model.learn_many(*numeric(8))
         model.save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-@pytest.mark.parametrize("params", SETTINGS[:4], ids=str)
-def test_the_model_as_plain_arrays_predicts_the_same_and_can_be_adopted(params):
-    X, y = numeric(9)
-    learner = CPMClassifier(**params)
-    learner.learn_many(X, y)
-    model = learner.model
-    expected = learner.predict_many(X).tolist()
-    assert model.predict(X[:, model.scaler.names]) == expected
-    other = CPMClassifier(**params)
-    other.adopt(model)
-    assert other.predict_many(X).tolist() == expected
-    other.learn_many(X, y)
-    assert np.isfinite(other.model.faces).all()
-
-
-def test_a_model_that_does_not_fit_is_refused():
-    learner = CPMClassifier(n_faces=2)
-    learner.learn_many(*numeric(10))
-    with pytest.raises(ValueError, match="2 faces a class, this learner 3"):
-        CPMClassifier(n_faces=3).adopt(learner.model)
-    with pytest.raises(ValueError, match="scaled in another way"):
-        CPMClassifier(n_faces=2, scaling="none").adopt(learner.model)
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streamsvm import CPMClassifier
 from streamsvm.polytope import kernels
+from tests.choices import each_choice
 from tests.learners import assert_same_knowledge, dicts
 
 NAN = math.nan
@@ -146,26 +147,28 @@ def assert_learns_like_twin(
         assert_like_twin(model, twin)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param({}, id="as by default"),
-        pytest.param({"n_faces": 1}, id="one face"),
-        pytest.param({"n_faces": 7, "entropy": 0.0}, id="no entropy"),
-        pytest.param({"n_faces": 5, "entropy": 0.99}, id="much entropy"),
-        pytest.param({"n_faces": 3, "memory": 5}, id="counts fade at once"),
-        pytest.param({"memory": 1}, id="no memory"),
-        pytest.param({"horizon": 20}, id="short horizon"),
-        pytest.param({"horizon": 2, "l2": 0.5}, id="shortest horizon"),
-        pytest.param({"l2": 10.0}, id="strong penalty"),
-        pytest.param({"average": 1}, id="average over one"),
-        pytest.param({"average": 30}, id="average over some"),
-        pytest.param({"average": 10_000}, id="average over all"),
-        pytest.param({"average": 30, "horizon": 10}, id="average beyond the horizon"),
-        pytest.param({"class_weight": {1: 3.0, 2: 0.0}}, id="class weights"),
-        pytest.param({"class_weight": "balanced"}, id="balanced"),
-    ],
+@each_choice(
+    ("seed", range(5)),
+    (
+        "params",
+        [
+            pytest.param({}, id="as by default"),
+            pytest.param({"n_faces": 1}, id="one face"),
+            pytest.param({"n_faces": 7, "entropy": 0.0}, id="no entropy"),
+            pytest.param({"n_faces": 5, "entropy": 0.99}, id="much entropy"),
+            pytest.param({"n_faces": 3, "memory": 5}, id="counts fade at once"),
+            pytest.param({"memory": 1}, id="no memory"),
+            pytest.param({"horizon": 20}, id="short horizon"),
+            pytest.param({"horizon": 2, "l2": 0.5}, id="shortest horizon"),
+            pytest.param({"l2": 10.0}, id="strong penalty"),
+            pytest.param({"average": 1}, id="average over one"),
+            pytest.param({"average": 30}, id="average over some"),
+            pytest.param({"average": 10_000}, id="average over all"),
+            pytest.param({"average": 30, "horizon": 10}, id="average beyond the horizon"),
+            pytest.param({"class_weight": {1: 3.0, 2: 0.0}}, id="class weights"),
+            pytest.param({"class_weight": "balanced"}, id="balanced"),
+        ],
+    ),
 )
 def test_learning_is_that_of_the_twin(params, seed):
     assert_learns_like_twin(seed=seed, **params)
@@ -229,8 +232,7 @@ def test_steps_settle_at_the_horizon():
         np.testing.assert_allclose(faces[0][label], faces[1][label], rtol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("entropy", [0.0, 0.5, 0.9])
+@each_choice(("seed", range(5)), ("entropy", [0.0, 0.5, 0.9]))
 def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
     X, y = stream(40, seed)
     params = {"n_faces": 4, "l2": 0.05, "horizon": 10_000, "entropy": entropy}
@@ -321,8 +323,7 @@ def test_counts_stay_in_range_on_a_long_stream():
     np.testing.assert_allclose(counts.sum(axis=1), classes.count, rtol=1e-9)
 
 
-@pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
-@pytest.mark.parametrize("average", [0, 20])
+@each_choice(("scaling", ["none", "standard", "decayed", "rank"]), ("average", [0, 20]))
 def test_dense_and_sparse_rows_agree_bit_for_bit(scaling, average):
     X, y = stream(300, 11, d=7)
     X[np.random.default_rng(12).random(X.shape) < 0.4] = NAN

@@ -59,6 +59,7 @@ from streamsvm.refit.tasks import Solution, Task
 from streamsvm.refit.vote import ExpertVote
 from streamsvm.refit.window_memory import WindowMemory
 from streamsvm.refit.window_rows import WindowRows
+from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts
 
@@ -309,8 +310,7 @@ def vars_of(model: Any) -> list[Rows]:
     ]
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("n_classes", [2, 3])
+@each_choice(("name", SOLVERS), ("n_classes", [2, 3]))
 def test_an_expert_says_what_its_model_does(name, n_classes):
     X, labels = events(700)
     X[1::7, 1] = np.nan

@@ -14,6 +14,7 @@ from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import SOLVERS
 from streamsvm.refit.tasks import Solution, Task
 from streamsvm.refit.window_rows import WindowRows
+from tests.choices import each_choice
 
 N, D = 1_000, 4
 RNG = np.random.default_rng(0)
@@ -48,9 +49,9 @@ def spoilt(kind: str) -> NDArray[np.float64]:
     return rows
 
 
-@pytest.mark.parametrize("solver", ["newton", "bcd", "cuts"])
-@pytest.mark.parametrize(
-    ("kind", "lost"), [("a spike", 0.02), ("a burst", 0.02), ("sentinels", 0.02), ("other units before", 0.15)]
+@each_choice(
+    ("solver", ["newton", "bcd", "cuts"]),
+    (("kind", "lost"), [("a spike", 0.02), ("a burst", 0.02), ("sentinels", 0.02), ("other units before", 0.15)]),
 )
 def test_a_window_with_outliers_is_solved(solver: str, kind: str, lost: float) -> None:
     assert accuracy(solved(solver, spoilt(kind))) > accuracy(solved(solver, X)) - lost

@@ -11,6 +11,7 @@ import pytest
 
 from connectors import open_source
 from streamsvm import cli, load
+from tests.choices import each_choice
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +25,7 @@ def summary(*arguments: str, command: str = "run") -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("model", ["cpm", "river.naive_bayes.GaussianNB"])
-@pytest.mark.parametrize("twins", [("up", "up "), ("up", "UP"), ("1", "1.0")])
+@each_choice(("model", ["cpm", "river.naive_bayes.GaussianNB"]), ("twins", [("up", "up "), ("up", "UP"), ("1", "1.0")]))
 def test_labels_that_differ_in_writing_alone_are_reported_once(model: str, twins: tuple[str, str], capsys: Any) -> None:
     Path("in.csv").write_text("x,y\n" + f"1,{twins[0]}\n2,{twins[1]}\n3,down\n" * 20)
     notices = summary("in.csv", "--label", "y", "--model", model)["notices"]
@@ -99,17 +99,18 @@ def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int],
     return ["e.csv", *late, "--label", "y", "--model", "cpm"]
 
 
-@pytest.mark.parametrize(
-    ("of_event", "of_label", "examples"),
-    [
-        (lambda i: f"{i + 7:06d}", lambda i: i + 7, ("'000007'", "'7'")),
-        (lambda i: i + 7, lambda i: f"{i + 7}.0", ("'7'", "'7.0'")),
-        (lambda i: f"A{i}", lambda i: f"a{i}", ("'A0'", "'a0'")),
-        (lambda i: f"order-{i}", lambda i: f"customer-{i}", ("'order-0'", "'customer-0'")),
-    ],
-    ids=["leading zeros", "decimals", "case", "other keys"],
+@each_choice(
+    (
+        ("of_event", "of_label", "examples"),
+        [
+            (lambda i: f"{i + 7:06d}", lambda i: i + 7, ("'000007'", "'7'")),
+            (lambda i: i + 7, lambda i: f"{i + 7}.0", ("'7'", "'7.0'")),
+            (lambda i: f"A{i}", lambda i: f"a{i}", ("'A0'", "'a0'")),
+            (lambda i: f"order-{i}", lambda i: f"customer-{i}", ("'order-0'", "'customer-0'")),
+        ],
+    ),
+    ("n", [50, 3000]),
 )
-@pytest.mark.parametrize("n", [50, 3000])
 def test_keys_that_never_match_are_told_with_an_example_of_each_side(
     of_event: Any, of_label: Any, examples: tuple[str, str], n: int, capsys: Any
 ) -> None:
@@ -128,22 +129,23 @@ def test_keys_that_match_at_times_are_no_mistake() -> None:
 H = 3600
 
 
-@pytest.mark.parametrize(
-    ("of_event", "of_label", "parts"),
-    [
-        (
-            lambda i: 10 * i,
-            lambda i: 10 * i + 300 + 2 * H,
-            ("2:05:00 after", "2:00:00 apart, as time zones", "--label-timeout"),
-        ),
-        (lambda i: 10 * i, lambda i: 10 * i + 30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
-        (lambda i: 10 * i, lambda i: 10 * i + 27_000, ("7:30:00 after", "7:30:00 apart")),
-        (lambda i: 10 * i, lambda i: 10 * i + 11_745, ("3:15:45 after", "time zone, time_unit")),
-        (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "time_unit=")),
-    ],
-    ids=["zone ahead", "zone behind", "half hours", "late", "unit"],
+@each_choice(
+    (
+        ("of_event", "of_label", "parts"),
+        [
+            (
+                lambda i: 10 * i,
+                lambda i: 10 * i + 300 + 2 * H,
+                ("2:05:00 after", "2:00:00 apart, as time zones", "--label-timeout"),
+            ),
+            (lambda i: 10 * i, lambda i: 10 * i + 30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
+            (lambda i: 10 * i, lambda i: 10 * i + 27_000, ("7:30:00 after", "7:30:00 apart")),
+            (lambda i: 10 * i, lambda i: 10 * i + 11_745, ("3:15:45 after", "time zone, time_unit")),
+            (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "time_unit=")),
+        ],
+    ),
+    ("n", [60, 2400]),
 )
-@pytest.mark.parametrize("n", [60, 2400])
 def test_times_that_keep_labels_from_their_events_are_told(
     of_event: Any, of_label: Any, parts: tuple[str, ...], n: int, capsys: Any
 ) -> None:
@@ -192,9 +194,7 @@ def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
     assert summary("e.csv", *late, "--label", "y", "--model", "cpm")["notices"] == []
 
 
-@pytest.mark.parametrize("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")], ids=["numbers", "mixed", "texts"])
-@pytest.mark.parametrize("n", [30, 4000])
-@pytest.mark.parametrize("label", ["y", None])
+@each_choice(("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")]), ("n", [30, 4000]), ("label", ["y", None]))
 def test_rows_that_repeat_the_header_are_rejected(cells: tuple[str, str], n: int, label: str | None) -> None:
     rows = "".join(f"{cells[0].format(n=i % 7)},{cells[1].format(n=i % 5)},{'ud'[i % 2]}\n" for i in range(n))
     Path("in.csv").write_text(("a,b,y\n" + rows) * 3)

@@ -13,6 +13,7 @@ from connectors import open_source
 from connectors.errors import ConnectorError
 from connectors.options import joined_names, split_names
 from streamsvm import cli
+from tests.choices import each_choice
 from tests.errors import raises
 
 HEADER = '"",x,"income, yearly",x2,y\n'
@@ -67,8 +68,7 @@ def test_lists_and_tables_of_toml_hold_names_as_they_are(text: str, left_out: se
     assert features("--config", "c.toml", "--ignore", "x", "--types", "x2:number") == ALL - {"x"}  # instead of those
 
 
-@pytest.mark.parametrize("option", ["--ignore", "--types"])
-@pytest.mark.parametrize("name", ["nowhere", "income", ""])
+@each_choice(("option", ["--ignore", "--types"]), ("name", ["nowhere", "income", ""]))
 def test_a_name_that_no_column_has_is_refused(option: str, name: str, capsys: Any) -> None:
     Path("named.csv").write_text("a,income (net),y\n" + "1,2,u\n" * 9)
     text = f"{name}:number" if option == "--types" else name

@@ -12,6 +12,7 @@ import pytest
 
 from streamsvm import CPMClassifier, RefitClassifier, cli
 from streamsvm.run.metrics import Metrics
+from tests.choices import each_choice
 from tests.run.conftest import restored
 
 SORTED = {
@@ -133,9 +134,11 @@ def test_batches_do_not_matter(y: Any) -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("make", [CPMClassifier, lambda: RefitClassifier(CPMClassifier(), "newton")])
-@pytest.mark.parametrize("way", ["learn_many", "test_then_train"])
-@pytest.mark.parametrize(("y", "expected"), [(SORTED["short"], 1), (OTHERS["shuffled"], 0), (OTHERS["few rows"], 0)])
+@each_choice(
+    ("make", [CPMClassifier, lambda: RefitClassifier(CPMClassifier(), "newton")]),
+    ("way", ["learn_many", "test_then_train"]),
+    (("y", "expected"), [(SORTED["short"], 1), (OTHERS["shuffled"], 0), (OTHERS["few rows"], 0)]),
+)
 def test_sorted_rows_are_reported_in_python(make: Any, way: str, y: Any, expected: int, caplog: Any) -> None:
     model = make()
     X = np.random.default_rng(1).normal(size=(len(y), 2))

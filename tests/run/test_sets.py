@@ -16,6 +16,7 @@ from streamsvm import CoveringClassifier, CPMClassifier, DelayedClassifier, Stre
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import runner_of
+from tests.choices import each_choice
 from tests.run.conftest import write_stream
 
 N = 1_200
@@ -52,16 +53,17 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        CPMClassifier(),
-        StreamSVMClassifier(effort="low", budget=10),
-        preprocessing.StandardScaler() | naive_bayes.GaussianNB(),
-    ],
-    ids=lambda model: type(model).__name__,
+@each_choice(
+    (
+        "model",
+        [
+            CPMClassifier(),
+            StreamSVMClassifier(effort="low", budget=10),
+            preprocessing.StandardScaler() | naive_bayes.GaussianNB(),
+        ],
+    ),
+    ("by_class", [False, True]),
 )
-@pytest.mark.parametrize("by_class", [False, True])
 def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, by_class: bool) -> None:
     write(tmp_path, 1)
     source = open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t", batch_size=100)
