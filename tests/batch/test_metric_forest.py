@@ -194,12 +194,12 @@ def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(tmp_path):
     def stream():
         rng = np.random.default_rng(0)
         w = rng.normal(size=200)
-        for _ in range(40):
+        for _ in range(16):
             X = rng.normal(size=(1500, 200)).astype(np.float32)
             yield X, X @ w + rng.normal(size=1500) > 0.0
 
-    MetricForest.from_batches(tmp_path / "index", stream(), memory=16 << 20)  # 48 MB of rows
-    bound = 20 << 20
+    MetricForest.from_batches(tmp_path / "index", stream(), memory=8 << 20)  # 19 MB of rows
+    bound = 10 << 20
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FIT), str(tmp_path / "index"), str(bound)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}

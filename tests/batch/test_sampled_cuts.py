@@ -35,10 +35,7 @@ UNEQUAL = {
 
 
 @parametrize_with_checks(
-    [
-        SampledCuts(max_iter=100, tol=0.01),
-        SampledCuts(max_iter=100, tol=0.01, sampling="linear", sample_size=20, average=False),
-    ],
+    [SampledCuts(max_iter=100, tol=0.01, sampling="linear", sample_size=20, average=False)],
     expected_failed_checks=lambda estimator: UNEQUAL,
 )
 def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
@@ -284,13 +281,13 @@ def test_rounds_stay_within_the_bound_of_the_theory():
 def test_the_estimate_of_the_objective_covers_the_truth():
     X, y = board(2000)
     errors = []
-    for seed in range(40):
+    for seed in range(20):
         model = SampledCuts(2e3, gamma=20.0, sample_size=200, max_iter=15, random_state=seed).fit(X, y)
         errors.append((model.objective_ - objective_of(model, X, y)) / model.objective_error_)
     errors = np.array(errors)
-    # 95 % within 1.96 standard errors: fewer than 34 of 40 occur with a probability of 0.5 %.
-    assert np.count_nonzero(np.abs(errors) <= 1.96) >= 34
-    assert abs(errors.mean()) < 3.0 / np.sqrt(40)
+    # 95 % within 1.96 standard errors: fewer than 16 of 20 occur with a probability of 0.3 %.
+    assert np.count_nonzero(np.abs(errors) <= 1.96) > 15
+    assert abs(errors.mean()) < 3.0 / np.sqrt(20)
 
 
 def test_many_vectors_are_measured_by_a_sample_of_them():
