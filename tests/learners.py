@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,11 @@ NOTES = {
 }
 
 
-def river_checks(models: Iterable[Any]) -> Iterator[Any]:
+def river_checks(models: Iterable[Any]) -> list[Any]:
     """Return all River checks for each model, as test parameters: the check and the model."""
-    for i, model in enumerate(models):
-        for check in checks.yield_checks(model):
-            name = getattr(check, "__name__", None) or check.func.__name__
-            yield pytest.param(check, model, id=f"{name}-{i}")
+    found = [(check, model, i) for i, model in enumerate(models) for check in checks.yield_checks(model)]
+    name = lambda check: getattr(check, "__name__", None) or check.func.__name__  # noqa: E731
+    return [pytest.param(check, model, id=f"{name(check)}-{i}") for check, model, i in found]
 
 
 def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -13,7 +13,7 @@ import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
 from streamsvm.ensemble import blend
 from streamsvm.ensemble.classifier import EFFORTS
-from streamsvm.ensemble.members import HEADS, KERNEL_COLUMNS, MEMBERS
+from streamsvm.ensemble.members import HEADS, MEMBERS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
@@ -22,9 +22,7 @@ from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
 
-@pytest.mark.parametrize(
-    ("check", "model"), river_checks(StreamSVMClassifier(**settings) for settings in ALL_SETTINGS[::4])
-)
+@pytest.mark.parametrize(("check", "model"), river_checks([StreamSVMClassifier(**ALL_SETTINGS[0])]))
 def test_river(check, model):
     check(model.clone())
 
@@ -139,8 +137,7 @@ def test_relevance_is_by_name_the_most_relevant_first():
     assert StreamSVMClassifier(members=("linear",)).relevance == {}
 
 
-@pytest.mark.parametrize("name", ["standard", "ranks"])
-@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(("name", "n_classes"), [("standard", 4), ("ranks", 2)])
 def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
     X, y = blobs(1_000, n_classes)
     X = 100.0 + 7.0 * X
@@ -337,12 +334,6 @@ def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
     assert plain.autocorrelation_weight > 0.0
 
 
-@pytest.mark.parametrize("delay", [1, 7])
-def test_equal_rows_may_wait_for_labels_of_their_own(delay):
-    X, y = np.random.default_rng(7).integers(1, 5, (1_500, 1)).astype(float), np.arange(1_500) % 5
-    assert np.mean(late(StreamSVMClassifier(effort="low"), X, y, delay)[700:] == y[700:]) > 0.99
-
-
 @pytest.mark.parametrize("delay", [0, 3])
 def test_an_event_learned_several_times_does_not_follow_itself(delay):
     X, y = blobs(600, 3)
@@ -391,13 +382,6 @@ def test_an_event_predicted_again_is_the_same_prediction():
         model.learn_one(x, label)
 
 
-def test_an_autocorrelation_that_is_none_is_not_heard():
-    X, y = blobs(3_000, 3)
-    learning, plain = StreamSVMClassifier(), StreamSVMClassifier(label_autocorrelation=False)
-    assert np.mean(learning.test_then_train(X, y) != plain.test_then_train(X, y)) < 0.01
-    assert learning.autocorrelation_weight == 0.0
-
-
 def test_events_predicted_and_never_learned_are_no_hindrance():
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(3_000, 2)), np.arange(3_000) % 5
@@ -410,13 +394,6 @@ def test_events_predicted_and_never_learned_are_no_hindrance():
 # Streams of all sorts ---------------------------------------------------------------------------------------------
 
 
-def test_one_class_only():
-    model = StreamSVMClassifier()
-    model.learn_many(np.random.default_rng(0).normal(size=(100, 3)), ["only"] * 100)
-    assert model.predict_one({0: 1.0}) == "only"
-    assert model.predict_proba_one({0: 1.0}) == {"only": 1.0}
-
-
 def test_hundreds_of_late_classes():
     rng = np.random.default_rng(5)
     model = StreamSVMClassifier(budget=20)
@@ -425,24 +402,6 @@ def test_hundreds_of_late_classes():
     proba = model.predict_proba_one({0: 0.0, 1: 0.0})
     assert len(proba) == 301
     assert sum(proba.values()) == pytest.approx(1.0)
-
-
-def test_very_wide_sparse_rows():
-    rng = np.random.default_rng(6)
-    X = scipy.sparse.random(600, 30_000, density=0.001, random_state=rng, format="csr")
-    y = (np.asarray(X[:, :15_000].sum(axis=1))[:, 0] > np.asarray(X[:, 15_000:].sum(axis=1))[:, 0]).tolist()
-    model = StreamSVMClassifier(budget=20)
-    model.test_then_train(X, y)
-    assert model.memory_bytes() <= model.memory_bytes(n_features=X.shape[1], n_classes=2)
-    assert model.relevance.keys() <= set(range(X.shape[1]))
-
-
-def test_memory_of_wide_rows_is_bounded():
-    model = StreamSVMClassifier()
-    narrow = model.memory_bytes(n_features=KERNEL_COLUMNS, n_classes=2)
-    wide = model.memory_bytes(n_features=65_536, n_classes=2)
-    assert wide - narrow < 500 * (65_536 - KERNEL_COLUMNS)  # bytes per column: statistics, layouts and linear weights
-    assert wide < 100e6
 
 
 def test_memory_is_stated_beforehand():
@@ -456,20 +415,7 @@ def test_memory_is_stated_beforehand():
     assert model.memory_bytes() == stated
 
 
-@pytest.mark.parametrize(("effort", "most"), [("normal", 30_000), ("low", 25_000)])
-def test_memory_grows_with_what_was_learned(effort, most):
-    X, y = blobs(1_500, 3)
-    model = StreamSVMClassifier(effort)
-    sizes = [model.memory_bytes()]
-    for start, end in ((0, 10), (10, 100), (100, 500), (500, 1_500)):
-        model.learn_many(X[start:end], y[start:end])
-        sizes.append(model.memory_bytes())
-    assert sizes[0] < most
-    assert sizes == sorted(sizes)
-    assert sizes[1] < 0.5 * sizes[-1]
-
-
-@pytest.mark.parametrize("n", [3, 4, 5, 31, 32, 33, 250])
+@pytest.mark.parametrize("n", [3, 32, 250])
 def test_growing_memory_changes_nothing(n):
     """Compare single events, rows, and a learner that starts with the maximum memory."""
     X, y = blobs(300, 3)
@@ -558,25 +504,16 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
 
 
 DAMAGES = [
-    ("inverse_temperature", (), 1e100, "inverse_temperature"),
-    ("experts.accuracy", 0, -1e300, "experts.accuracy"),
-    ("rows.present", 0, -1e300, "rows.present"),
     ("rows.present", 0, 0.0, "statistics"),
     ("rows.due", 0, -1.0, "indicators"),
     ("ranks.ring", (0, 0), 1e9, "sorted values"),
     ("rows.began", 0, 201.0, "statistics"),
-    ("1.heads.scale", 0, 0.0, "heads.scale"),
-    ("1.relevance", 0, 1e100, "relevance"),
     ("1.coefs", (0, 1, 0), 3e38, "coefs"),
     ("3.classes.scale", 0, 0.0, "class fields"),
     ("3.weights", (0, 0, 0), 1e308, "weights"),
-    ("4.weights", (0, 0, 0), 1e308, "weights"),
-    ("stack.weights", 0, 1e9, "stack.weights"),
     ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
     ("autocorrelation.n_notes", (), -1, "autocorrelation.n_notes"),
     ("autocorrelation.recent", 0, 10**9, "other classes"),
-    ("autocorrelation.noted", (0, 0), -2, "autocorrelation.noted"),
-    ("autocorrelation.made", 0, 10**9, "autocorrelation.made"),
     ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
     ("autocorrelation.history", 0, 10**9, "other classes"),
 ]

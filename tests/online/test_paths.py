@@ -358,20 +358,6 @@ def test_labels_come_in_any_series_and_the_missing_are_only_predicted(y):
     np.testing.assert_array_equal(model.state()[1]["weights"], expected.state()[1]["weights"])
 
 
-@pytest.mark.parametrize("missing", [None, NAN, np.float32("nan"), pd.NA, pd.NaT], ids=repr)
-def test_a_missing_label_is_not_learned_from(missing):
-    model = CPMClassifier()
-    model.learn_one({"a": 1.0}, "x")
-    before = snapshot(model)
-    with pytest.raises(ValueError, match="the label is N"):
-        model.learn_one({"b": 1.0}, missing)
-    with pytest.raises(ValueError, match="the label of row 1 is N"):
-        model.learn_many([{"a": 1.0}, {"b": 1.0}], ["x", missing])
-    with pytest.raises(ValueError, match="no label may be None or NaN"):
-        model.fit([{"a": 1.0}, {"b": 1.0}], ["x", missing])
-    assert snapshot(model) == before
-
-
 def test_series_of_predictions_go_with_their_frame():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=[7, 7, 9])
     for y, dtype in (
@@ -535,19 +521,3 @@ def test_every_check_of_river_for_mini_batch_classifiers_is_there():
         n_checks = len(list(checks.yield_checks(CPMClassifier(**params))))
         assert n_checks == general + (on_data + on_long_streams) * n_data_sets
     assert CPMClassifier()._unit_test_skips() == set()
-
-
-# What faces are for ----------------------------------------------------------------------------------------------
-
-
-def test_ten_faces_go_round_a_disc_and_one_does_not():
-    X, y = ring(3_000)
-    train, test = slice(0, 2_000), slice(2_000, 3_000)
-
-    def error(n_faces: int) -> float:
-        model = CPMClassifier(n_faces=n_faces, l2=1e-4, horizon=10**9, entropy=0.8)
-        model.fit(X[train], y[train], n_steps=100_000)
-        return float(np.mean(model.predict_many(X[test]) != y[test]))
-
-    assert error(1) > 0.3
-    assert error(10) < 0.02

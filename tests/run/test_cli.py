@@ -100,20 +100,6 @@ def test_identifiers_and_times_are_left_out_by_name(in_process: Any, tmp_path: P
         assert out.count(notice) == err.count(notice) == 1
 
 
-def test_what_was_left_out_stays_so_after_a_resumption(in_process: Any, tmp_path: Path) -> None:
-    write_identifiers(tmp_path / "in.csv", 3000)
-    reading = ("in.csv", "--label", "y", *CPM, "--save")
-    out, _ = in_process(*reading, "whole.svm")
-    for events in (300, 1100, 3000):
-        kept = ("--checkpoint", "state", "--checkpoint-every", 100, "--max-events", events)
-        part, err = in_process(*reading, "part.svm", *kept)
-    notices = [line for line in out.splitlines() if "left out" in line]
-    assert notices == [line for line in part.splitlines() if "left out" in line]
-    assert len(notices) == 2
-    assert "left out" not in err
-    assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
-
-
 def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Path) -> None:
     write_identifiers(tmp_path / "in.csv", 1500)
     in_process("in.csv", "--label", "y", *CPM, "--save", "one.svm")
@@ -138,11 +124,7 @@ def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("form", "ways"),
-    [
-        ("%d.%m.%Y %H:%M", ["'%d.%m.%Y %H:%M'"]),
-        ("%d/%m/%Y %I:%M %p", ["'%d/%m/%Y %I:%M %p'", "'%m/%d/%Y %I:%M %p'"]),
-        ("%b %d, %Y", ["'%b %d, %Y'"]),
-    ],
+    [("%d/%m/%Y %I:%M %p", ["'%d/%m/%Y %I:%M %p'", "'%m/%d/%Y %I:%M %p'"]), ("%b %d, %Y", ["'%b %d, %Y'"])],
 )
 def test_times_of_other_formats_are_left_out_and_their_formats_named(
     streamsvm: Streamsvm, tmp_path: Path, form: str, ways: list[str]
@@ -167,15 +149,6 @@ def test_a_header_of_another_encoding_is_told(streamsvm: Streamsvm, tmp_path: Pa
     (tmp_path / "in.csv").write_bytes("größe;käufer\n1;ja\n2;nein\n".encode("cp1252"))
     said = error(streamsvm("run", f"in.csv?delimiter={delimiter}", "--label", "käufer"))
     assert "the header is not valid utf-8: say encoding=" in said
-
-
-def test_a_label_that_looks_like_an_identifier_is_told(in_process: Any, tmp_path: Path) -> None:
-    write_identifiers(tmp_path / "in.csv", 600)
-    out, err = in_process("in.csv", "--label", "id", *CPM, "--types", "when:ignore")
-    notice = (
-        "the label looks like an identifier or a measured number: 250 classes came with the first 250 learned events"
-    )
-    assert out.count(notice) == err.count(notice) == 1
 
 
 def test_with_no_arguments_it_shows_something(streamsvm: Streamsvm, tmp_path: Path) -> None:
