@@ -150,7 +150,6 @@ OF_LIBRARIES = {
     *("_predictors", "_baseline_prediction"),  # of scikit-learn
     *("_TIMED_OUT", "_PARTITION_EOF"),  # of confluent_kafka
     *("_replace", "_exit", "_Compress", "_Decompress", "_SubParsersAction", "_group_actions"),  # of Python
-    "_time",  # of tqdm
 }
 OF_NUMBA = {"_cache", "_data_layout", "_getvalue", "_module_pass_manager", "_rebuild", "_reduce"}
 PACKAGES = sorted({path.parent for top in ("streamsvm", "connectors") for path in (ROOT / top).rglob("*.py")})

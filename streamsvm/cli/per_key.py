@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import logging
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from streamsvm.run.start import model_of
 if TYPE_CHECKING:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import Worker
+    from streamsvm.run.prometheus import Metric
 
 _EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers abort transactions after 20 s
 _STATE = "state"
@@ -120,13 +120,13 @@ def _check_late(config: KeyConfig) -> None:
 
 def run(config: KeyConfig) -> int:
     """Run the worker until stopped, and return the exit code."""
-    from streamsvm.run.prometheus import Collector, Exporter
+    from streamsvm.run.prometheus import Exporter, text_of
 
     started: list[Worker] = []
     with contextlib.ExitStack() as stack:
         if config.metrics_port is not None:  # refuse a port in use before connecting to brokers
-            figures = Collector(functools.partial(_figures, started))
-            stack.enter_context(contextlib.closing(Exporter(config.metrics_port, figures)))
+            exporter = Exporter(config.metrics_port, lambda: text_of(_figures(started)))
+            stack.enter_context(contextlib.closing(exporter))
         worker = _worker(config, _keyed(config))
         started.append(worker)
         worker.run(until_end=config.at_end == "stop")
@@ -243,28 +243,25 @@ def _check_security(name: str, servers: str, options: Mapping[str, Any]) -> None
         check_welcome(name, server_list(servers, name), options)
 
 
-def _figures(started: list[Worker], counter: Any, gauge: Any) -> Iterator[Any]:
+def _figures(started: list[Worker]) -> Iterator[Metric]:
     """Yield Prometheus metrics of a started worker; Prometheus sums them over workers."""
-    yield counter("streamsvm_compile_seconds", "Seconds in which kernels were compiled.", compile_seconds())
+    from streamsvm.run.prometheus import Metric
+
+    compiling = "Seconds in which kernels were compiled."
+    yield Metric("counter", "compile_seconds", compiling, compile_seconds())
     if not started:
         return
     worker = started[0]
     figures, live = worker.figures, worker.live
-    yield counter("streamsvm_events", "Events predicted by this worker.", figures.events)
-    yield counter("streamsvm_judged", "Events that had a label and a prediction.", figures.judged)
-    yield counter("streamsvm_right", "Right predictions.", figures.right)
-    yield counter("streamsvm_rejected", "Events set aside.", figures.rejected)
-    yield gauge("streamsvm_recent_accuracy", "Share of right predictions of the last 1,000.", figures.recent_accuracy)
-    yield counter("streamsvm_model_seconds", "Seconds spent in the models.", figures.seconds)
-    yield gauge("streamsvm_live_keys", "Keys whose models are held live.", len(live))
-    yield counter("streamsvm_states", "States of keys written.", live.saved)
-    yield counter("streamsvm_state_bytes", "Their bytes.", live.saved_bytes)
+    yield Metric("counter", "events", "Events predicted by this worker.", figures.events)
+    yield Metric("counter", "judged", "Events with a label and a prediction.", figures.judged)
+    yield Metric("counter", "right", "Correct predictions.", figures.right)
+    yield Metric("counter", "rejected", "Rejected events.", figures.rejected)
+    yield Metric("gauge", "recent_accuracy", "Accuracy over the last 1,000 events.", figures.recent_accuracy)
+    yield Metric("counter", "model_seconds", "Seconds spent in the models.", figures.seconds)
+    yield Metric("gauge", "live_keys", "Keys whose models are in memory.", len(live))
+    yield Metric("counter", "states", "States of keys written.", live.saved)
+    yield Metric("counter", "state_bytes", "Bytes of written states.", live.saved_bytes)
     if worker.keyed.join is not None:
-        late = counter("streamsvm_late", "Events and labels, by what became of them.", labels=["what"])
-        for what, count in dict(worker.keyed.counts).items():
-            late.add_metric([what], count)
-        yield late
-    lag = gauge("streamsvm_lag", "Events behind the end, by partition.", labels=["partition"])
-    for partition, events in worker.lag().items():
-        lag.add_metric([str(partition)], events)
-    yield lag
+        yield Metric("counter", "late", "Events and labels, by outcome.", dict(worker.keyed.counts), ("what",))
+    yield Metric("gauge", "lag", "Events behind the end, by partition.", worker.lag(), ("partition",))

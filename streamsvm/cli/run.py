@@ -36,12 +36,12 @@ def run_config(given: dict[str, Any], kind: type[RunConfig], started: float) -> 
 
 def _run(config: RunConfig, started: float) -> int:
     config.validate()
-    from streamsvm.run.progress import progress  # imports the model
+    from streamsvm.run.progress import Progress  # imports the model
     from streamsvm.run.start import Run
 
     caught: list[int] = []
     with contextlib.ExitStack() as stack:
-        bar = [] if config.quiet else [stack.enter_context(contextlib.closing(progress(sys.stderr, config.log_every)))]
+        bar = [] if config.quiet else [stack.enter_context(contextlib.closing(Progress(sys.stderr, config.log_every)))]
         run = Run(config, bar, started)
         try:
             run.start(lambda runner: _graceful(runner, caught))

@@ -1,86 +1,64 @@
-"""Progress of a run: a bar on a terminal, else a log line every few seconds."""
+"""Progress of a run: a line that is redrawn on a terminal, else a log line every few seconds."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
-from streamsvm.core.clock import working_time
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import JoinStage
 from streamsvm.run.names import span
 from streamsvm.run.standing import Report
 
+_DRAW_S = 0.1
+
 logger = logging.getLogger("streamsvm.run")
 
 
-class Lines:
-    """A log line every few seconds.
+class Progress:
+    """An observer of a run that shows its progress.
 
     Parameters
     ----------
+    stream
+        Where to draw; if it is no terminal, lines are logged.
     every_s
-        Seconds between two lines.
+        Seconds between two log lines.
     """
 
-    def __init__(self, every_s: float = 5.0) -> None:
-        self._every_s = every_s
-        self._at = working_time()
-        self._events = 0
-
-    def __call__(self, report: Report, fraction: float | None) -> None:
-        now = working_time()
-        if now - self._at < self._every_s:
-            return
-        rate = (report.events - self._events) / (now - self._at)
-        self._at, self._events = now, report.events
-        logger.info(
-            "%s", "".join([_share(fraction), f"{report.metrics.taken:,} events, {rate:,.0f}/s", _quality(report)])
-        )
-
-    def close(self) -> None:
-        """Do nothing: no resource is open."""
-
-
-class Bar:
-    """A progress bar; the total number of events is estimated from the share read."""
-
-    def __init__(self, stream: TextIO) -> None:
-        from tqdm import tqdm
-
-        # Nothing is drawn before the first batch, after compilation and its messages.
-        settings = {"unit": " events", "unit_scale": True, "dynamic_ncols": True, "smoothing": 0.1, "delay": 1e-3}
-        self._bar: Any = tqdm(file=stream, **settings)
-        self._bar._time = working_time  # like all other times, its rate and remaining time exclude compilation
-        self._bar.start_t = self._bar.last_print_t = working_time()
-        self._at = 0.0
+    def __init__(self, stream: TextIO, every_s: float = 5.0) -> None:
+        self._stream = stream if stream.isatty() else None
+        self._every_s = every_s if self._stream is None else _DRAW_S
+        self._at = time.monotonic() if self._stream is None else 0.0
         self._last: tuple[Report, float | None] | None = None
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         self._last = report, fraction
-        now = time.perf_counter()
-        if now - self._at >= self._bar.mininterval:
+        now = time.monotonic()
+        if now - self._at >= self._every_s:
             self._at = now
-            self._draw(report, fraction)
+            if self._stream is None:
+                logger.info("%s", _line(report, fraction))
+            else:
+                self._draw(self._stream, report, fraction)
 
-    def _draw(self, report: Report, fraction: float | None) -> None:
-        taken = report.metrics.taken
-        if fraction:
-            self._bar.total = round(taken / fraction)
-        self._bar.set_postfix_str(_quality(report).removeprefix(", "), refresh=False)
-        self._bar.update(taken - self._bar.n)
+    def _draw(self, stream: TextIO, report: Report, fraction: float | None, end: str = "") -> None:
+        line = _line(report, fraction)[: shutil.get_terminal_size().columns - 1]
+        stream.write(f"\r{line}\x1b[K{end}")
+        stream.flush()
 
     def close(self) -> None:
-        """Draw the final state and close the bar."""
-        if self._last is not None:
-            self._draw(*self._last)
-        self._bar.close()
+        """Draw the final state."""
+        if self._stream is not None and self._last is not None:
+            self._draw(self._stream, *self._last, end="\n")
 
 
-def progress(stream: TextIO, every_s: float = 5.0) -> Bar | Lines:
-    """Return a bar for a terminal, else log lines."""
-    return Bar(stream) if stream.isatty() else Lines(every_s)
+def _line(report: Report, fraction: float | None) -> str:
+    share = "" if fraction is None else f"{fraction:.0%}, "
+    left = f", {span(report.seconds * (1.0 / fraction - 1.0))} left" if fraction and fraction < 1.0 else ""
+    return f"{share}{report.metrics.taken:,} events, {report.rate:,.0f}/s{left}{_quality(report)}"
 
 
 def _quality(report: Report) -> str:
@@ -113,7 +91,3 @@ def _late(late: JoinStage) -> str:
 def _refits(refits: Refits) -> str:
     last = refits.last[-1]["outcome"].partition(":")[0]
     return f"{refits.count:,} refits, the last {last}, {refits.share:.0%} of the vote"
-
-
-def _share(fraction: float | None) -> str:
-    return "" if fraction is None else f"{fraction:.0%}, "

@@ -28,7 +28,7 @@ from streamsvm.run.notes import Notes
 from streamsvm.run.outputs import Outputs, prediction_table
 from streamsvm.run.reasons import one_by_one, written_reasons
 from streamsvm.run.stages import PredictStage, with_labels
-from streamsvm.run.standing import Observer, Report
+from streamsvm.run.standing import Observer, Rate, Report
 
 _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting
 
@@ -79,7 +79,7 @@ class Runner:
         started: float | None = None,
     ) -> None:
         self.model, self.source, self.config = model, source, config = model, source, config or RunConfig()
-        self.checkpoint, self.observer = checkpoint, observer
+        self.checkpoint, self.observer, self._rate = checkpoint, observer, Rate()
         self._joined = source if isinstance(source, JoinedSource) else None
         self._parts = [source] if self._joined is None else [self._joined.events, self._joined.labels]
         self._outputs = Outputs(sinks or {}, self._in_streams, source.name, lambda one: self._reject([one]))
@@ -271,6 +271,7 @@ class Runner:
         """Call the observer."""
         report = self.report
         report.seconds, report.compile_seconds = working_time() - began, compile_seconds()
+        report.rate = self._rate.at(report.events)
         if isinstance(self.source, Lagging):
             report.lag, report.stalls = self.source.lag, self.source.stalls
         if self.observer is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from connectors.events import Noticing, Rejected, Source
+from streamsvm.core.clock import working_time
 from streamsvm.labels import twin_notices
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint
@@ -44,6 +45,8 @@ class Report:
         Number of events at the checkpoint from which this process resumed; None if it did not resume.
     events
         Number of events of this process.
+    rate
+        Recent events per second of this process.
     seconds, learner_seconds
         Wall time of the loop, and of the model within it.
     compile_seconds
@@ -82,6 +85,7 @@ class Report:
     ended: str = ""
     resumed: int | None = None
     events: int = 0
+    rate: float = 0.0
     seconds: float = 0.0
     learner_seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -160,6 +164,20 @@ class Report:
     def mostly_rejected(self) -> bool:
         """Whether more than half of all events were rejected."""
         return self.metrics.rejected > self.metrics.events
+
+
+class Rate:
+    """Events per second, over at least the last second."""
+
+    def __init__(self) -> None:
+        self._before, self._value = (working_time(), 0), 0.0
+
+    def at(self, events: int) -> float:
+        """Return the rate, given the number of events so far."""
+        (then, before), now = self._before, working_time()
+        if now - then >= 1.0 or (not before and now > then):
+            self._value, self._before = (events - before) / (now - then), (now, events)
+        return self._value
 
 
 class Observer(Protocol):

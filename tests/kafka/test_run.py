@@ -496,7 +496,6 @@ def test_brokers_that_are_away_at_the_start_are_no_wrong_setting(tmp_path):
 
 
 def test_prometheus_and_the_log_line(broker, topic, tmp_path):
-    pytest.importorskip("prometheus_client")
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(2000))
     (port,) = starter.free_ports(1)

@@ -7,8 +7,6 @@ import re
 import time
 from pathlib import Path
 
-import pytest
-
 from connectors import open_source
 from streamsvm import CPMClassifier, RefitClassifier
 from streamsvm.refit import Every
@@ -20,7 +18,6 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsv
 
 
 def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client")
     figures = Figures()
     model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(300), delay=64)
     report = runner_of(model, open_source("synthetic:sea?n=2000&batch_size=200"), observer=figures).run()

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
+from streamsvm.run import web
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page import server as served
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.dashboard import Busy
 from streamsvm.run.page.server import Server
-from streamsvm.run.web import server as web
-from streamsvm.run.web.limits import Pool
 from tests.errors import raises
 from tests.page.looking import get
 
@@ -226,7 +225,7 @@ def test_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server._http, "viewers", Pool(2, 2, patience_s=60.0))
+    monkeypatch.setattr(web, "MOST_VIEWERS", 2)
     viewers = [follow(server.port) for _ in range(2)]
     for viewer in viewers:
         heard(viewer, b"events")

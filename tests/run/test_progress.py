@@ -7,8 +7,9 @@ import pytest
 from river.naive_bayes import GaussianNB
 
 from connectors import open_source
-from streamsvm.run.progress import Bar, Lines, progress
+from streamsvm.run.progress import Progress
 from streamsvm.run.runner import runner_of
+from streamsvm.run.standing import Rate
 
 
 class Terminal(io.StringIO):
@@ -18,31 +19,26 @@ class Terminal(io.StringIO):
 
 def test_a_bar_on_a_terminal() -> None:
     terminal = Terminal()
-    bar = progress(terminal)
-    assert isinstance(bar, Bar)
+    bar = Progress(terminal)
     runner_of(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=bar).run()
     bar.close()
     last = terminal.getvalue().split("\r")[-1]
-    assert "3.00k/3.00k" in last
+    assert last.startswith("100%, 3,000 events, ")
     assert "accuracy 0." in last
 
 
-def test_the_rate_of_a_bar_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, terminal = 100.0, Terminal()
-    monkeypatch.setattr("streamsvm.run.progress.working_time", lambda: now)
-    bar = progress(terminal)
-    report = runner_of(GaussianNB(), open_source("synthetic:sea?n=3000")).run()
+def test_the_rate_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("streamsvm.run.standing.working_time", lambda: now)
+    rate = Rate()
     now += 10.0  # whatever other clocks measured
-    bar(report, None)
-    bar.close()
-    last = terminal.getvalue().split("\r")[-1]
-    assert "00:10" in last
-    assert "300 events/s" in last
+    assert rate.at(3_000) == 300.0
+    now += 0.5
+    assert rate.at(5_000) == 300.0
 
 
 def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
-    lines = progress(io.StringIO(), every_s=1e-9)
-    assert isinstance(lines, Lines)
+    lines = Progress(io.StringIO(), every_s=1e-9)
     with caplog.at_level(logging.INFO, "streamsvm.run"):
         runner_of(GaussianNB(), open_source("synthetic:sea?n=3000&batch_size=1000"), observer=lines).run()
     first, *_, last = [record.getMessage() for record in caplog.records if record.name == "streamsvm.run"]
@@ -55,5 +51,5 @@ def test_stalls_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     source = open_source("synthetic:sea?n=10")
     source.lag, source.stalls = {}, 2  # type: ignore[attr-defined]
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        runner_of(GaussianNB(), source, observer=progress(io.StringIO(), every_s=0.0)).run()
+        runner_of(GaussianNB(), source, observer=Progress(io.StringIO(), every_s=0.0)).run()
     assert "stalled 2 times" in caplog.messages[-1]

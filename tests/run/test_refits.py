@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import logging
 import math
@@ -26,7 +27,7 @@ from streamsvm.run.classifiers import with_refits
 from streamsvm.run.errors import SetupError
 from streamsvm.run.learners import BatchLearner
 from streamsvm.run.plot import plot
-from streamsvm.run.progress import Lines
+from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import Exporter
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, runner_of
@@ -223,7 +224,7 @@ def test_the_share_of_the_vote_is_that_of_the_leaders(report: Report) -> None:
 
 def test_the_progress_line(report: Report, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        lines = Lines(0.0)
+        lines = Progress(io.StringIO(), 0.0)
         time.sleep(0.005)
         lines(report, None)
     assert "4 refits, the last failed, " in caplog.text

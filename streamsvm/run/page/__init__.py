@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 
-from streamsvm.run.errors import SetupError
 from streamsvm.run.page.dashboard import DashboardState
 from streamsvm.run.page.server import Server
 from streamsvm.run.prometheus import Figures
@@ -32,32 +31,16 @@ class Page:
     """
 
     def __init__(self, place: str, token: str | None = None) -> None:
-        self._dashboard, self._figures = DashboardState(), figures()
-        self.server = Server(self._dashboard, place, token, lambda: text_of(self._figures))
+        self._dashboard, self._figures = DashboardState(), Figures()
+        self.server = Server(self._dashboard, place, token, self._figures.text)
         logger.info("the page: %s", self.server.url)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Record the state of the run."""
         self._dashboard(report, fraction)
-        if isinstance(self._figures, Figures):
-            self._figures(report, fraction)
+        self._figures(report, fraction)
 
     def close(self) -> None:
         """Publish the end of the run and stop serving."""
         self._dashboard.close()
         self.server.close()
-
-
-def figures() -> Figures | SetupError:
-    """Return metrics for Prometheus, or the error if they are unavailable."""
-    try:
-        return Figures("/metrics")
-    except SetupError as error:
-        return error
-
-
-def text_of(found: Figures | SetupError) -> bytes:
-    """Return metrics in the text format of Prometheus."""
-    if isinstance(found, SetupError):
-        raise found
-    return found.text()

@@ -19,7 +19,6 @@ from typing import Any
 import orjson
 
 from connectors.events import Rejected
-from streamsvm.core.clock import working_time
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.learners import Answers
@@ -83,7 +82,6 @@ class DashboardState:
         self._due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
         self._taken_from: Answers | None = None
-        self._rate, self._counted = 0.0, (working_time(), 0)
 
     # In the thread of the run -----------------------------------------------------------------------------------------
 
@@ -120,10 +118,7 @@ class DashboardState:
         self._events.take(answers)
 
     def _publish(self, report: Report, fraction: float | None = None, *, last: bool = False) -> None:
-        now = working_time()
-        at, events = self._counted
-        if now - at >= 0.5:
-            self._rate, self._counted = (report.events - events) / (now - at), (now, report.events)
+        now = time.perf_counter()
         self._taken = report.metrics.taken
         if now >= self._history_due:
             watch = _Stopwatch()
@@ -222,7 +217,7 @@ class DashboardState:
                 "kind": self.kind,
                 "model": _name(report, model),
                 "fraction": fraction,
-                "rate": self._rate,
+                "rate": report.rate,
                 "leaders": [_leader(head) for head in insight.leaders[:_MOST_LEADERS]],
                 "relevance": relevance,
                 "autocorrelation": insight.autocorrelation,

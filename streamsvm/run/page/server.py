@@ -7,28 +7,24 @@ contains no data and requests it with the token in a header. The token therefore
 from __future__ import annotations
 
 import base64
-import functools
 import gzip
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.resources import files
-from typing import ClassVar, Protocol
+from typing import Protocol
 from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.dashboard import Busy
-from streamsvm.run.web.messages import FIGURES, HTML, JSON, Answer, Request, head, refusal
-from streamsvm.run.web.server import HttpServer, Place, Work
+from streamsvm.run.web import FIGURES, HTML, JSON, Answer, HttpServer, Place, Request, refusal
 
 HEARTBEAT_S = 15.0
 _ANSWER_S = 10.0
-
-Send = Callable[[bytes], None]
 
 
 class Shown(Protocol):
@@ -62,23 +58,14 @@ class Server:
 
     Attributes
     ----------
-    url
-        URL of the page.
+    port, url
+        The port in use, and the URL of the page.
 
     Raises
     ------
     SetupError
         If it cannot listen there, or the token is missing.
     """
-
-    _OPEN: ClassVar = {"/": "_page", "/healthz": "_health"}  # contain no data
-    _CLOSED: ClassVar = {
-        "/events": "_follow",
-        "/state.json": "_state",
-        "/series.json": "_series",
-        "/event.json": "_event",
-        "/metrics": "_metrics",
-    }
 
     def __init__(self, shown: Shown, place: str, token: str | None, metrics: Callable[[], bytes]) -> None:
         self._place = Place(place, "--page")
@@ -95,43 +82,38 @@ class Server:
                 option="--page",
             )
         self.shown, self.metrics, self._token = shown, metrics, None if token is None else token.encode()
+        self._open = {"/": _page, "/healthz": self._health}  # contain no data
+        self._closed = {
+            "/events": lambda _: Answer(self._updates(), "text/event-stream", headers={"X-Accel-Buffering": "no"}),
+            "/state.json": self._state,
+            "/series.json": lambda request: _json(self.shown.series(), request),
+            "/event.json": self._event,
+            "/metrics": self._metrics,
+        }
         self._http = HttpServer(self._place, self._route, "page")
+        self.port = self._http.port
         address = self._place.address
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{self.port}"
-
-    @property
-    def port(self) -> int:
-        """The port in use."""
-        return self._http.port
-
-    @property
-    def n_following(self) -> int:
-        """Number of viewers that receive updates."""
-        return len(self._http.viewers)
 
     def close(self) -> None:
         """End all connections, after sending the last message to viewers."""
         self.shown.feed.close()
         self._http.close()
 
-    def _route(self, request: Request) -> Answer | Work:
+    def _route(self, request: Request) -> Answer:
         path = request.path
         if not self._place.knows(request.headers.get("host", "")):
             return refusal(HTTPStatus.MISDIRECTED_REQUEST, "this page is not served under that name")
-        if path in self._OPEN:
-            found: Answer | Work = getattr(self, self._OPEN[path])(request)
-        elif path not in self._CLOSED:
-            found = refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join([*self._OPEN, *self._CLOSED])}")
-        elif request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            found = refusal(HTTPStatus.FORBIDDEN, "pages of others may not ask")
-        elif not self._admits(request):
+        if path in self._open:
+            return self._open[path](request)
+        if path not in self._closed:
+            return refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join([*self._open, *self._closed])}")
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return refusal(HTTPStatus.FORBIDDEN, "pages of others may not ask")
+        if not self._admits(request):
             why = "the token is needed: Authorization: Bearer TOKEN"
-            found = refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
-        elif path == "/events":
-            found = Work(functools.partial(self._follow, request), trusted=True, follows=True)
-        else:
-            found = Work(functools.partial(getattr(self, self._CLOSED[path]), request), trusted=True)
-        return found
+            return refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
+        return self._closed[path](request)
 
     def _admits(self, request: Request) -> bool:
         """Return whether a request has the token."""
@@ -140,31 +122,21 @@ class Server:
         said = request.headers.get("authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(said.encode("utf-8"), self._token)
 
-    # Without the token ------------------------------------------------------------------------------------------------
-
-    def _page(self, request: Request) -> Work:
-        return Work(lambda _: _page_for(request), trusted=self._admits(request))
-
     def _health(self, _: Request) -> Answer:
         wrong = self.shown.health()
         return refusal(HTTPStatus.SERVICE_UNAVAILABLE, wrong) if wrong else Answer(b"running\n")
 
-    # With the token, each in its own thread ---------------------------------------------------------------------------
-
-    def _state(self, request: Request, _: Send) -> Answer:
+    def _state(self, request: Request) -> Answer:
         latest = self.shown.feed.latest
         return _json(latest, request) if latest else Answer(b"", JSON, HTTPStatus.NO_CONTENT)  # no batch yet
 
-    def _series(self, request: Request, _: Send) -> Answer:
-        return _json(self.shown.series(), request)
-
-    def _metrics(self, _request: Request, _: Send) -> Answer:
+    def _metrics(self, _: Request) -> Answer:
         try:
             return Answer(self.metrics(), FIGURES)
         except SetupError as error:
             return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
 
-    def _event(self, request: Request, _: Send) -> Answer:
+    def _event(self, request: Request) -> Answer:
         number = parse_qs(request.query).get("id", [""])[0]
         if not number.isascii() or not number.isdigit() or len(number) > 15:
             return refusal(HTTPStatus.BAD_REQUEST, "which event? as in /event.json?id=17")
@@ -177,15 +149,14 @@ class Server:
         except Exception as error:  # for example if the run has ended
             return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no answer came: {type(error).__name__}")
 
-    def _follow(self, request: Request, send: Send) -> None:
-        """Send the state as server-sent events whenever it changes, and otherwise a heartbeat comment."""
+    def _updates(self) -> Iterator[bytes]:
+        """Yield the state as server-sent events whenever it changes, and otherwise a heartbeat comment."""
         feed, number = self.shown.feed, 0
-        send(head("text/event-stream", HTTPStatus.OK, {"X-Accel-Buffering": "no"}))
-        while request.method == "GET":
+        while True:
             number, message = feed.after(number, HEARTBEAT_S)
             if message is None and feed.closed:
                 return
-            send(b": here\n\n" if message is None else b"data: %b\n\n" % message)
+            yield b": here\n\n" if message is None else b"data: %b\n\n" % message
 
 
 def _json(content: bytes, request: Request) -> Answer:
@@ -199,7 +170,7 @@ def _gzipped(content: bytes) -> bytes:
     return gzip.compress(content, 1)
 
 
-def _page_for(request: Request) -> Answer:
+def _page(request: Request) -> Answer:
     html, policy = page()
     headers = {"Content-Security-Policy": policy}
     if request.packs:

@@ -24,13 +24,12 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.history import History
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.page import figures, text_of
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.dashboard import DashboardState, packed
 from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.prometheus import Figures
-from streamsvm.run.standing import Report
+from streamsvm.run.standing import Rate, Report
 
 _LOOK_S = 1.0
 _REST = 10.0  # pause after reading a checkpoint, as a multiple of the reading time
@@ -84,9 +83,9 @@ class CheckpointView(DashboardState):
             raise SetupError(
                 f"watch {directory}: is no directory of checkpoints, and no address such as http://host:8080"
             )
-        self._checkpoint, self._figures = Checkpoint(directory), figures()
+        self._checkpoint, self._figures = Checkpoint(directory), Figures()
         self._first: int | None = None
-        self._stop = threading.Event()
+        self._rate, self._stop = Rate(), threading.Event()
 
     def run(self) -> None:
         """Read each new checkpoint until `stop`."""
@@ -114,8 +113,7 @@ class CheckpointView(DashboardState):
             return
         self._due = self._history_due = 0.0  # updates need no delay, because they do not slow down the run
         self(report, None)
-        if isinstance(self._figures, Figures):
-            self._figures(report, None)
+        self._figures(report, None)
 
     def _report(self, snapshot: Snapshot, at: float) -> Report:
         from streamsvm.loading import from_state
@@ -143,13 +141,14 @@ class CheckpointView(DashboardState):
             events=metrics.taken - self._first,
             ended=snapshot.ended,
         )
+        report.rate = self._rate.at(report.events)
         report.learner = as_learner(from_state(*state), scored=False)
         report.refits = Refits.of(report.learner.model)
         return report
 
     def metrics(self) -> bytes:
         """Return the metrics for Prometheus."""
-        return text_of(self._figures)
+        return self._figures.text()
 
     def ask(self, number: int, timeout: float) -> bytes:
         """Refuse, because a checkpoint contains no events."""

@@ -1,1 +1,0 @@
-"""HTTP server of a run for dashboard and metrics, robust against hostile or slow clients."""
