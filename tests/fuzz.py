@@ -234,7 +234,7 @@ def try_key(rng: np.random.Generator, folder: Path) -> bool:
     from streamsvm.keyed.sections import KeyStateError, seal, unseal
 
     classifier, state = keyed()[rng.integers(len(keyed()))]
-    sections = unseal(state, 7)
+    sections = unseal(state)
     for _ in range(1 + int(rng.integers(3))):
         k = int(rng.integers(len(sections)))
         if k == 1 and rng.random() < 0.8:  # the schema

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+import orjson
 
 from connectors.options import check_times
 from connectors.times import SingleTimes
@@ -16,7 +17,7 @@ from streamsvm.delayed.keys import key_text
 from streamsvm.keyed.packing import Held, Packer
 from streamsvm.keyed.parent import Vote, parent_of
 from streamsvm.keyed.sections import KeyStateError, seal, unseal
-from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
+from streamsvm.keyed.waiting import Entry, Waiting
 from streamsvm.labels import is_label
 from streamsvm.models.archive import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
@@ -24,9 +25,6 @@ from streamsvm.parameters import ParameterError, ParameterTypeError, check_numbe
 
 # Name of our bytes in the keyed state of an engine.
 STATE = "streamsvm"
-# Four sections of the learner; then the vote with the parent, the newest event time, and the label join.
-_N_SECTIONS = 7
-_TIME = struct.Struct("<q")
 
 
 @dataclass(slots=True)
@@ -42,13 +40,13 @@ class Key:
     waiting
         Events and labels that wait for each other.
     newest
-        The newest event time, in milliseconds.
+        The newest event time, in milliseconds; None if unknown.
     """
 
     held: Held
     vote: Vote
     waiting: Waiting
-    newest: int = NO_TIME
+    newest: int | None = None
 
 
 class KeyedClassifier:
@@ -209,7 +207,7 @@ class KeyedClassifier:
         Raises
         ------
         KeyStateError
-            If the state is corrupt, or was written by another model or a newer version.
+            If the state is corrupt, or was written by another model or version.
         TypeError
             If the state is not bytes.
         """
@@ -260,8 +258,8 @@ class KeyedClassifier:
         >>> keyed.newest(keyed.step(None, [{"size": 1.0, "at": "1970-01-02"}])[1])
         86400000
         """
-        section = unseal(state, _N_SECTIONS)[5]
-        return _TIME.unpack(section)[0] if section else None
+        newest: int | None = orjson.loads(unseal(state)[-1].partition(b"\n")[0])[1]
+        return newest
 
     def moment(self, event: Mapping[Any, Any]) -> int:
         """Return the time of an event in milliseconds since 1970.
@@ -305,15 +303,16 @@ class KeyedClassifier:
         state
             The state of a key, as for `step`.
         """
-        waiting = Waiting(self.max_waiting, self._wait)
         if state is None:
-            return Key(self._packer.blank(), Vote(), waiting)
-        *learned, vote, newest, waits = unseal(state, _N_SECTIONS)
+            return Key(self._packer.blank(), Vote(), Waiting(self.max_waiting, self._wait))
+        *learned, rest = unseal(state)
         held = self._packer.unpack(learned)
         try:
-            waiting.unpack(waits)
-            return Key(held, Vote.unpack(vote), waiting, _TIME.unpack(newest)[0] if newest else NO_TIME)
-        except (struct.error, *DAMAGED) as error:
+            head, *lines = rest.split(b"\n")
+            vote, newest = orjson.loads(head)
+            waiting = Waiting(self.max_waiting, self._wait, lines)
+            return Key(held, Vote(*vote), waiting, None if newest is None else int(newest))
+        except DAMAGED as error:
             raise KeyStateError(f"not the state of a key: {error}") from error
 
     def answer(self, key: Key, event: Mapping[Any, Any]) -> dict[str, Any]:
@@ -351,8 +350,8 @@ class KeyedClassifier:
         key
             The key, which remains usable.
         """
-        newest = b"" if key.newest == NO_TIME else _TIME.pack(key.newest)
-        return seal([*self._packer.pack(key.held), key.vote.pack(), newest, key.waiting.pack()])
+        head = orjson.dumps([key.vote.weights, key.newest])
+        return seal([*self._packer.pack(key.held), b"\n".join([head, *key.waiting.lines])])
 
     def let_go(self, key: Key) -> None:
         """Release a key; changes since the last `pack` are lost.
@@ -380,37 +379,36 @@ class KeyedClassifier:
 
     def _join(self, key: Key, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
         """Process a record with a join value: an event, or a delayed label."""
-        waiting = key.waiting
-        before = waiting.n_expired, waiting.n_dropped
-        waiting.expire(key.newest)
+        self.counts["expired"] += key.waiting.expire(key.newest)
+        found = key.waiting.find(join)
+        if is_label(label) and (found is not None or not x):
+            self._take_label(key, join, found, label, answer)
+            return
+        self._take(key, x, label, answer)
         if is_label(label):
-            if join in waiting or not x:
-                self._take_label(key, join, label, answer)
-            else:
-                self._take(key, x, label, answer)
+            return
+        if found is None:
+            self._store(key, join, Entry(answer["prediction"], answer["score"], x))
+        elif found.x is None:
+            key.waiting.remove(join)
+            self._learn(key, x, found.label)
         else:
-            self._take(key, x, None, answer)
-            early = waiting.pop(join) if waiting.is_label(join) else None
-            if isinstance(early, Label):
-                self._learn(key, x, early.label)
-            elif join in waiting:
-                self.counts["doubles"] += 1
-            else:
-                waiting.add(join, Event(x, answer["prediction"], answer["score"]), key.newest)
-        self.counts["expired"] += waiting.n_expired - before[0]
-        self.counts["dropped"] += waiting.n_dropped - before[1]
+            self.counts["doubles"] += 1
 
-    def _take_label(self, key: Key, join: str, label: Any, answer: dict[str, Any]) -> None:
+    def _take_label(self, key: Key, join: str, found: Entry | None, label: Any, answer: dict[str, Any]) -> None:
         """Learn the event that waits for this label; if there is none, store the label."""
         encode_label(label)
         self.counts["labels"] += 1
         answer["label"] = label
-        found = key.waiting.pop(join)
-        if not isinstance(found, Event):
-            key.waiting.add(join, found or Label(label), key.newest)
-            return
-        answer["prediction"], answer["score"] = found.prediction, found.score
-        self._learn(key, found.x, label, late=True)
+        if found is None:
+            self._store(key, join, Entry(label))
+        elif found.x is not None:
+            key.waiting.remove(join)
+            answer["prediction"], answer["score"] = found.label, found.score
+            self._learn(key, found.x, label, late=True)
+
+    def _store(self, key: Key, join: str, entry: Entry) -> None:
+        self.counts["dropped"] += key.waiting.add(join, entry, key.newest)
 
     def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
         """Combined probabilities of the parent and the key's own model."""
@@ -437,12 +435,12 @@ class KeyedClassifier:
         if time is None:
             return
         moment = self._times.of(str(self.time), time)
-        if self._idle is not None and key.newest != NO_TIME and moment - key.newest > self._idle:
+        if self._idle is not None and key.newest is not None and moment - key.newest > self._idle:
             self.counts["forgotten"] += 1
             self._packer.give_back(key.held)
             fresh = self.wake(None)
             key.held, key.vote, key.waiting = fresh.held, fresh.vote, fresh.waiting
-        key.newest = max(key.newest, moment)
+        key.newest = moment if key.newest is None else max(key.newest, moment)
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:

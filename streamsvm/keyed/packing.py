@@ -1,9 +1,9 @@
 """Compact binary format of a learner: the state of one key.
 
-A state starts with a magic word, its version, the number of sections, and a checksum of the rest. The rest is the
-lengths of the sections, followed by the sections. A learner has the sections
+A state starts with a magic word, its version, and a checksum of the rest. The rest is the lengths of the sections,
+followed by the sections. A learner has the sections
 
-    settings    hash of 8 bytes of its class, parameters and state tables, and a hash of 1 byte for each of these
+    settings    hashes of its class, state tables and parameters
     schema      names of columns, and labels, as JSON
     counts      integer counters of columns that are not in memory; empty if there are none
     words       snapshot of its memory, see `streamsvm.keyed.snapshots`
@@ -17,12 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from connectors.notices import Notices
 from streamsvm.core.state import State
@@ -34,100 +32,15 @@ from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError
 
-# Maximum number of cached schemas, and maximum memory of their learners.
-MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
-# Maximum number, maximum memory, and minimum number of free learners per capacity. Free learners are reused, because
-# creating one takes ten times as long as loading a state. A checkpoint releases all learners used since the last one.
-MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
-# The total number of learners may exceed the maximum in use by 1 / SPARE, because keys differ in capacity.
-SPARE = 10
+# Maximum memory of the learners of cached schemas, and of free learners. Free learners are reused, because creating one
+# takes ten times as long as loading a state. A checkpoint releases all learners used since the last one.
+SCHEMA_BYTES, FREE_BYTES = 64 << 20, 128 << 20
+# Maximum number of cached first events.
+MOST_FIRST = 1024
+# Bytes of the hash of a setting.
+_DIGEST = 3
 # Types of labels that are encoded equally if they are equal.
 _EXACT = frozenset({str, int, bool})
-
-
-class Settings:
-    """Hashes of the settings with which a state was written: 8 bytes of all settings, and 1 byte of each.
-
-    Parameters
-    ----------
-    values
-        JSON values by name.
-
-    Examples
-    --------
-    >>> left = Settings({"n_faces": 4, "l2": 0.01})
-    >>> Settings({"n_faces": 4, "l2": 0.01}).check(left.data)
-    >>> Settings({"n_faces": 2, "l2": 0.01}).check(left.data)
-    Traceback (most recent call last):
-    ...
-    streamsvm.keyed.sections.KeyStateError: the state of a key was left by a model with another `n_faces`: ...
-    """
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._names = list(values)
-        digests = [_digest(json.dumps([name, value]).encode(), 8) for name, value in values.items()]
-        self.data = _digest(b"".join(digests), 8) + b"".join(digest[:1] for digest in digests)
-
-    def check(self, left: bytes) -> None:
-        """Raise an error if a state was written with other settings.
-
-        Parameters
-        ----------
-        left
-            The `data` of the state's settings.
-
-        Raises
-        ------
-        KeyStateError
-            If settings differ. The message names them.
-        """
-        if left == self.data:
-            return
-        what = "other settings"
-        if len(left) == len(self.data):
-            differ = (n for n, a, b in zip(self._names, left[8:], self.data[8:], strict=True) if a != b)
-            what = "another " + ", ".join(f"`{name}`" for name in differ)
-        raise KeyStateError(
-            f"the state of a key was left by a model with {what}: go on with the settings that keys began with, or let "
-            "them begin anew",
-            "settings",
-        )
-
-
-def _digest(data: bytes, size: int) -> bytes:
-    return hashlib.blake2b(data, digest_size=size).digest()
-
-
-class Held:
-    """Learner of a key, with the schema needed to pack it.
-
-    Parameters
-    ----------
-    learner
-        The learner.
-    schema
-        The columns and labels of the learner when it was last packed or unpacked.
-    """
-
-    __slots__ = ("_blocks", "_state", "learner", "schema")
-
-    def __init__(self, learner: OnlineClassifier, schema: Schema) -> None:
-        self.learner, self.schema = learner, schema
-        self._state: State | None = None
-        self._blocks: list[NDArray[np.uint64]] = []
-
-    @property
-    def blocks(self) -> list[NDArray[np.uint64]]:
-        """The memory of the learner; a learner that grows gets another one."""
-        if self._state is not self.learner.buffer:
-            self._state = self.learner.buffer
-            self._blocks = self._state.blocks()
-        return self._blocks
-
-    @property
-    def has_grown(self) -> bool:
-        """Whether the learner has columns, labels or left-out names that are not in the schema."""
-        return self.schema.extent != self.learner.schema_size
 
 
 class Schema:
@@ -139,18 +52,33 @@ class Schema:
         The schema section of a state.
     learner
         An untrained learner with these columns and labels, used only as a template.
-
-    Attributes
-    ----------
-    after : dict
-        The schema sections after further labels, by these labels.
     """
 
     def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
         self.data, self.learner = data, learner
         self.extent, self.capacity = learner.schema_size, learner.capacity
-        memory = learner.buffer
-        self.blocks, self.snapshots, self.n_bytes = memory.blocks(), Snapshots(memory), memory.n_bytes
+        self.snapshots, self.n_bytes = Snapshots(learner.buffer), learner.buffer.n_bytes
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """Learner of a key.
+
+    Parameters
+    ----------
+    learner
+        The learner.
+    schema
+        The columns and labels of the learner when it was last packed or unpacked.
+    """
+
+    learner: OnlineClassifier
+    schema: Schema
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the learner has columns, labels or left-out names that are not in the schema."""
+        return self.schema.extent != self.learner.schema_size
 
 
 class Packer:
@@ -163,8 +91,6 @@ class Packer:
     ----------
     model
         An untrained learner of this package.
-    more
-        Further settings that must equal those of a state, by name.
 
     Raises
     ------
@@ -176,18 +102,17 @@ class Packer:
     Examples
     --------
     >>> from streamsvm import CPMClassifier
-    >>> from streamsvm.keyed.sections import seal, unseal
     >>> packer = Packer(CPMClassifier())
     >>> held = packer.begin()
     >>> for i in range(100):
     ...     held.learner.learn_one({"size": float(i % 2)}, "large" if i % 2 else "small")
-    >>> state = seal(packer.pack(held))
+    >>> sections = packer.pack(held)
     >>> packer.give_back(held)
-    >>> len(state) < 1_000, packer.unpack(unseal(state, 4)).learner.predict_one({"size": 1.0})
+    >>> sum(map(len, sections)) < 1_000, packer.unpack(sections).learner.predict_one({"size": 1.0})
     (True, 'large')
     """
 
-    def __init__(self, model: OnlineClassifier, more: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model: OnlineClassifier) -> None:
         if not isinstance(model, OnlineClassifier) or model.is_composed:
             raise ParameterTypeError(
                 "model",
@@ -200,28 +125,27 @@ class Packer:
                 f"has learned {model.n_events_learned} events, but each key begins with nothing: give one that has "
                 "learned nothing, and what all keys begin from as `parent`",
             )
-        self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
-        own = {k: encode_param(v) for k, v in self._params.items()}
-        what = {"class": self._class.__name__, "state tables": _tables(model.buffer)}
-        self.settings: dict[str, Any] = what | own | self._more
-        self._settings = Settings(self.settings)
+        self._class, self._params = type(model), model._get_params()
+        self.settings: dict[str, Any] = {"class": self._class.__name__, "state tables": _tables(model.buffer)}
+        self.settings |= {name: encode_param(value) for name, value in self._params.items()}
+        self._digests = {name: _digest([name, value], _DIGEST) for name, value in self.settings.items()}
+        self._settings = b"".join(self._digests.values())
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
-        self._n_bytes = 0
-        self._free: dict[tuple[int, int], list[Held]] = {}
+        self._free: dict[tuple[int, int], list[Held]] = defaultdict(list)
+        self._schema_bytes = self._free_bytes = 0
         self._said = Notices(logger)  # each warning is given once for all keys
-        self._n_free = self._n_used = self._most_used = 0  # free, in use, and maximum in use
         self._nothing = self._schema(model.schema())
         # An untrained learner has no columns, so every prediction leaves the same memory. If this equals the memory
         # before the prediction, one blank learner serves all untrained keys.
         blank = Held(self._nothing.learner.empty_twin(), self._nothing)
         blank.learner.predict_one({})
-        is_blank = self._nothing.snapshots.take(blank.blocks) == self._nothing.snapshots.take(self._nothing.blocks)
-        self._blank = blank if is_blank else None
+        snapshots = self._nothing.snapshots
+        self._blank = blank if snapshots.take(blank.learner.blocks) == snapshots.empty else None
         self._first: dict[Any, bytes] = {}
 
     def begin(self) -> Held:
         """Return an untrained learner."""
-        return self._begin(self._nothing)
+        return self._load(self._nothing, self._nothing.snapshots.empty, b"")
 
     def blank(self) -> Held:
         """Return the learner that predicts for all untrained keys; call `ready` before learning."""
@@ -242,7 +166,8 @@ class Packer:
         """
         if held is not self._blank:
             return held
-        return self._begin(self._first_schema(x, label) or self._nothing)
+        schema = self._first_schema(x, label) or self._nothing
+        return self._load(schema, schema.snapshots.empty, b"")
 
     def unpack(self, sections: Sequence[bytes]) -> Held:
         """Restore the learner of a key; call `give_back` when it is no longer needed.
@@ -258,13 +183,17 @@ class Packer:
             If the sections are corrupt, or were written with other settings.
         """
         settings, data, counts, packed = sections
-        self._settings.check(settings)
+        if settings != self._settings:
+            own = enumerate(self._digests.items())
+            differ = [f"`{name}`" for i, (name, digest) in own if settings[i * _DIGEST :][:_DIGEST] != digest]
+            raise KeyStateError(
+                f"the state of a key was written by a model with another {', '.join(differ)}: go on with the settings "
+                "that keys began with, or start the keys anew",
+                "settings",
+            )
         try:
-            held = self._borrow(self._schema(data))
-            learner = held.learner
-            held.schema.snapshots.put(held.blocks, packed)
-            learner.check_buffer()
-            learner.restore_counts(counts)
+            held = self._load(self._schema(data), packed, counts)
+            held.learner.check_buffer()
         except DAMAGED as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
         return held
@@ -285,7 +214,8 @@ class Packer:
         learner = held.learner
         if held.has_grown:
             held.schema = self._schema(learner.schema())
-        return [self._settings.data, held.schema.data, learner.counts(), held.schema.snapshots.take(held.blocks)]
+        memory = held.schema.snapshots.take(learner.blocks)
+        return [self._settings, held.schema.data, learner.counts(), memory]
 
     def give_back(self, held: Held) -> None:
         """Release a learner for use by other keys; changes since the last `pack` are lost.
@@ -295,18 +225,16 @@ class Packer:
         held
             The learner, which must not be used afterwards.
         """
-        if held is self._blank:
+        if held is self._blank or held.has_grown:
             return
-        self._n_used -= 1
-        schema = held.schema
-        free = self._free.setdefault(schema.capacity, [])
-        if not held.has_grown and len(free) < max(FEW, min(MOST_FREE, FREE_BYTES // schema.n_bytes)):
-            free.append(held)
-            self._n_free += 1
+        self._free[held.schema.capacity].append(held)
+        self._free_bytes += held.schema.n_bytes
+        while self._free_bytes > FREE_BYTES:
+            self._free_bytes -= max(self._free.values(), key=len).pop().schema.n_bytes
 
     def __reduce__(self) -> Any:
         # Engines send packers to their workers, without the caches.
-        return Packer, (self._class(**self._params), self._more)
+        return Packer, (self._class(**self._params),)
 
     # Schemas -----------------------------------------------------------------------------------------------------
 
@@ -315,9 +243,9 @@ class Packer:
         found = self._schemas.get(data)
         if found is None:
             found = self._schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
-            self._n_bytes += found.n_bytes
-            while len(self._schemas) > MOST_SCHEMAS or (self._n_bytes > MOST_BYTES and len(self._schemas) > 2):
-                self._n_bytes -= self._schemas.popitem(last=False)[1].n_bytes
+            self._schema_bytes += found.n_bytes
+            while self._schema_bytes > SCHEMA_BYTES and len(self._schemas) > 2:
+                self._schema_bytes -= self._schemas.popitem(last=False)[1].n_bytes
         else:
             self._schemas.move_to_end(data)
         return found
@@ -334,41 +262,24 @@ class Packer:
             learner = self._nothing.learner.empty_twin()
             learner.learn_one(x, label)
             data = learner.schema()
-            if len(self._first) == MOST_SCHEMAS:
+            if len(self._first) == MOST_FIRST:
                 self._first.clear()
             self._first[names, type(label), label] = data
         return self._schema(data)
 
-    def _begin(self, schema: Schema) -> Held:
-        held = self._borrow(schema)
-        schema.snapshots.clear(held.blocks)
-        held.learner.restore_counts(b"")
-        return held
-
-    def _borrow(self, schema: Schema) -> Held:
-        """Return a learner with this schema, whose memory still has the data of another key."""
-        self._n_used += 1
-        self._most_used = max(self._most_used, self._n_used)
-        free = self._free.get(schema.capacity)
-        if not free:
-            self._let_go()
-            return Held(schema.learner.empty_twin(), schema)
-        held = free.pop()
-        self._n_free -= 1
+    def _load(self, schema: Schema, packed: bytes, counts: bytes) -> Held:
+        """Return a learner with this schema and memory."""
+        if free := self._free[schema.capacity]:
+            held = free.pop()
+            self._free_bytes -= held.schema.n_bytes
+        else:
+            held = Held(schema.learner.empty_twin(), schema)
         if held.schema is not schema:
             held.learner.share_schema(schema.learner)
             held.schema = schema
+        schema.snapshots.put(held.learner.blocks, packed)
+        held.learner.restore_counts(counts)
         return held
-
-    def _let_go(self) -> None:
-        """Delete free learners if there are clearly more in total than were ever in use at once.
-
-        A key that grows returns a learner of larger capacity than it took, so free learners would accumulate.
-        """
-        most = self._most_used + max(FEW, self._most_used // SPARE)
-        while self._n_free and self._n_used + self._n_free > most:
-            max(self._free.values(), key=len).pop()
-            self._n_free -= 1
 
 
 def _tables(state: State) -> str:
@@ -379,4 +290,8 @@ def _tables(state: State) -> str:
         for name, schema in sorted(schemas_of.items())
         for key, entry in schema.entries.items()
     ]
-    return _digest(repr(said).encode(), 8).hex()
+    return _digest(said, 8).hex()
+
+
+def _digest(content: Any, size: int) -> bytes:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=size).digest()

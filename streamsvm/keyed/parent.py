@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import math
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.loading import load
-from streamsvm.models import ArchiveError
 from streamsvm.models.saved import innermost
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError
@@ -39,8 +37,13 @@ class Vote:
     ----------
     parent, own
         Exponents of their probabilities.
-    biases
+    *biases
         Biases of the first classes of the key's own model, in its order; 0 for other classes.
+
+    Raises
+    ------
+    ValueError
+        If an exponent or bias is beyond its bounds.
 
     Examples
     --------
@@ -57,7 +60,10 @@ class Vote:
 
     __slots__ = ("_labels", "_logs", "_n_own", "_shares", "biases", "own", "parent")
 
-    def __init__(self, parent: float = 1.0, own: float = 0.0, biases: Sequence[float] = ()) -> None:
+    def __init__(self, parent: float = 1.0, own: float = 0.0, *biases: float) -> None:
+        exponents = 0.0 <= parent <= MOST and 0.0 <= own <= MOST
+        if not exponents or not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in biases):
+            raise ValueError("the vote of parent and key has exponents or biases beyond their bounds")
         self.parent, self.own, self.biases = parent, own, list(biases)
         self._labels: list[Any] = []
         self._logs: tuple[list[float], list[float]] = [], []
@@ -121,35 +127,10 @@ class Vote:
         gradient = logs[true] - sum(share * log for share, log in zip(self._shares, logs, strict=True))
         return min(max(exponent + STEP * gradient, 0.0), MOST)
 
-    def pack(self) -> bytes:
-        """Return exponents and biases as a section of a state."""
-        if not self.biases and self.parent == 1.0 and self.own == 0.0:
-            return b""
-        return struct.pack(f"<{2 + len(self.biases)}d", self.parent, self.own, *self.biases)
-
-    @classmethod
-    def unpack(cls, section: bytes) -> Vote:
-        """Restore the result of `pack`; a new vote from an empty section.
-
-        Parameters
-        ----------
-        section
-            The section.
-
-        Raises
-        ------
-        ArchiveError
-            If the section is corrupt.
-        """
-        if not section:
-            return cls()
-        if len(section) % 8 or len(section) < 16:
-            raise ArchiveError(f"the vote of parent and key is no row of numbers: it takes {len(section)} bytes")
-        parent, own, *biases = struct.unpack(f"<{len(section) // 8}d", section)
-        exponents = 0.0 <= parent <= MOST and 0.0 <= own <= MOST
-        if not exponents or not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in biases):
-            raise ArchiveError("the vote of parent and key has exponents or biases beyond their bounds")
-        return cls(parent, own, biases)
+    @property
+    def weights(self) -> list[float]:
+        """The exponents and biases, from which a vote is restored."""
+        return [self.parent, self.own, *self.biases]
 
 
 def _log(probability: float) -> float:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from functools import cache
 
 from streamsvm.models import ArchiveError
 
 MAGIC = b"svmk"
-VERSION = 1
-_HEAD = struct.Struct("<4sHHI")
+VERSION = 2
+_HEAD, _LENGTHS = struct.Struct("<4sHI"), struct.Struct("<5I")
+_START = _HEAD.size + _LENGTHS.size
 
 
 class KeyStateError(ArchiveError):
-    """Error for bytes that are not the state of a key, are corrupt, or are from another model or a newer version."""
+    """Error for bytes that are not the state of a key, are corrupt, or are from another model or version."""
 
 
 def seal(sections: Sequence[bytes]) -> bytes:
@@ -24,31 +24,29 @@ def seal(sections: Sequence[bytes]) -> bytes:
     Parameters
     ----------
     sections
-        At most 65,535 sections.
+        Five sections.
 
     Examples
     --------
-    >>> unseal(seal([b"one", b"", b"three"]), 3)
-    [b'one', b'', b'three']
+    >>> unseal(seal([b"one", b"", b"three", b"", b""]))
+    [b'one', b'', b'three', b'', b'']
     """
-    rest = b"".join([_lengths(len(sections)).pack(*map(len, sections)), *sections])
-    return _HEAD.pack(MAGIC, VERSION, len(sections), zlib.crc32(rest)) + rest
+    rest = b"".join([_LENGTHS.pack(*map(len, sections)), *sections])
+    return _HEAD.pack(MAGIC, VERSION, zlib.crc32(rest)) + rest
 
 
-def unseal(data: bytes, n: int) -> list[bytes]:
-    """Split a state into its n sections.
+def unseal(data: bytes) -> list[bytes]:
+    """Split a state into its sections.
 
     Parameters
     ----------
     data
         The result of `seal`.
-    n
-        The required number of sections.
 
     Raises
     ------
     KeyStateError
-        If the data are not a state, are corrupt, or have a newer version.
+        If the data are not a state, are corrupt, or have another version.
     TypeError
         If the data are not bytes.
     """
@@ -56,27 +54,19 @@ def unseal(data: bytes, n: int) -> list[bytes]:
         raise TypeError(f"the state of a key must be bytes or None, got {type(data).__name__}")
     if len(data) < _HEAD.size or data[:4] != MAGIC:
         raise KeyStateError(f"not the state of a key: it begins with {data[:4]!r}, not with {MAGIC!r}", "foreign")
-    _, version, n_sections, checksum = _HEAD.unpack_from(data)
-    if not 1 <= version <= VERSION:
+    _, version, checksum = _HEAD.unpack_from(data)
+    if version != VERSION:
         raise KeyStateError(
-            f"the state of a key has version {version}, this streamsvm reads up to {VERSION}: install a newer one",
+            f"the state of a key has version {version}, this streamsvm reads {VERSION}: install the version "
+            "of streamsvm that wrote it, or start the keys anew",
             "version",
         )
-    if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
-        what = f"the state of a key is damaged: its {len(data)} bytes do not have their checksum"
-        raise KeyStateError(what, "damaged")
-    at = _HEAD.size + 4 * n_sections
-    if n_sections != n or len(data) < at:
-        raise KeyStateError(f"the state of a key has {n_sections} sections, not {n}", "damaged")
-    sections = []
-    for length in _lengths(n).unpack_from(data, _HEAD.size):
+    if len(data) < _START or zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
+        raise KeyStateError(f"the state of a key is corrupt: its {len(data)} bytes fail the checksum", "damaged")
+    sections, at = [], _START
+    for length in _LENGTHS.unpack_from(data, _HEAD.size):
         sections.append(data[at : at + length])
         at += length
     if at != len(data):
-        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {at}", "damaged")
+        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections {at}", "damaged")
     return sections
-
-
-@cache
-def _lengths(n: int) -> struct.Struct:
-    return struct.Struct(f"<{n}I")

@@ -101,6 +101,11 @@ class Snapshots:
     ----------
     state
         An untrained state.
+
+    Attributes
+    ----------
+    empty : bytes
+        The snapshot of the untrained state.
     """
 
     def __init__(self, state: State) -> None:
@@ -110,6 +115,7 @@ class Snapshots:
         ends = np.cumsum([len(saved) for saved in self._saved])
         self._parts = [slice(int(end) - len(saved), int(end)) for saved, end in zip(self._saved, ends, strict=True)]
         self.n_words = int(ends[-1])
+        self.empty = self.take(self._fresh)
 
     def take(self, blocks: Sequence[Words]) -> bytes:
         """Return a snapshot of the saved fields."""
@@ -121,13 +127,6 @@ class Snapshots:
         marks = bitmap != 0
         packed: bytes = words[is_given].tobytes() + bitmap[marks].tobytes() + np.packbits(marks).tobytes()
         return packed
-
-    def clear(self, blocks: Sequence[Words]) -> None:
-        """Reset the memory to that of the untrained state."""
-        for block, fresh, place in zip(blocks, self._fresh, self._places, strict=True):
-            own = block[place.addresses]
-            block[:] = fresh
-            block[place.addresses] = own
 
     def put(self, blocks: Sequence[Words], packed: bytes) -> None:
         """Load a snapshot, the result of `take`.

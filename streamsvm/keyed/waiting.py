@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
 
-from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
 
-# Time of entries without an event time.
-NO_TIME = -(1 << 63)
-_ENTRY = struct.Struct("<qIHB")
 
-
-class Event(NamedTuple):
-    """Predicted event that waits for its label.
-
-    Parameters
-    ----------
-    x
-        Features by name.
-    prediction, score
-        The predicted label and its probability.
-    """
-
-    x: dict[str, Any]
-    prediction: Any
-    score: float | None
-
-
-class Label(NamedTuple):
-    """Label that arrived before its event.
+class Entry(NamedTuple):
+    """Event that waits for its label, or label that waits for its event.
 
     Parameters
     ----------
     label
-        The label.
+        The label, or the predicted label of the event.
+    score
+        The probability of the predicted label.
+    x
+        Features by name; None for a label.
     """
 
     label: Any
+    score: float | None = None
+    x: dict[str, Any] | None = None
 
 
 class Waiting:
     """Waiting events and labels by join value, the oldest first.
+
+    An entry is stored as a line of its join value, time and content, separated by tabs. Its content is decoded when it
+    is needed, because a key is loaded and saved far more often than one of its labels arrives.
 
     Parameters
     ----------
@@ -52,137 +41,105 @@ class Waiting:
         Maximum number of entries; if there are more, the oldest one is dropped.
     wait
         Maximum waiting time in milliseconds of event time; None for no limit.
+    lines
+        The lines of the entries.
 
-    Attributes
-    ----------
-    n_expired, n_dropped
-        Number of entries that waited too long, or were dropped.
+    Raises
+    ------
+    ValueError
+        If a line has another format.
 
     Examples
     --------
     >>> waiting = Waiting(most=2)
-    >>> for i in range(3):
-    ...     waiting.add(f"order-{i}", Event({"amount": 10.0 * i}, "honest", 0.9), NO_TIME)
-    >>> waiting.pop("order-0"), waiting.pop("order-2"), waiting.n_dropped
-    (None, Event(x={'amount': 20.0}, prediction='honest', score=0.9), 1)
+    >>> [waiting.add(f"order-{i}", Entry("honest", 0.9, {"amount": 10.0 * i}), None) for i in range(3)]
+    [False, False, True]
+    >>> waiting.find("order-0"), waiting.find("order-2")
+    (None, Entry(label='honest', score=0.9, x={'amount': 20.0}))
     """
 
-    __slots__ = ("_entries", "most", "n_dropped", "n_expired", "wait")
+    __slots__ = ("_entries", "most", "wait")
 
-    def __init__(self, most: int, wait: int | None = None) -> None:
+    def __init__(self, most: int, wait: int | None = None, lines: Iterable[bytes] = ()) -> None:
         self.most, self.wait = most, wait
-        self.n_expired = self.n_dropped = 0
-        # Entries are stored packed, because a key is packed far more often than one of its labels arrives.
-        self._entries: dict[str, tuple[int, bytes]] = {}
+        self._entries: dict[bytes, tuple[int | None, bytes]] = {}
+        for line in lines:
+            join, time, _ = line.split(b"\t")
+            self._entries[join] = int(time) if time else None, line
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    @property
+    def lines(self) -> list[bytes]:
+        """The lines of the entries."""
+        return [line for _, line in self._entries.values()]
 
-    def __contains__(self, join: str) -> bool:
-        return join in self._entries
-
-    def is_label(self, join: str) -> bool:
-        """Return whether a label waits with this join value.
-
-        Parameters
-        ----------
-        join
-            The join value.
-        """
-        found = self._entries.get(join)
-        return found is not None and bool(_ENTRY.unpack_from(found[1])[3])
-
-    def add(self, join: str, what: Event | Label, time: int) -> None:
-        """Add an entry, unless one with this join value is waiting.
+    def add(self, join: str, entry: Entry, time: int | None) -> bool:
+        """Add an entry, and return whether the oldest one was dropped.
 
         Parameters
         ----------
         join
-            The join value.
-        what
-            An event or a label.
+            The join value; no entry with it is waiting.
+        entry
+            The entry.
         time
-            Event time in milliseconds, `NO_TIME` if unknown.
+            Event time in milliseconds, None if unknown.
 
         Raises
         ------
         TypeError
             If a feature has a type that cannot be saved.
-        ValueError
-            If the join value is longer than 65,535 bytes.
         """
-        if join in self._entries:
-            return
-        is_label = isinstance(what, Label)
-        said = what.label if isinstance(what, Label) else what.prediction
-        content = [encode_label(said)] if isinstance(what, Label) else [encode_label(said), what.score, what.x]
-        payload, name = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), join.encode("utf-8", "surrogatepass")
-        if len(name) > 0xFFFF:
-            raise ValueError(f"what events and labels are joined by takes {len(name)} bytes, at most 65535 are allowed")
-        self._entries[join] = time, _ENTRY.pack(time, len(payload), len(name), is_label) + name + payload
-        if len(self._entries) > self.most:
-            self.n_dropped += 1
-            del self._entries[next(iter(self._entries))]
+        name, content = _name(join), [encode_label(entry.label), entry.score, entry.x]
+        columns = name, b"" if time is None else b"%d" % time, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        self._entries[name] = time, b"\t".join(columns)
+        if len(self._entries) <= self.most:
+            return False
+        del self._entries[next(iter(self._entries))]
+        return True
 
-    def expire(self, now: int) -> None:
-        """Remove entries that have waited too long.
+    def expire(self, now: int | None) -> int:
+        """Remove entries that have waited too long, and return their number.
 
         Parameters
         ----------
         now
             The newest event time of the key.
         """
-        if self.wait is None or now == NO_TIME:
-            return
-        while self._entries:
-            join, (time, _) = next(iter(self._entries.items()))
-            if time == NO_TIME or now - time <= self.wait:
-                return
-            self.n_expired += 1
-            del self._entries[join]
+        n = 0
+        if self.wait is not None and now is not None:
+            for time, _ in self._entries.values():
+                if time is None or now - time <= self.wait:
+                    break
+                n += 1
+            for name in list(islice(self._entries, n)):
+                del self._entries[name]
+        return n
 
-    def pop(self, join: str) -> Event | Label | None:
-        """Remove and return the entry with this join value; None if there is none.
+    def find(self, join: str) -> Entry | None:
+        """Return the entry with this join value; None if there is none.
 
         Parameters
         ----------
         join
             The join value.
         """
-        found = self._entries.pop(join, None)
+        found = self._entries.get(_name(join))
         if found is None:
             return None
-        _, n_payload, _, is_label = _ENTRY.unpack_from(found[1])
-        content = orjson.loads(found[1][-n_payload:])
-        if is_label:
-            return Label(decode_label(content[0]))
-        return Event(content[2], decode_label(content[0]), content[1])
+        label, score, x = orjson.loads(found[1].rpartition(b"\t")[2])
+        return Entry(decode_label(label), score, x)
 
-    def pack(self) -> bytes:
-        """Return all entries as a section of a state."""
-        return b"".join([entry for _, entry in self._entries.values()])
-
-    def unpack(self, section: bytes) -> None:
-        """Load the result of `pack`.
+    def remove(self, join: str) -> None:
+        """Remove the entry with this join value.
 
         Parameters
         ----------
-        section
-            The section.
-
-        Raises
-        ------
-        ArchiveError
-            If the section is corrupt.
+        join
+            The join value.
         """
-        at = 0
-        while at < len(section):
-            if at + _ENTRY.size > len(section):
-                raise ArchiveError("what waits for labels ends in the middle")
-            time, n_payload, n_name, _ = _ENTRY.unpack_from(section, at)
-            end = at + _ENTRY.size + n_name + n_payload
-            if end > len(section):
-                raise ArchiveError("what waits for labels ends in the middle")
-            name = section[at + _ENTRY.size : at + _ENTRY.size + n_name].decode("utf-8", "surrogatepass")
-            self._entries[name] = time, section[at:end]
-            at = end
+        del self._entries[_name(join)]
+
+
+def _name(join: str) -> bytes:
+    """Join value without tabs and line breaks."""
+    return ascii(join).encode()

@@ -139,7 +139,7 @@ class SavedLearner(RowLearner):
     def _shared_state(self) -> dict[str, Any]:
         """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
-        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning")
+        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning", "blocks")
         for name in (*views, "_fill", "_view", "_lock", "_space"):
             del state[name]
         space = self._space

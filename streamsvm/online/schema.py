@@ -9,6 +9,7 @@ import json
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.notices import Notices
 from streamsvm.core.state import State
@@ -22,6 +23,13 @@ from streamsvm.online.saving import SavedLearner
 
 class SchemaLearner(SavedLearner):
     """A learner whose schema can be shared, and whose memory can be replaced."""
+
+    blocks: list[NDArray[np.uint64]]
+    """The memory as 8-byte words, see `State.blocks`; a learner that grows gets another one."""
+
+    def _use(self, state: State) -> None:
+        super()._use(state)
+        self.blocks = state.blocks()
 
     @property
     def buffer(self) -> State:

@@ -109,7 +109,7 @@ def test_an_image_takes_what_is_saved_and_puts_it_back():
     assert (other.code, other.heads.run.tolist()) == (2, [2, 2])
     assert other.given is given
     assert image.n_words == 1 + 6 + 2 + 1
-    image.clear(other.blocks())
+    image.put(other.blocks(), image.empty)
     assert (other.rate, other.inner.count, other.heads.weight.tolist()) == (0.5, 0, [1.0, 1.0])
 
 

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.keyed import KeyedClassifier, KeyStateError
-from streamsvm.keyed.live import LiveKeys
+from streamsvm.keyed import KeyStateError
 from streamsvm.keyed.packing import Packer
-from streamsvm.keyed.sections import seal, unseal
+from streamsvm.keyed.sections import VERSION, seal, unseal
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
-N_SECTIONS = 4
 LEARNERS = {
     "polytopes": CPMClassifier(),
     "one face, averaged ranks": CPMClassifier(n_faces=1, average=50, scaling="rank", scaling_window=20),
@@ -85,7 +83,7 @@ def test_another_process_unpacks_it():
     """Unpacking only needs the settings: this packer has seen no state."""
     for learner in (CPMClassifier(), BSGDClassifier(budget=15)):
         _, held, sections = packed(learner)
-        again = Packer(learner).unpack(unseal(seal(sections), N_SECTIONS))
+        again = Packer(learner).unpack(sections)
         assert content(again.learner) == content(held.learner)
 
 
@@ -97,7 +95,7 @@ def test_small_models_are_small(n_faces):
         held = packer.begin()
         for row in rng.normal(size=(300, 20)):
             held.learner.learn_one({f"feature-{j}": value for j, value in enumerate(row.tolist())}, int(row[0] > 0.0))
-        assert len(seal(packer.pack(held))) < 4_000
+        assert sum(map(len, packer.pack(held))) < 4_000
 
 
 def test_learners_at_rest_remember_nothing():
@@ -157,14 +155,14 @@ def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
 
 def test_few_learners_rest(monkeypatch):
     """Only the latest learners are kept, for any number of schemas. Others are unpacked again."""
-    monkeypatch.setattr("streamsvm.keyed.packing.MOST_SCHEMAS", 3)
+    monkeypatch.setattr("streamsvm.keyed.packing.SCHEMA_BYTES", 1)
     packer, states = Packer(CPMClassifier()), []
     for i in range(10):
         held = packer.begin()
         held.learner.learn_one({f"column {i}": 1.0}, i)
         states.append(packer.pack(held))
         packer.give_back(held)
-        assert len(packer._schemas) <= 3
+        assert len(packer._schemas) <= 2
     assert [packer.unpack(state).learner.classes_ for state in states] == [[i] for i in range(10)]
 
 
@@ -173,35 +171,33 @@ def test_few_learners_rest(monkeypatch):
 
 def test_damage_is_refused():
     """A changed bit, or a byte more or less, at any position is rejected."""
-    packer, _, sections = packed(CPMClassifier())
-    state = seal(sections)
+    _, _, sections = packed(CPMClassifier())
+    state = seal([*sections, b""])
     rng = np.random.default_rng(0)
     for at in [*range(24), *rng.integers(len(state), size=100).tolist()]:
         wrong = bytearray(state)
         wrong[at] ^= 1 << rng.integers(8)
         with pytest.raises(KeyStateError) as caught:
-            packer.unpack(unseal(bytes(wrong), N_SECTIONS))
+            unseal(bytes(wrong))
         assert caught.value.reason in ("damaged", "foreign", "version")
     for wrong in (state[:-1], state + b"\0", state[:10], b""):
         with pytest.raises(KeyStateError) as caught:
-            unseal(wrong, N_SECTIONS)
+            unseal(wrong)
         assert caught.value.reason in ("damaged", "foreign")
 
 
 def test_what_is_no_state_is_refused():
-    state = seal([b"", b""])
-    with raises(KeyStateError, reason="damaged", named="2 sections"):
-        unseal(state, N_SECTIONS)
+    state = seal([b""] * 5)
     with raises(KeyStateError, reason="foreign", named="PK"):
-        unseal(b"PK\3\4" + bytes(100), N_SECTIONS)
+        unseal(b"PK\3\4" + bytes(100))
     with pytest.raises(TypeError, match="must be bytes or None, got str"):
-        unseal("svmk", N_SECTIONS)
-    newer = state[:4] + struct.pack("<H", 2) + state[6:]
-    with raises(KeyStateError, reason="version", named="version 2"):
-        unseal(newer, 2)
-    rest = struct.pack("<I", 1)
-    with raises(KeyStateError, reason="damaged", named="16 bytes"):
-        unseal(struct.pack("<4sHHI", b"svmk", 1, 1, zlib.crc32(rest)) + rest, 1)
+        unseal("svmk")
+    for version in (VERSION - 1, VERSION + 1):
+        with raises(KeyStateError, reason="version", named=f"version {version}"):
+            unseal(state[:4] + struct.pack("<H", version) + state[6:])
+    for rest in (b"", struct.pack("<5I", 1, 0, 0, 0, 0)):
+        with raises(KeyStateError, reason="damaged"):
+            unseal(struct.pack("<4sHI", b"svmk", VERSION, zlib.crc32(rest)) + rest)
 
 
 @pytest.mark.parametrize("model", [CPMClassifier(), BSGDClassifier(budget=15), LEARNERS["low"]])
@@ -278,14 +274,11 @@ def test_labels_that_cannot_be_saved_are_refused():
         packer.pack(held)
 
 
-def test_learners_at_rest_do_not_add_up_while_keys_grow():
-    keyed, states = KeyedClassifier(CPMClassifier(n_faces=2)), {}
-    live = LiveKeys(keyed, states.get, states.__setitem__, max_live=40)
-    for label in "ab":  # each key grows with the second label
-        for key in range(400):
-            live.step(key, [{"x": float(key % 3), "label": label}])
-    live.flush()
-    at_rest = sum(map(len, keyed._packer._free.values()))
-    assert 0 < at_rest <= 44 - len(live)
-    live.drop()
-    assert sum(map(len, keyed._packer._free.values())) >= 40  # the next checkpoint reuses them
+def test_the_memory_of_free_learners_is_bounded(monkeypatch):
+    packer = Packer(CPMClassifier(n_faces=2))
+    n_bytes = packer.begin().schema.n_bytes
+    monkeypatch.setattr("streamsvm.keyed.packing.FREE_BYTES", 10 * n_bytes)
+    helds = [packer.begin() for _ in range(40)]
+    for held in helds:
+        packer.give_back(held)
+    assert sum(map(len, packer._free.values())) == 10
