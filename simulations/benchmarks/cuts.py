@@ -104,6 +104,12 @@ class Problem:
     def test(self) -> tuple[Any, Any]:
         return self.rows(20_000, 999)[np.arange(20_000)]
 
+    def drawn(self, n: int, seed: int) -> tuple[Any, Any]:
+        """Return n rows and labels."""
+        rows = self.rows(n, seed)
+        parts = [rows[np.arange(first, min(first + 100_000, n))] for first in range(0, n, 100_000)]
+        return np.concatenate([X for X, _ in parts]), np.concatenate([y for _, y in parts])
+
     def solver(self, seed: int, **more: Any) -> SampledCuts:
         return SampledCuts(gamma=self.gamma, random_state=seed, **more)
 
@@ -149,12 +155,12 @@ def growth() -> None:
     result: dict[str, Any] = {}
     for name, problem in PROBLEMS.items():
         X, y = problem.test()
-        problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])  # compiles
-        rows: dict[int, list[dict[str, float]]] = {n: [] for n in (10**4, 10**5, 10**6, 10**7)}
+        problem.solver(0, max_iter=3).fit(*problem.rows(20_000, 1)[np.arange(20_000)])  # compiles
+        rows: dict[int, list[dict[str, float]]] = {n: [] for n in (10**4, 10**5, 10**6)}
         for seed in range(5):
             for n, found in rows.items():
                 model = problem.solver(seed)
-                clock, processor, _ = timed(model.fit_drawn, problem.rows(n, seed), [0, 1])
+                clock, processor, _ = timed(model.fit, *problem.drawn(n, seed))
                 found.append(measured(model, X, y, (clock, processor)))
         result[name] = {"goal": problem.goal} | {f"{n:,}": spread(found) for n, found in rows.items()}
         for measure in ("processor", "least seconds"):

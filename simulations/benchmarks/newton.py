@@ -2,8 +2,6 @@
 
     python -m simulations.benchmarks.newton covertype   Covertype class 2 against the rest, C = 1
     python -m simulations.benchmarks.newton sets        a9a, ijcnn1 and MNIST for three values of C, or the named sets
-    python -m simulations.benchmarks.newton path        an l1 path, separate fits and a loop over LinearSVC, optionally
-                                                        on the named sets
 
 Both solve l2 / 2 (|w|^2 + b^2) + mean hinge with l2 = 1 / (C n), LIBLINEAR by dual coordinate descent. Times are CPU
 seconds of `fit` with data in memory. Results are stored in `simulations/results`.
@@ -12,8 +10,6 @@ seconds of `fit` with data in memory. Results are stored in `simulations/results
 from __future__ import annotations
 
 import argparse
-import functools
-import json
 import math
 import statistics
 import time
@@ -23,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import LinearSVC, l1_min_c
+from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
@@ -36,7 +32,6 @@ LARGE = {0.01: 3, 1.0: 1, 100.0: 1}
 # 100 are the most effective.
 PASSES = {0.01: 1000, 1.0: 1000, 100.0: 100}
 SETS = ("a9a", "ijcnn1", "MNIST 2 vs rest")
-PATHS = {"a9a": ("a9a.train", 123), "rcv1 small": ("rcv1_small.train", 47_117), "madelon": ("madelon_scale", 500)}
 # Maximum total seconds of repeated measurements.
 ENOUGH = 10.0
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
@@ -158,80 +153,11 @@ def load(name: str) -> tuple[Any, Any]:
     return X, np.where(y > 0, 1, -1)
 
 
-def path(*names: str, n_alphas: int = 50, most: float = 30.0, repeats: int = 3) -> None:
-    """Compare a path of 50 l1 penalties with 50 fits and two loops of LIBLINEAR.
-
-    A loop has 50 values of C.
-
-    The first loop ends at `most` times the smallest C with a nonzero model. The second ends when its model has as many
-    nonzero coefficients as the path's last, or as many as a fit of ten seconds has. Runs alternate.
-    """
-    result = kept("newton-path")
-    for name in names or PATHS:
-        file, d = PATHS[name]
-        X, y = data.load_libsvm(f"{file}.libsvm.gz", d)
-        result[name] = compare_paths(X.toarray() if name == "madelon" else X, y, n_alphas, most, repeats)
-        print(name, json.dumps(result[name]), flush=True)
-        keep("newton-path", result, PACKAGES)
-    for name, row in result.items():
-        print(
-            f"{name}: the path takes {row['path'] / row['separate fits']:.2f} of {n_alphas} fits, "
-            f"{row['path'] / row['last fit']:.1f} of its last; {row['path'] / row['loop']:.2f} of the loop to {most:g} "
-            f"times the first C ({row['non-zero in the loop']} non-zero), {row['path'] / row['long loop']:.2f} of "
-            f"the one to {row['non-zero in the long loop']} ({row['non-zero']} in ours)"
-        )
-        verdict(f"{name}: less than {n_alphas} separate fits", row["path"] < row["separate fits"])
-
-
-def compare_paths(X: Any, y: Any, n_alphas: int, most: float, repeats: int) -> dict[str, Any]:
-    ours = SmoothedNewton(l2=0.0, tol=1e-3)
-    found = ours.path(X, y, n_alphas=n_alphas, ratio=1.0 / most)  # compiles
-    n_found = int(np.count_nonzero(found.coefs[-1]))
-    first, reach, seconds = float(l1_min_c(X, y)), most, 0.0
-
-    def other(C: float) -> LinearSVC:
-        return LinearSVC(penalty="l1", dual=False, C=C, random_state=0).fit(X, y)
-
-    while seconds < 10.0:
-        seconds, model = timed(functools.partial(other, first * reach))
-        if np.count_nonzero(model.coef_) >= n_found:
-            break
-        reach *= 2.0**0.25
-    works: dict[str, Callable[[], Any]] = {
-        "path": lambda: ours.path(X, y, n_alphas=n_alphas, ratio=1.0 / most),
-        "separate fits": lambda: [SmoothedNewton(l2=0.0, l1=mu, tol=1e-3).fit(X, y) for mu in found.alphas],
-        "last fit": lambda: SmoothedNewton(l2=0.0, l1=found.alphas[-1], tol=1e-3).fit(X, y),
-        "loop": lambda: [other(first * share) for share in np.geomspace(1.0, most, n_alphas)],
-    }
-    if reach > most:
-        works["long loop"] = lambda: [other(first * share) for share in np.geomspace(1.0, reach, n_alphas)]
-    times: dict[str, list[float]] = {key: [] for key in works}
-    last: dict[str, Any] = {}
-    for repeat in range(repeats):
-        for key, work in works.items():
-            if repeat == 0 or sum(times[key]) < ENOUGH:
-                seconds, last[key] = timed(work)
-                times[key].append(seconds)
-    if reach == most:
-        times["long loop"], last["long loop"] = times["loop"], last["loop"]
-    objectives = np.array([model.objective_ for model in last["separate fits"]])
-    return {
-        **{key: statistics.median(values) for key, values in times.items()},
-        "worst certificate": float(np.max(found.certificates / found.objectives)),
-        "largest difference to a separate fit": float(np.max(np.abs(found.objectives / objectives - 1.0))),
-        "non-zero": n_found,
-        "non-zero in the loop": int(np.count_nonzero(last["loop"][-1].coef_)),
-        "non-zero in the long loop": int(np.count_nonzero(last["long loop"][-1].coef_)),
-        "the long loop's last C over its first": reach,
-        "iterations": [int(found.n_iters.sum()), sum(model.n_iter_ for model in last["separate fits"])],
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts: dict[str, Callable[..., None]] = {"covertype": covertype, "sets": sets, "path": path}
+    parts: dict[str, Callable[..., None]] = {"covertype": covertype, "sets": sets}
     parser.add_argument("part", choices=parts)
-    parser.add_argument("rest", nargs="*", help="names of data sets, for `sets` and `path`")
+    parser.add_argument("rest", nargs="*", help="names of data sets, for `sets`")
     arguments = parser.parse_args()
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -12,6 +12,6 @@ from streamsvm.batch.base import Iteration
 from streamsvm.batch.indexed_bcd import IndexedBCD
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.sampled_cuts import SampledCuts
-from streamsvm.batch.smoothed_newton import RegularizationPath, SmoothedNewton, warmup
+from streamsvm.batch.smoothed_newton import SmoothedNewton, warmup
 
-__all__ = ["IndexedBCD", "Iteration", "MetricForest", "RegularizationPath", "SampledCuts", "SmoothedNewton", "warmup"]
+__all__ = ["IndexedBCD", "Iteration", "MetricForest", "SampledCuts", "SmoothedNewton", "warmup"]

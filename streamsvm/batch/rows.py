@@ -58,17 +58,8 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def take(self, positions: Ints) -> Any:
-        """Copy rows into an array or CSR matrix.
-
-        Parameters
-        ----------
-        positions
-            Ascending positions, shape (n,).
-        """
-
-    def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        """Draw ascending positions of rows that are fast to read.
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Ints, Any]:
+        """Draw random rows.
 
         Parameters
         ----------
@@ -76,8 +67,12 @@ class Rows(ABC):
             Maximum number of rows.
         rng
             Random number generator.
+
+        Returns
+        -------
+        positions, rows
+            Ascending positions, and the rows as an array or CSR matrix.
         """
-        return np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
 
     def lend(self, n_bytes: float) -> float:
         """Return the bytes of rows that a fit may hold.
@@ -108,8 +103,9 @@ class MemoryRows(Rows):
     def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
         yield from self._blocks
 
-    def take(self, positions: Ints) -> Any:
-        return self.X[positions]
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Ints, Any]:
+        positions = np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
+        return positions, self.X[positions]
 
 
 def _blocks(X: Any) -> Iterator[tuple[slice, Matrix]]:

@@ -85,10 +85,3 @@ def test_settings_of_such_magnitudes_are_refused(exponent):
             model.fit(X, SIGNS)
     with raises(ParameterError, parameter="C"):
         IndexedBCD().fit(X, SIGNS, sample_weight=np.full(60, value))
-
-
-def test_rows_drawn_of_one_class_with_weight_are_refused():
-    with raises(ParameterError, parameter="y"):
-        SampledCuts(class_weight={0: 0.0}).fit_drawn([None], [0, 1])
-    with raises(ParameterError, parameter="class_weight"):
-        SampledCuts(class_weight={0: -1.0}).fit_drawn([None], [0, 1])

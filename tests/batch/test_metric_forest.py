@@ -1,4 +1,4 @@
-"""The index of rows: searches against brute force, damaged files, and fits compared with fits in memory."""
+"""The index of rows: passes against brute force, damaged files, and fits compared with fits in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 import scipy.sparse
 
 from streamsvm import IndexedBCD
-from streamsvm.batch.indexed_bcd import estimator as indexed_bcd
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.metric_forest.archive import INDEX_FILE
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE
@@ -58,24 +57,29 @@ def on_disk(tmp_path, small_leaves):
     return make
 
 
-# The search ------------------------------------------------------------------------------------------------------
+def rows_of(forest):
+    """Return all rows of a forest, as an array."""
+    parts = [matrix.X for _, matrix in forest.scan()]
+    return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
 
 
-def test_leaves_are_as_large_as_asked_for_and_hold_every_row_once():
+# The leaves ------------------------------------------------------------------------------------------------------
+
+
+def test_leaves_are_as_large_as_asked_for_and_hold_every_row_once(on_disk):
     X, y = clusters(7000)
-    forest = MetricForest.build(X, y, leaf_rows=50, tree_rows=2000)
-    sizes = np.diff(forest.starts)
-    assert sizes.min() >= 50
-    assert sizes.max() < 200
+    forest = on_disk(X, y)
+    sizes, leaf = np.diff(forest.starts), 43  # 4,096 bytes of rows of 96
+    assert sizes.min() >= leaf
+    assert sizes.max() < 4 * leaf
     np.testing.assert_array_equal(np.sort(forest.ids), np.arange(7000))
     np.testing.assert_array_equal(forest.labels, y[forest.ids])
-    rows = np.concatenate([matrix.X for _, matrix in forest.scan()])
-    np.testing.assert_array_equal(rows, X[forest.ids])
+    np.testing.assert_array_equal(rows_of(forest), X[forest.ids])
 
 
-def test_a_scan_leaves_out_only_leaves_beyond_reach():
-    X, _ = clusters(5000)
-    forest = MetricForest.build(X, leaf_rows=16)
+def test_a_scan_leaves_out_only_leaves_beyond_reach(on_disk):
+    X, y = clusters(5000)
+    forest = on_disk(X, y, build=8 << 20)
     plane = np.append(np.random.default_rng(5).normal(size=12), 0.3)
     scores = X[forest.ids] @ plane[:-1] + plane[-1]
     n_left_out = 0
@@ -100,16 +104,12 @@ def test_rows_come_back_from_disk_as_they_were(on_disk, kind):
         "sparse": scipy.sparse.csr_matrix(np.where(X > 1.0, X, 0.0)),
     }[kind]
     forest = on_disk(X, y)
-    parts = [matrix.X for _, matrix in forest.scan()]
-    dense = np.concatenate([part.toarray() if kind == "sparse" else part for part in parts])
     expected = X.toarray() if kind == "sparse" else X
-    np.testing.assert_array_equal(dense, expected[forest.ids])
+    np.testing.assert_array_equal(rows_of(forest), expected[forest.ids])
     np.testing.assert_array_equal(forest.labels, y[forest.ids])
-    some = np.sort(np.random.default_rng(0).choice(3000, 50, replace=False))
-    for positions in (some, forest.sample(100, np.random.default_rng(0))):
-        taken = forest.take(positions)
-        taken = taken.toarray() if kind == "sparse" else taken
-        np.testing.assert_array_equal(taken, expected[forest.ids[positions]])
+    positions, taken = forest.sample(100, np.random.default_rng(0))
+    taken = taken.toarray() if kind == "sparse" else taken
+    np.testing.assert_array_equal(taken, expected[forest.ids[positions]])
     if kind == "pixels":
         assert forest.blocks.sizes[: forest.n_leaves].sum() == 3000 * 12
 
@@ -153,7 +153,7 @@ def test_a_sorted_source_serves_as_well_as_a_shuffled_one(tmp_path, small_leaves
         # Each tree contains rows from the whole source.
         for ids in np.array_split(forest.ids, 5):
             assert abs(np.median(ids) - 6000) < 1000
-        model = IndexedBCD(index="forest", n_pilot=1000).fit(forest)
+        model = IndexedBCD(n_pilot=1000).fit(forest)
         found[name] = model.objective_, 1.0 - model.score(X, y)
     assert found["sorted"][0] == pytest.approx(found["shuffled"][0], rel=5e-3)
     assert found["sorted"][1] == pytest.approx(found["shuffled"][1], abs=5e-3)
@@ -172,17 +172,18 @@ FIT = """
         return int(next(line.split()[1] for line in lines if line.startswith(field))) << 10
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 200)).astype(np.float32)
+    MetricForest.from_batches(sys.argv[1] + ".small", [(X, X[:, 0] > 0)])
     def warm():
         for s in (1.0, np.inf):
-            IndexedBCD(s=s, n_pilot=100, index="forest").fit(X, X[:, 0] > 0)
+            IndexedBCD(s=s, n_pilot=100).fit(MetricForest.open(sys.argv[1] + ".small"))
     warm()  # all is imported and compiled
-    for index, shrink in (("forest", 1.0), ("scan", 100.0)):
+    for shrink in (1.0, 100.0):
         newton.SHRINK = shrink
         if os.fork() == 0:
             warm()  # and mapped
             Path("/proc/self/clear_refs").write_text("5")
             before = held("VmRSS")
-            IndexedBCD(index=index, max_iter=1).fit(MetricForest.open(sys.argv[1], memory=int(sys.argv[2])))
+            IndexedBCD(max_iter=1).fit(MetricForest.open(sys.argv[1], memory=int(sys.argv[2])))
             print(held("VmHWM") - before, flush=True)
             os._exit(0)
         os.wait()
@@ -213,10 +214,9 @@ def test_rows_near_the_hyperplane_that_do_not_fit_in_memory_are_read_again(on_di
     X, y = clusters(12_000, 6, flipped=0.2)
     forest = on_disk(X, y)
     monkeypatch.setattr("streamsvm.batch.indexed_bcd.newton.SHRINK", 0.2)
-    how = {"index": "scan", "n_pilot": 1000}
-    roomy = IndexedBCD(**how).fit(forest)
+    roomy = IndexedBCD(n_pilot=1000).fit(forest)
     with MetricForest.open(tmp_path / "index", memory=700_000) as small:
-        tight = IndexedBCD(**how).fit(small)
+        tight = IndexedBCD(n_pilot=1000).fit(small)
         assert small.bytes_read > forest.bytes_read
     assert tight.objective_ == pytest.approx(roomy.objective_, rel=5e-3)
     assert tight.certificate_ <= 1e-3 * tight.objective_
@@ -293,7 +293,7 @@ def test_a_block_that_names_what_is_not_there_is_refused_whatever_its_checksum(t
     (tmp_path / "index" / "rows.bin").write_bytes(content)
     write_archive(tmp_path / "index" / INDEX_FILE, header, arrays)
     with pytest.raises(ArchiveError, match="names rows or columns that are not there"):
-        IndexedBCD(index="forest").fit(MetricForest.open(tmp_path / "index"))
+        IndexedBCD().fit(MetricForest.open(tmp_path / "index"))
 
 
 def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path):
@@ -365,7 +365,7 @@ def test_an_index_of_a_csv_file_counts_what_it_leaves_out(tmp_path):
     forest = MetricForest.open(tmp_path / "index")
     order = np.argsort(forest.ids)
     assert forest.labels[order].tolist() == ["x", "y", "x"]
-    np.testing.assert_array_equal(forest.take(np.arange(3))[order], [[1.5, 2.0], [3.5, 4.0], [6.5, 7.0]])
+    np.testing.assert_array_equal(rows_of(forest)[order], [[1.5, 2.0], [3.5, 4.0], [6.5, 7.0]])
     assert seen[-1][0] == 3
     header, _ = read_archive(tmp_path / "index" / INDEX_FILE)
     assert header["rejected"] == 4
@@ -381,14 +381,14 @@ def test_an_index_of_libsvm_and_of_parquet(tmp_path):
     forest = MetricForest.open(tmp_path / "sparse")
     expected = np.zeros((3, 8))
     expected[0, [1, 3]], expected[1, 2], expected[2, 7] = (0.5, 2.0), 1.0, 4.0
-    np.testing.assert_array_equal(forest.take(np.arange(3)).toarray()[np.argsort(forest.ids)], expected)
+    np.testing.assert_array_equal(rows_of(forest)[np.argsort(forest.ids)], expected)
 
     X, y = clusters(3000, 3)
     table = pyarrow.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "label": y})
     parquet.write_table(table, tmp_path / "rows.parquet")
     MetricForest.from_source(tmp_path / "index", str(tmp_path / "rows.parquet"), options={"label": "label"})
     forest = MetricForest.open(tmp_path / "index")
-    np.testing.assert_array_equal(forest.take(np.arange(3000)), X[forest.ids])
+    np.testing.assert_array_equal(rows_of(forest), X[forest.ids])
 
 
 def test_strings_are_refused_by_the_name_of_their_column(tmp_path):
@@ -406,13 +406,10 @@ def test_with_and_without_an_index_the_convex_solution_is_the_same(on_disk, loss
     X, y = clusters(1500, 6)
     how = {"s": np.inf, "loss": loss, "tol": 1e-4, "max_iter": 1000}
     best = IndexedBCD(**how).fit(X, y)
-    for index in ("auto", "scan", "forest"):
-        for rows in (MetricForest.build(X, y, leaf_rows=16), on_disk(X, y) if index == "auto" else None):
-            if rows is not None:
-                model = IndexedBCD(index=index, **how).fit(rows)
-                assert model.objective_ == pytest.approx(best.objective_, rel=2e-4)
-                assert model.certificate_ <= 1e-4 * model.objective_
-                np.testing.assert_array_equal(model.classes_, best.classes_)
+    model = IndexedBCD(**how).fit(on_disk(X, y))
+    assert model.objective_ == pytest.approx(best.objective_, rel=2e-4)
+    assert model.certificate_ <= 1e-4 * model.objective_
+    np.testing.assert_array_equal(model.classes_, best.classes_)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
@@ -420,18 +417,15 @@ def test_truncated_solutions_are_within_the_spread_over_seeds(on_disk, loss):
     X, y = clusters(6000, flipped=0.2)
     seeds = [IndexedBCD(loss=loss, random_state=seed, n_pilot=500).fit(X, y).objective_ for seed in range(4)]
     forest = on_disk(X, y, memory=800_000)
-    for index in ("scan", "forest"):
-        model = IndexedBCD(index=index, n_pilot=500, loss=loss).fit(forest)
-        assert model.objective_ <= 1.005 * max(seeds)
-        assert model.certificate_ <= 1e-3 * model.objective_
-        assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
-        scores = X @ model.coef_[0] + model.intercept_[0]
-        over = np.maximum(0.0, 1.0 - np.where(y == "yes", 1.0, -1.0) * scores)
-        losses = np.minimum(over**2 if loss == "squared_hinge" else over, 2.0).sum()
-        norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
-        assert model.objective_ == pytest.approx(norm + losses, rel=1e-6)
-    in_memory = IndexedBCD(index="forest", n_pilot=500, loss=loss).fit(X, y)
-    assert in_memory.objective_ <= 1.005 * max(seeds)
+    model = IndexedBCD(n_pilot=500, loss=loss).fit(forest)
+    assert model.objective_ <= 1.005 * max(seeds)
+    assert model.certificate_ <= 1e-3 * model.objective_
+    assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
+    scores = X @ model.coef_[0] + model.intercept_[0]
+    over = np.maximum(0.0, 1.0 - np.where(y == "yes", 1.0, -1.0) * scores)
+    losses = np.minimum(over**2 if loss == "squared_hinge" else over, 2.0).sum()
+    norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
+    assert model.objective_ == pytest.approx(norm + losses, rel=1e-6)
 
 
 def test_one_index_serves_other_labels_weights_and_penalties(on_disk):
@@ -457,46 +451,21 @@ def test_three_classes_on_one_index(on_disk):
     codes = rng.integers(0, 3, 3000)
     X = np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, -3.0]])[codes] + rng.normal(size=(3000, 2))
     forest = on_disk(X, np.array(["a", "b", "c"])[codes])
-    model = IndexedBCD(index="forest", n_pilot=300).fit(forest)
+    model = IndexedBCD(n_pilot=300).fit(forest)
     assert model.coef_.shape == (3, 2)
     assert model.score(X, np.array(["a", "b", "c"])[codes]) > 0.95
 
 
-def test_fewer_rows_than_a_leaf_and_rows_all_alike(on_disk):
-    X, y = clusters(30, 4)
-    assert IndexedBCD(index="forest").fit(MetricForest.build(X, y)).score(X, y) > 0.8
-    same = np.repeat(X[:1], 3000, axis=0)
+@pytest.mark.parametrize("factor", [1.0, 0.0])
+def test_rows_all_alike(on_disk, factor):
+    X, _ = clusters(30, 4)
+    same = factor * np.repeat(X[:1], 3000, axis=0)
     labels = np.where(np.arange(3000) % 3 == 0, "a", "b")
-    for rows in (MetricForest.build(same, labels), on_disk(same, labels), MetricForest.build(0.0 * same, labels)):
-        assert np.diff(rows.starts).max() < 1000
-        model = IndexedBCD(index="forest").fit(rows)
-        assert model.predict(same[:1]) == ["b"]
+    forest = on_disk(same, labels)
+    assert np.diff(forest.starts).max() < 2000
+    assert IndexedBCD().fit(forest).predict(same[:1]) == ["b"]
 
 
-def test_auto_searches_where_rows_are_on_disk_and_few_leaves_are_in_range(on_disk, monkeypatch):
-    X, y = clusters(20_000, flipped=0.05)
-    searches = []
-    on_index = indexed_bcd.on_index
-    monkeypatch.setattr(indexed_bcd, "on_index", lambda *a, **how: searches.append(1) or on_index(*a, **how))
-    forest = on_disk(X, y, build=8 << 20)
-    few = IndexedBCD(n_pilot=2000).fit(forest)
-    assert searches == [1]
-    for rows, how in ((forest, {"s": 30.0}), (forest, {"index": "scan"}), (MetricForest.build(X, y), {}), (X, {})):
-        other = IndexedBCD(n_pilot=2000, **how).fit(rows, y)
-        assert searches == [1]
-        assert "s" in how or other.objective_ == pytest.approx(few.objective_, rel=5e-3)
-
-
-def test_auto_searches_through_more_leaves_where_a_scan_cannot_keep_the_rows_near_the_hyperplane_apart(
-    on_disk, monkeypatch
-):
-    X, y = clusters(6000)
-    searches = []
-    on_index = indexed_bcd.on_index
-    monkeypatch.setattr(indexed_bcd, "on_index", lambda *a, **how: searches.append(1) or on_index(*a, **how))
-    forest = on_disk(X, y, memory=800_000)
-    for needed, shrink, expected in ((0.6, 0.1, []), (0.9, 30.0, []), (0.6, 30.0, [1])):
-        monkeypatch.setattr(indexed_bcd, "share_needed", lambda *_, needed=needed: needed)
-        monkeypatch.setattr(indexed_bcd, "SHRINK", shrink)
-        IndexedBCD(n_pilot=500).fit(forest)
-        assert searches == expected
+def test_fewer_rows_than_a_leaf(on_disk):
+    X, y = clusters(30, 4)
+    assert IndexedBCD().fit(on_disk(X, y)).score(X, y) > 0.8

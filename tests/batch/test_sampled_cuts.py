@@ -16,11 +16,9 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import BSGDClassifier, SampledCuts
-from streamsvm.batch.sampled_cuts import kernels
-from streamsvm.batch.sampled_cuts.cuts import Cuts
+from streamsvm.batch.sampled_cuts.cuts import Cuts, solve_dual
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import differences, most_violated
-from streamsvm.batch.sampled_cuts.reduction import reduce
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
@@ -123,21 +121,14 @@ def test_the_small_program_is_solved_from_any_warm_start():
     n, most = 40, 3.0
     D = 0.3 * rng.normal(size=(n, 15)) + rng.normal(size=15) * 0.2
     G, h = D @ D.T, rng.random(n)
-    alpha, factor, active = np.zeros(n), np.zeros((n, n)), np.zeros(n, np.int64)
-    p, program = 0, kernels.Program(G, h, alpha, active, factor, np.zeros((3, n)))
+    alpha = np.zeros(n)
     for k in range(1, n + 1):
-        slack, p, steps = kernels.solve_dual(program, k, p, most, 1e-9, 1e-9)
-        assert steps > 0
+        slack = solve_dual(G[:k, :k], h[:k], alpha[:k], most, 1e-9, 1e-9)
         assert alpha.min() >= 0.0
         assert alpha.sum() <= most * (1 + 1e-9)
         gradient = h[:k] - G[:k, :k] @ alpha[:k]
         assert gradient.max() <= slack + 1e-6
         np.testing.assert_allclose(gradient[alpha[:k] > 0.0], slack, atol=1e-6)
-        np.testing.assert_allclose(
-            np.tril(factor[:p, :p]) @ np.tril(factor[:p, :p]).T,
-            G[np.ix_(active[:p], active[:p])],
-            atol=1e-7,
-        )
     a = cvxpy.Variable(n)
     best = cvxpy.Problem(
         cvxpy.Maximize(h @ a - 0.5 * cvxpy.sum_squares(D.T @ a)), [a >= 0, cvxpy.sum(a) <= most]
@@ -355,51 +346,6 @@ def test_sparse_rows_are_as_dense_ones():
     np.testing.assert_allclose(*fits, rtol=1e-6, atol=1e-6)
 
 
-# Rows on demand --------------------------------------------------------------------------------------------------
-
-
-class Drawn:
-    """Rows computed from their indices."""
-
-    def __init__(self, n, spoil=None):
-        self.n, self.spoil, self.largest = n, spoil, 0
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, indices):
-        self.largest = max(self.largest, len(indices))
-        X = np.column_stack([(indices * 0.754877666) % 1.0, (indices * 0.569840291) % 1.0])
-        y = np.floor(4 * X).sum(axis=1).astype(int) % 2
-        if self.spoil == "value":
-            X[indices % 100 == 0] = np.nan
-        return X, np.where((self.spoil == "label") & (indices % 100 == 0), 7, y)
-
-
-def test_rows_are_drawn_as_they_are_needed():
-    rows = Drawn(10**7)
-    model = SampledCuts(1e4, gamma=20.0, sample_size=200, max_iter=60).fit_drawn(rows, [0, 1])
-    X, y = rows[np.arange(5000)]
-    assert model.score(X, y) > 0.93
-    assert rows.largest <= 20_000
-    few = Drawn(2000)
-    X, y = few[np.arange(2000)]
-    make = lambda: SampledCuts(500.0, gamma=20.0, sample_size=100, max_iter=30, sampling="linear", tol=0.1)  # noqa: E731
-    drawn, held = make().fit_drawn(few, [0, 1]), make().fit(X, y)
-    assert drawn.decision_function(X).tobytes() == held.decision_function(X).tobytes()
-
-
-def test_bad_rows_on_demand_are_named():
-    with pytest.raises(ValueError, match=r"row \d*0 has values that are not finite"):
-        SampledCuts().fit_drawn(Drawn(10**6, "value"), [0, 1])
-    with pytest.raises(ValueError, match=r"row \d*0 has the label 7"):
-        SampledCuts().fit_drawn(Drawn(10**6, "label"), [0, 1])
-    with pytest.raises(ValueError, match="at least two classes"):
-        SampledCuts().fit_drawn(Drawn(100), [0])
-    with raises(ValueError, named="balanced"):
-        SampledCuts(class_weight="balanced").fit_drawn(Drawn(100), [0, 1])
-
-
 # The fitted model ------------------------------------------------------------------------------------------------
 
 
@@ -418,16 +364,12 @@ def test_what_it_learned_are_plain_arrays(tmp_path, n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("method", ["project", "fit"])
-def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes, method):
+def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes):
     X, y = board(4000) if n_classes == 2 else blobs(4000, 4)
     gamma = 20.0 if n_classes == 2 else 0.1
     model = SampledCuts(4e3, gamma=gamma, sample_size=200, max_iter=60).fit(X, y)
-    small = model.reduced(150, X, y, method)
-    assert small.reduction_.n_after == len(small.vectors_) == 150 < small.reduction_.n_before
-    assert small.reduction_.accuracy_after == pytest.approx(small.score(X, y))
-    assert small.reduction_.accuracy_before == pytest.approx(model.score(X, y))
-    assert small.reduction_.objective_after == pytest.approx(objective_of(small, X, y), rel=1e-2)
+    small = model.reduced(150)
+    assert len(small.vectors_) == small.dual_coef_.shape[1] == 150 < len(model.vectors_)
     assert small.score(X, y) > model.score(X, y) - 0.05
     online = BSGDClassifier(budget=200, gamma=gamma, scaling="none", metric="fixed", learning_rate=0.01)
     online.adopt(small.model_)
@@ -446,14 +388,13 @@ def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes, method):
 
 
 def test_a_projection_is_the_nearest_function_on_its_landmarks():
-    rng = np.random.default_rng(0)
-    X, coefs = rng.random((60, 3)).astype(np.float32), rng.normal(size=(60, 2)).astype(np.float32)
-    kernel = GaussianKernel(1.0, np.zeros(3))
-    marks, weights = reduce(kernel, X, coefs, 10, rng)
-    K = lambda a, b: pairwise.rbf_kernel(a.astype(float), b.astype(float), gamma=1.0)  # noqa: E731
+    X, y = blobs(600, 3)
+    model = SampledCuts(300.0, gamma=0.1, sample_size=100, max_iter=30).fit(X, y)
+    small = model.reduced(10)
+    marks = X[small.support_]
     # The remainder is orthogonal to all landmarks.
-    np.testing.assert_allclose(K(marks, X) @ coefs, K(marks, marks) @ weights, atol=5e-3)
-    assert reduce(kernel, X, coefs, 60, rng)[0] is X
+    np.testing.assert_allclose(small.decision_function(marks), model.decision_function(marks), atol=5e-3)
+    np.testing.assert_array_equal(model.reduced(1000).dual_coef_, model.dual_coef_)
 
 
 # The protocol ----------------------------------------------------------------------------------------------------
@@ -525,9 +466,8 @@ def test_bad_parameters_are_refused():
     ]:
         with raises(ParameterError, parameter=parameter):
             SampledCuts(**options).fit(X, y)
-    model = SampledCuts(30.0).fit(X, y)
-    with raises(ParameterError, parameter="y"):
-        model.reduced(5, X, y + 1)
+    with raises(ParameterError, parameter="budget"):
+        SampledCuts(30.0).fit(X, y).reduced(0)
 
 
 def test_it_survives_a_pickle():

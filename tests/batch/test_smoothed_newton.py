@@ -343,44 +343,14 @@ def test_a_callback_hears_of_each_iteration_and_may_stop():
     assert stopped.n_iter_ == 1
 
 
-@each_choice((("n", "d"), [(200, 20), (50, 300)]), ("as_", [np.asarray, scipy.sparse.csr_matrix]))
-def test_a_path_has_the_solutions_of_separate_fits(n, d, as_):
-    X, y = problem(n, d)
-    estimator = SmoothedNewton(0.001, tol=1e-5)
-    path = estimator.path(as_(X), y, n_alphas=6, ratio=0.02)
-    assert not path.coefs[0].any()
-    assert path.coefs.shape == (6, 1, d)
-    assert np.all(np.diff(path.alphas) < 0.0)
-    for mu, objective, certificate in zip(path.alphas, path.objectives, path.certificates, strict=True):
-        assert certificate <= 1e-5 * objective
-        assert objective == pytest.approx(SmoothedNewton(0.001, mu, tol=1e-5).fit(X, y).objective_, rel=2e-5)
-    again = estimator.path(as_(X), y, alphas=path.alphas[::-1])
-    np.testing.assert_allclose(again.objectives, path.objectives, rtol=2e-5)
-    above = estimator.path(as_(X), y, alphas=[3.0 * path.alphas[0], path.alphas[-1]])
-    assert not above.coefs[0].any()
-    np.testing.assert_allclose(above.objectives[1], path.objectives[-1], rtol=2e-5)
-
-
-def test_mixtures_of_a_path_are_proven_to_be_as_good_as_the_others():
-    X, y = problem(400, 20)
-    path = SmoothedNewton(0.0, tol=1e-3).path(X, y)
-    mixed = np.flatnonzero(path.n_iters == 0)
-    assert len(mixed) > 0
-    for k in mixed[::3]:
-        fit = SmoothedNewton(0.0, path.alphas[k], tol=1e-6).fit(X, y)
-        model = SmoothedNewton(0.0, path.alphas[k])
-        model.coef_, model.intercept_ = path.coefs[k], path.intercepts[k]
-        assert objective_of(model, X, y) == pytest.approx(path.objectives[k], rel=1e-12)
-        assert path.objectives[k] - path.certificates[k] <= fit.objective_ <= path.objectives[k] * (1.0 + 1e-6)
-        assert path.certificates[k] <= 1e-3 * path.objectives[k]
-
-
-def test_a_path_of_many_classes():
-    X, _ = problem(200, 30)
-    y = X[:, :3].argmax(axis=1)
-    path = SmoothedNewton(1e-3, tol=1e-4).path(X, y, alphas=[0.05, 0.01])
-    assert path.coefs.shape == (2, 3, 30)
-    assert path.objectives[1] == pytest.approx(SmoothedNewton(1e-3, 0.01, tol=1e-4).fit(X, y).objective_, rel=2e-4)
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+def test_warm_starts_for_decreasing_penalties_reach_the_solutions_of_separate_fits(l2):
+    X, y = problem(200, 20)
+    model = SmoothedNewton(l2, tol=1e-5, warm_start=True)
+    for l1 in np.geomspace(0.5, 0.01, 8):
+        model.set_params(l1=l1).fit(X, y)
+        assert model.certificate_ <= 1e-5 * model.objective_
+        assert model.objective_ == pytest.approx(SmoothedNewton(l2, l1, tol=1e-5).fit(X, y).objective_, rel=2e-5)
 
 
 def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):

@@ -37,7 +37,7 @@ def halves(model, X, y):
 @each_choice(("class_weight", [None, "balanced"]), ("scaling", ALL_SCALINGS))
 def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
     X, y = board(1.0, 0.0)
-    small = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(X, y).reduced(150, X, y).model_
+    small = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(X, y).reduced(150).model_
     model = BSGDClassifier(scaling=scaling, class_weight=class_weight)
     model.adopt(small)
     assert np.mean(model.predict_many(X) == np.array(small.predict(X))) > 0.99
@@ -46,7 +46,7 @@ def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
 
 @pytest.fixture(scope="module")
 def fitted_board():
-    return SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150, *board(1.0, 0.0))
+    return SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150)
 
 
 def in_units(fitted, scale, shift):

@@ -11,10 +11,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_scale, generator
-from streamsvm.batch.indexed_bcd.newton import NEXT, Newton
-from streamsvm.batch.indexed_bcd.problem import SHRINK, OnRound, Point, Task
-from streamsvm.batch.indexed_bcd.start import ALONE, EPS_ALL, fitting, on_index, pilot, scores_of, share_needed
-from streamsvm.batch.indexed_bcd.working_set import largest_working_set
+from streamsvm.batch.indexed_bcd.newton import Newton
+from streamsvm.batch.indexed_bcd.problem import OnRound, Point, Task
+from streamsvm.batch.indexed_bcd.start import EPS_ALL, fitting, pilot
 from streamsvm.batch.linear_systems import BOUNDED_COPIES, LARGEST_BOUNDED_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest import MetricForest
@@ -26,9 +25,6 @@ from streamsvm.parameters import ParameterError, check_between, check_choice, ch
 PER_ROW = 40
 # Maximum rows and bytes of the pilot sample.
 PILOT, PILOT_BYTES = 40_000, 64 << 20
-# Maximum share of rows that a search may visit; the larger one if too many rows near the hyperplane rule out a working
-# set.
-BORDER, BORDER_MANY = 0.5, 0.75
 
 
 class IndexedBCD(LinearClassifier):
@@ -50,11 +46,6 @@ class IndexedBCD(LinearClassifier):
         The loss of a row is at most 1 + s; inf for the convex loss.
     loss
         "hinge" or "squared_hinge".
-    index
-        "forest" first searches a `MetricForest` for rows near the hyperplane; "scan" passes over all rows. "auto"
-        searches if the rows are on disk and the search visits at most half of them, estimated by a sample. The limit
-        is three quarters if the rows near the hyperplane do not fit in memory. In memory a scan is usually faster.
-        Passes over all rows certify the solution with any setting.
     n_pilot
         Maximum number of random rows that the initial solution is fitted on. None for 40,000 rows, or 64 MB of them.
     tol
@@ -131,7 +122,6 @@ class IndexedBCD(LinearClassifier):
         s: float = 1.0,
         *,
         loss: str = "hinge",
-        index: str = "auto",
         n_pilot: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 300,
@@ -145,7 +135,6 @@ class IndexedBCD(LinearClassifier):
         self.C = C
         self.s = s
         self.loss = loss
-        self.index = index
         self.n_pilot = n_pilot
         self.tol = tol
         self.max_iter = max_iter
@@ -165,7 +154,6 @@ class IndexedBCD(LinearClassifier):
         if self.n_pilot is not None:
             check_number("n_pilot", self.n_pilot, 1, whole=True)
         check_choice("loss", self.loss, ("hinge", "squared_hinge"))
-        check_choice("index", self.index, ("auto", "scan", "forest"))
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
@@ -226,24 +214,13 @@ class IndexedBCD(LinearClassifier):
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         rows: Rows = X if isinstance(X, MetricForest) else MemoryRows(X)
-        if self.index == "forest" and isinstance(rows, MemoryRows):
-            rows = MetricForest.build(X)
-            assert isinstance(rows, MetricForest)
-            codes, weights = codes[rows.ids], weights[rows.ids]
         n, d = rows.shape
-        held = PER_ROW * n + 8.0 * BOUNDED_COPIES * (min(d, LARGEST_BOUNDED_SYSTEM) + 1) ** 2
-        return self._solve_all(rows, codes, weights, progress, rows.lend(held))
-
-    def _solve_all(self, rows: Rows, codes: Ints, weights: Floats, progress: Progress, memory: float) -> Solution:
-        """Solve all one-vs-rest problems.
-
-        A fit holds at most `memory` bytes of rows in addition to `rows`.
-        """
+        memory = rows.lend(PER_ROW * n + 8.0 * BOUNDED_COPIES * (min(d, LARGEST_BOUNDED_SYSTEM) + 1) ** 2)
         positives = self._positives()
-        shape = len(positives), rows.shape[1]
+        shape = len(positives), d
         start = self._start(shape)
         # Problems that are not solved yet are at w = 0, where each loss is 1.
-        points = [Point(np.zeros(shape[1] + 1), np.empty(0), float(weights.sum()), float(weights.sum()))] * shape[0]
+        points = [Point(np.zeros(d + 1), np.empty(0), float(weights.sum()), float(weights.sum()))] * shape[0]
         n_iter = 0
         for k, positive in enumerate(positives):
             y = np.where(codes == positive, np.int8(1), np.int8(-1))
@@ -273,28 +250,8 @@ class IndexedBCD(LinearClassifier):
         newton = Newton(rows, EPS_ALL, self.tol, self.max_iter, rng, memory=memory)
         if w is None:
             w = pilot(newton, task, n_pilot)
-            if (
-                isinstance(rows, MetricForest)
-                and task.ceiling < math.inf
-                and self._is_index_worth(newton, task, w, n_pilot)
-            ):
-                w = on_index(newton, task, rows, w, n_pilot)
         if task.ceiling == math.inf:
             return newton.convex(task, w, report)
         if isinstance(rows, MetricForest):
             return newton.by_working_sets(task, w, report)
         return newton.truncated(task, w, report)
-
-    def _is_index_worth(self, newton: Newton, task: Task, w: Floats, n: int) -> bool:
-        """Return whether to search near the hyperplane before passing over all rows."""
-        rows = newton.rows
-        assert isinstance(rows, MetricForest)
-        if self.index != "auto":
-            return bool(self.index == "forest")
-        if not rows.is_costly:
-            return False
-        positions = rows.sample(fitting(rows, n, ALONE * newton.memory), newton.rng)
-        X = rows.take(positions)
-        near = float(np.mean(np.abs(scores_of(X, w)) <= task.reach + SHRINK))
-        is_working_set = near * rows.shape[0] <= largest_working_set(rows, NEXT * newton.memory)
-        return share_needed(rows, task, w, positions, X) <= (BORDER if is_working_set else BORDER_MANY)

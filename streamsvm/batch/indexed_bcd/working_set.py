@@ -25,7 +25,7 @@ class WorkingSet:
     @property
     def is_of_use(self) -> bool:
         """Whether the set has rows, and they fit in memory."""
-        return 0 < self.n_rows <= largest_working_set(self.index, self.memory)
+        return 0 < self.n_rows <= self.memory / max(1.0, self.index.row_bytes)
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
         """Collect rows with scores z near 0 from a block that begins at position `start`."""
@@ -50,11 +50,6 @@ class WorkingSet:
         """Discard all rows."""
         self.parts.clear()
         self.positions.clear()
-
-
-def largest_working_set(rows: Rows, memory: float) -> float:
-    """Return the maximum number of rows of a working set."""
-    return memory / max(1.0, rows.row_bytes)
 
 
 def _compact(positions: Ints) -> Ints:

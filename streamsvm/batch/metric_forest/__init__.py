@@ -1,4 +1,4 @@
-"""Index of rows, in memory or on disk, with a search for rows near a hyperplane."""
+"""Index of rows on disk, whose passes skip rows far from a hyperplane."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Blocks of rows in memory or in a file: arrays in C order, or CSR matrices."""
+"""Blocks of rows in a file: arrays in C order, or CSR matrices."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Ints
-from streamsvm.batch.rows import bytes_of, slice_of, stack
+from streamsvm.batch.rows import stack
 from streamsvm.models import ArchiveError
 
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
@@ -23,53 +22,10 @@ ROWS_FILE = "rows.bin"
 LEAF_BYTES = 256 << 10
 # Maximum bytes of adjacent blocks to read at once.
 READ_BYTES = 4 << 20
-# Maximum bytes of adjacent blocks in memory to yield at once, so that they fit in the cache.
-BLOCK_BYTES = 1 << 20
 
 
-class Blocks(ABC):
-    """Blocks of rows."""
-
-    bytes_read = read_bytes = 0
-    row_bytes: float
-
-    @abstractmethod
-    def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
-        """Yield the rows of blocks first to last - 1, several blocks at a time.
-
-        Each item has the first block, the last block + 1, and the rows.
-        """
-
-    @abstractmethod
-    def take(self, positions: Ints) -> Any:
-        """Copy rows at ascending positions, as float32 or float64."""
-
-    def block(self, i: int) -> Any:
-        """Return the rows of one block."""
-        return next(self.read(i, i + 1))[2]
-
-
-class MemoryBlocks(Blocks):
-    """Blocks of an array or CSR matrix."""
-
-    def __init__(self, X: Any, starts: Ints) -> None:
-        self.X, self.starts = X, starts
-        self.row_bytes = bytes_of(X) / max(1, X.shape[0])
-
-    def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
-        rows = max(1, int(BLOCK_BYTES / max(1.0, self.row_bytes)))
-        while first < last:
-            stop = int(np.searchsorted(self.starts, self.starts[first] + rows, "right")) - 1
-            stop = min(max(stop, first + 1), last)
-            yield first, stop, slice_of(self.X, slice(int(self.starts[first]), int(self.starts[stop])))
-            first = stop
-
-    def take(self, positions: Ints) -> Any:
-        return floats(self.X[positions])
-
-
-class FileBlocks(Blocks):
-    """Blocks of a file, verified by checksums when they are read.
+class FileBlocks:
+    """Blocks of rows in a file, verified by checksums when they are read.
 
     Parameters
     ----------
@@ -94,7 +50,7 @@ class FileBlocks(Blocks):
         self.sizes = self.filled * (itemsizes + is_sparse * index_type.itemsize) + is_sparse * 8 * (self.rows + 1)
         self.sizes_in_memory = self.filled * (floats + 4 * is_sparse) + is_sparse * 4 * (self.rows + 1)
         self.row_bytes = float(self.sizes_in_memory.sum()) / max(1, int(self.rows.sum()))
-        self.read_bytes = READ_BYTES
+        self.bytes_read, self.read_bytes = 0, READ_BYTES
         self._file = path.open("rb", buffering=0)
 
     def _bytes(self, first: int, last: int) -> memoryview:
@@ -121,6 +77,10 @@ class FileBlocks(Blocks):
         return data
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
+        """Yield the rows of blocks first to last - 1, several blocks at a time.
+
+        Each item has the first block, the last block + 1, and the rows.
+        """
         while first < last:
             stop = first + 1
             kind = self.kinds[first]
@@ -153,20 +113,24 @@ class FileBlocks(Blocks):
         return X
 
     def take(self, positions: Ints) -> Any:
+        """Copy rows at ascending positions, as float32 or float64."""
         of = np.searchsorted(self.starts, positions, "right") - 1
         wanted, firsts = np.unique(of, return_index=True)
         ends = np.append(firsts[1:], len(positions))
         kinds = self.kinds[wanted]
         if (kinds < 0).any():
             parts = [
-                self.block(i)[positions[first:end] - self.starts[i]]
+                self._block(i)[positions[first:end] - self.starts[i]]
                 for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True)
             ]
             return stack(parts, self.d)
         out = np.empty((len(positions), self.d), np.float64 if (kinds == len(TYPES)).any() else np.float32)
         for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True):
-            out[first:end] = self.block(i)[positions[first:end] - self.starts[i]]
+            out[first:end] = self._block(i)[positions[first:end] - self.starts[i]]
         return out
+
+    def _block(self, i: int) -> Any:
+        return next(self.read(i, i + 1))[2]
 
     def close(self) -> None:
         """Close the file."""

@@ -28,7 +28,6 @@ from streamsvm.batch.metric_forest.blocks import (
     TYPES,
     BlockFile,
     FileBlocks,
-    MemoryBlocks,
     floats,
     index_type_of,
 )
@@ -184,28 +183,7 @@ class Plan(NamedTuple):
     random_state: int = 0
 
 
-def build_in_memory(
-    X: Any, y: Any, *, leaf_rows: int, tree_rows: int, width: int, rng: np.random.Generator
-) -> tuple[MemoryBlocks, Contents]:
-    """Build an index of rows in memory."""
-    X = _checked(X)
-    classes, codes = np.unique(np.zeros(X.shape[0], int) if y is None else np.asarray(y), return_inverse=True)
-    if len(codes) != X.shape[0]:
-        raise ValueError(f"{X.shape[0]} rows and {len(codes)} labels: give one a row")
-    grove = Grove(width, rng)
-    order = rng.permutation(X.shape[0])
-    leaves: list[Any] = []
-    for rows in np.array_split(order, max(1, math.ceil(len(order) / tree_rows))):
-        leaves += grove.add(X[rows], _smallest(codes[rows]), _smallest(rows), leaf_rows)
-    arrays = grove.arrays() | {"sample": np.empty(0, np.int64)}
-    arrays["block_rows"] = np.array(grove.leaf_rows, np.int64)
-    blocks = MemoryBlocks(stack(leaves, X.shape[1]), np.concatenate([[0], np.cumsum(arrays["block_rows"])]))
-    return blocks, Contents(list(classes), X.shape[1], 0, arrays)
-
-
-def build_on_disk(
-    path: Path, batches: Iterable[tuple[Any, Any]], plan: Plan, header: Callable[[], dict[str, Any]]
-) -> None:
+def build(path: Path, batches: Iterable[tuple[Any, Any]], plan: Plan, header: Callable[[], dict[str, Any]]) -> None:
     """Build an index in a new folder, or leave nothing behind.
 
     `header` is called at the end for additional entries of the header.

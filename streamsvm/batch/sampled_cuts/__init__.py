@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from streamsvm.batch.sampled_cuts.estimator import SampledCuts
-from streamsvm.batch.sampled_cuts.reduction import Reduction
 
-__all__ = ["Reduction", "SampledCuts"]
+__all__ = ["SampledCuts"]

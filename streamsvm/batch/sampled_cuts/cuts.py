@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.batch.linear_systems import solve_damped
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.sampled_cuts import kernels
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
 
 # Number of inactive rounds after which a cut is dropped.
@@ -14,8 +14,6 @@ IDLE = 30
 # Ridge on the products of the cuts, relative to the largest diagonal element. Without it the matrix may be indefinite,
 # due to rounding in single precision.
 RIDGE = 1e-7
-# Rounds between two factorisations from scratch.
-REFRESH = 50
 
 
 class Cuts:
@@ -28,14 +26,13 @@ class Cuts:
 
     def __init__(self, C: float, kernel: GaussianKernel, n_outputs: int, n_columns: int, tol: float) -> None:
         self.C, self.kernel, self.tol = C, kernel, tol
-        self.n, self.n_vectors, self.n_active, self.n_rounds = 0, 0, 0, 0
+        self.n, self.n_vectors, self.n_rounds = 0, 0, 0
         self.vectors: Singles = np.empty((0, n_columns), np.float32)
         self.coefs: Singles = np.empty((0, n_outputs), np.float32)
         self.owners, self.indices = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.products, self.factor = np.zeros((0, 0)), np.zeros((0, 0))
+        self.products = np.zeros((0, 0))
         self.offsets, self.alpha, self.sums = np.zeros(0), np.zeros(0), np.zeros(0)
-        self.active, self.idle = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.work = np.zeros((3, 0))
+        self.idle = np.zeros(0, np.int64)
         self.slack = 0.0
         self.largest = 0.0
         self.past: list[tuple[Ints, Singles]] = []
@@ -62,11 +59,9 @@ class Cuts:
         have = len(self.alpha)
         if n > have:
             more = max(64, have)
-            for name in ("offsets", "alpha", "sums", "active", "idle"):
+            for name in ("offsets", "alpha", "sums", "idle"):
                 setattr(self, name, np.pad(getattr(self, name), (0, more)))
-            for name in ("products", "factor"):
-                setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, more))))
-            self.work = np.zeros((3, have + more))
+            self.products = np.pad(self.products, ((0, more), (0, more)))
         have = len(self.vectors)
         if n_vectors > have:
             more = max(n_vectors - have, have // 2, 256)
@@ -79,13 +74,10 @@ class Cuts:
         """Solve the program for alpha, and add alpha to the average."""
         n, ridge = self.n, RIDGE * max(self.largest, 1e-20)
         self.n_rounds += 1
-        program = kernels.Program(self.products, self.offsets, self.alpha, self.active, self.factor, self.work)
-        if self.n_rounds % REFRESH == 0:
-            kernels.factor(program, self.n_active, ridge)
-        self.slack, self.n_active, _ = kernels.solve_dual(program, n, self.n_active, self.C, ridge, self.tol)
-        self.sums[:n] += self.n_rounds * self.alpha[:n]
-        self.idle[:n] += 1
-        self.idle[self.active[: self.n_active]] = 0
+        alpha = self.alpha[:n]
+        self.slack = solve_dual(self.products[:n, :n], self.offsets[:n], alpha, self.C, ridge, self.tol)
+        self.sums[:n] += self.n_rounds * alpha
+        self.idle[:n] = np.where(alpha > 0.0, 0, self.idle[:n] + 1)
 
     @property
     def total(self) -> float:
@@ -95,9 +87,8 @@ class Cuts:
     @property
     def square(self) -> float:
         """|w|^2 of the current w."""
-        active = self.active[: self.n_active]
-        alpha = self.alpha[active]
-        return max(0.0, float(alpha @ self.products[np.ix_(active, active)] @ alpha))
+        alpha = self.alpha[: self.n]
+        return max(0.0, float(alpha @ self.products[: self.n, : self.n] @ alpha))
 
     @property
     def dual(self) -> float:
@@ -125,7 +116,6 @@ class Cuts:
             values = getattr(self, name)
             values[:k] = values[stays]
         self.products[:k, :k] = self.products[np.ix_(stays, stays)]
-        self.active[: self.n_active] = renamed[self.active[: self.n_active]]
         self.n, self.n_vectors = k, kv
 
     @staticmethod
@@ -153,6 +143,52 @@ class Cuts:
         v = self.n_vectors
         products = np.einsum("jc,cj->j", self.coefs[:v], scores[:, self.indices[:v]], dtype=np.float64)
         return float(products @ self.alpha[self.owners[:v]])
+
+
+def solve_dual(G: Floats, h: Floats, alpha: Floats, most: float, ridge: float, tol: float) -> float:
+    """Maximise h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most, by a primal active-set method.
+
+    Parameters
+    ----------
+    G, h
+        Products and offsets of the cuts.
+    alpha
+        A feasible point, which is replaced by the solution.
+    most
+        Upper bound on sum(alpha).
+    ridge
+        Ridge on the diagonal of G.
+    tol
+        Maximum violation of a cut at the solution.
+
+    Returns
+    -------
+    float
+        The multiplier of the bound on the sum, which is the largest loss among the cuts.
+    """
+    active, slack = alpha > 0.0, 0.0
+    for _ in range(20 * len(alpha) + 100):
+        a, slack = np.flatnonzero(active), 0.0
+        if len(a):
+            system = G[np.ix_(a, a)]
+            system[np.diag_indices(len(a))] += ridge
+            free, ones = solve_damped(system, np.column_stack([h[a], np.ones(len(a))])).T
+            slack = max(0.0, float((free.sum() - most) / ones.sum()))
+            goal, now = free - slack * ones, alpha[a]
+            falls = np.flatnonzero(goal <= 0.0)
+            if len(falls):
+                steps = now[falls] / np.maximum(now[falls] - goal[falls], 1e-300)
+                alpha[a] = np.maximum(0.0, now + steps.min() * (goal - now))
+                blocking = a[falls[steps.argmin()]]
+                alpha[blocking], active[blocking] = 0.0, False
+                continue
+            alpha[a] = goal
+        gradient = np.where(active, -np.inf, h - G @ alpha)
+        entering = int(gradient.argmax())
+        if gradient[entering] <= slack + tol:
+            break
+        active[entering] = True
+    return slack
 
 
 class ScoredRows:

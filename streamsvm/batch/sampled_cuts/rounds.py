@@ -83,8 +83,7 @@ class Rounds(ABC):
             self.cuts.drop(stale)
 
     def _rows(self, indices: Ints) -> tuple[Singles, Ints]:
-        X, codes = self.population.take(indices)
-        return self.kernel.prepare(X), codes
+        return self.kernel.prepare(self.population.X[indices]), self.population.codes[indices]
 
 
 class ConstantTime(Rounds):
@@ -97,7 +96,7 @@ class ConstantTime(Rounds):
         settings = self.settings
         if not hasattr(self, "cuts"):
             rows, codes = self._rows(self.population.draw(rng, HELD_OUT))
-            self._start(ScoredRows(rows, codes, self.population.share(codes), self.n_outputs))
+            self._start(ScoredRows(rows, codes, self.population.shares(len(codes)), self.n_outputs))
             self.losses: list[float] = []
             self.squares = 0.0
         cuts, is_done, n_iter = self.cuts, False, 0
@@ -124,7 +123,7 @@ class ConstantTime(Rounds):
         scores = np.tensordot(cuts.alpha[: cuts.n], each, 1)
         found = self._violations(scores, codes)
         lose = found.losses > 0.0
-        share = self.population.share(codes)
+        share = self.population.shares(len(codes))
         coefs = differences(codes, found.labels, share, self.n_outputs)
         offset = float(share @ found.costs)
         rows, indices, some = rows[lose], indices[lose], coefs[lose]
@@ -159,7 +158,7 @@ class ConstantTime(Rounds):
         vectors, _ = self._rows(indices)
         rows, codes = self._rows(self.population.draw(rng, MEASURED))
         found = self._violations(self.kernel.decide(vectors, coefs, rows), codes)
-        losses = self.population.share(codes) * found.losses * len(codes)
+        losses = self.population.mass * found.losses
         square, error = square_norm(self.kernel, vectors, coefs, rng)
         variance = float(losses.var()) / len(losses) + (0.5 * error / self.C) ** 2
         return float(losses.mean()) + 0.5 * square / self.C, math.sqrt(variance)
@@ -175,7 +174,7 @@ class AllRows(Rounds):
         settings, n_iter = self.settings, 0
         if not hasattr(self, "cuts"):
             rows, codes = self._rows(np.arange(self.population.n))
-            self._start(ScoredRows(rows, codes, self.population.each(codes), self.n_outputs))
+            self._start(ScoredRows(rows, codes, self.population.weights, self.n_outputs))
             self.square_of_sum = 0.0
             self.found = self._violations(np.zeros((self.n_outputs, len(rows))), codes)
         is_done = False

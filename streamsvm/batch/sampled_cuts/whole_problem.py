@@ -29,7 +29,7 @@ class WholeProblem(Rounds):
     def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, population = self.settings, self.population
         rows, codes = self._rows(np.arange(population.n))
-        shares = population.each(codes)
+        shares = population.weights
         if not hasattr(self, "order"):  # random, with rows of weight 0 last, because the first rows select C
             self.order = rng.permutation(population.n)
             self.order = self.order[np.argsort(shares[self.order] == 0.0, kind="stable")]

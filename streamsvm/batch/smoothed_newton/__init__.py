@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from streamsvm.batch.smoothed_newton.estimator import SmoothedNewton, warmup
-from streamsvm.batch.smoothed_newton.path import RegularizationPath
 
-__all__ = ["RegularizationPath", "SmoothedNewton", "warmup"]
+__all__ = ["SmoothedNewton", "warmup"]

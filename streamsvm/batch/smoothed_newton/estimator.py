@@ -1,10 +1,9 @@
-"""The estimator: parameters, initial problems, and the regularisation path."""
+"""The estimator: parameters and initial problems."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,9 @@ import scipy.sparse
 
 from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_penalty, generator
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
-from streamsvm.batch.smoothed_newton.iteration import assess, prune, run
-from streamsvm.batch.smoothed_newton.path import PathSolver, RegularizationPath
+from streamsvm.batch.smoothed_newton.iteration import prune, run
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_FIRST, Problem
-from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel
 from streamsvm.parameters import ParameterError, check_between, check_number
 
@@ -60,7 +57,7 @@ class SmoothedNewton(LinearClassifier):
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     warm_start
-        Whether to start from the last `fit`.
+        Whether to start from the last `fit`. Fits for decreasing `l1` are a regularisation path.
     init
         A `LinearModel` of the same classes and columns to start from; its scaler is ignored.
     callback
@@ -149,11 +146,11 @@ class SmoothedNewton(LinearClassifier):
         check_between("tol", self.tol, 0.0, 1.0)
         check_number("max_iter", self.max_iter, 1, whole=True)
 
-    def _penalties(self, matrix: Matrix, l1: float) -> Penalties:
+    def _penalties(self, matrix: Matrix) -> Penalties:
         bias_l2 = self.l2 if self.penalize_bias and self.fit_intercept else 0.0
-        needs_peaks = l1 > 0.0 or (self.fit_intercept and bias_l2 == 0.0)
+        needs_peaks = self.l1 > 0.0 or (self.fit_intercept and bias_l2 == 0.0)
         peaks = matrix.peaks() if needs_peaks else np.empty(0)
-        return Penalties(float(self.l2), float(l1), float(bias_l2), bool(self.fit_intercept), peaks)
+        return Penalties(float(self.l2), float(self.l1), float(bias_l2), bool(self.fit_intercept), peaks)
 
     def _problems(self, matrix: Matrix, codes: Ints, weights: Floats, penalties: Penalties) -> list[Problem]:
         """Create a problem for each row of `coef_`, at zero or at the given start."""
@@ -174,7 +171,7 @@ class SmoothedNewton(LinearClassifier):
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         matrix = as_matrix(X)
-        penalties = self._penalties(matrix, self.l1)
+        penalties = self._penalties(matrix)
         problems = self._problems(matrix, codes, weights, penalties)
         rng = generator(self.random_state)
         if problems[0].eps == EPS_FIRST:
@@ -215,57 +212,6 @@ class SmoothedNewton(LinearClassifier):
             run(part, starts, self.tol, self.max_iter, rng, floor=math.sqrt((d + 1) / size))
             for problem, start in zip(problems, starts, strict=True):
                 problem.w, problem.b, problem.eps = start.w, start.b, start.eps
-
-    def path(
-        self,
-        X: Any,
-        y: Any,
-        alphas: Any = None,
-        *,
-        n_alphas: int = 50,
-        ratio: float = 0.01,
-        sample_weight: Any = None,
-    ) -> RegularizationPath:
-        """Solve for decreasing l1 penalties, each from the last solution.
-
-        The parameter `l1` is ignored.
-
-        Points between two solutions are mixtures of them if these are proven to be within `tol`. The strong rule
-        excludes columns that stay at zero. Certificates and a final check of the gradients cover all columns.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As for `fit`.
-        alphas
-            The penalties. None for `n_alphas` of them, starting at the smallest with all coefficients zero.
-        n_alphas, ratio
-            Number of penalties, and the smallest as a share of the largest, if `alphas` is None.
-        """
-        type(self)(**(self.get_params(deep=False) | {"l1": 1.0}))._check_params()
-        X, codes, weights = self._prepare(X, y, sample_weight)
-        with threads_for(self._largest_product(X.shape[0], X.shape[1], scipy.sparse.issparse(X))):
-            return self._path(as_matrix(X), codes, weights, alphas, n_alphas, ratio)
-
-    def _path(
-        self, matrix: Matrix, codes: Ints, weights: Floats, alphas: Any, n_alphas: int, ratio: float
-    ) -> RegularizationPath:
-        penalties = replace(self._penalties(matrix, 1.0), l1=0.0)
-        problems = [problem.at_zero() for problem in self._problems(matrix, codes, weights, penalties)]
-        scores = np.zeros((len(problems), matrix.shape[0]))
-        for problem, z in zip(problems, scores, strict=True):
-            problem.z = z
-            problem.center(1e-9)
-        assess(matrix, problems, np.empty((len(problems), matrix.shape[0])))
-        largest = max(float(np.abs(problem.g).max()) for problem in problems)
-        if alphas is None:
-            alphas = largest * np.geomspace(1.0, ratio, n_alphas)
-        alphas = np.sort(np.asarray(alphas, np.float64))[::-1]
-        if alphas.ndim != 1 or len(alphas) == 0 or not (np.isfinite(alphas).all() and alphas[-1] > 0.0):
-            raise ParameterError("alphas", f"must be positive numbers, got {alphas!r}")
-        return PathSolver(
-            matrix, problems, alphas, largest, self.tol, self.max_iter, generator(self.random_state)
-        ).found
 
 
 def warmup() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,8 +142,7 @@ def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.rando
             problem.best = Iterate(objective, rest, b)
             continue
         columns = np.flatnonzero(~is_small)
-        penalties = replace(problem.penalties, peaks=problem.penalties.peaks[columns])
-        inside = problem.within(columns, penalties, problem.eps)
+        inside = problem.within(columns)
         run(matrix.columns(columns), [inside], tol, PRUNED_ITER, rng)
         objective = inside.best.objective
         if objective - problem.bound <= max(tol * objective, problem.gap):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
 
 # Initial and final smoothing, in units of the margin.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11
-# Initial smoothing from zero coefficients.
-EPS_ZERO = 1e-3
 # Relative rounding error of the objective.
 ROUNDING = 1e-14
 # Rows per column for the Hessian: at most ROWS_PER_COLUMN, initially the number that costs PASSES passes but at least
@@ -101,33 +99,13 @@ class Problem:
         self.is_done = False
         self.previous: Stage | None = None
 
-    def at_zero(self) -> Problem:
-        """Copy the problem with zero coefficients and little smoothing."""
-        other = Problem(self.codes, self.positive, self.c, self.penalties, np.zeros(len(self.w)), 0.0)
-        other.eps = EPS_ZERO
-        return other
-
-    def within(self, columns: Ints, penalties: Penalties, eps: float) -> Problem:
+    def within(self, columns: Ints) -> Problem:
         """Restrict the problem to some columns, starting from the best point."""
+        penalties = replace(self.penalties, peaks=self.penalties.peaks[columns])
         other = Problem(self.codes, self.positive, self.c, penalties, self.best.w[columns], self.best.b)
-        other.eps = eps
-        if penalties.l1 == self.penalties.l1:
-            other.witness, other.bound = self.witness._replace(v=self.witness.v[columns]), self.bound
+        other.eps, other.bound = self.eps, self.bound
+        other.witness = self.witness._replace(v=self.witness.v[columns])
         return other
-
-    def between(self, other: Problem, share: float, l1: float) -> Problem:
-        """Mix the best and the dual points of two problems for an intermediate l1."""
-
-        def mixed(a: Any, b: Any) -> Any:
-            return a + share * (b - a)
-
-        w, b = mixed(self.best.w, other.best.w), mixed(self.best.b, other.best.b)
-        middle = Problem(self.codes, self.positive, self.c, replace(self.penalties, l1=l1), w, b)
-        middle.z, middle.eps = mixed(self.z, other.z), max(self.eps, other.eps)
-        middle.witness = DualPoint(*map(mixed, self.witness, other.witness))
-        middle.bound = middle.witness.bound(middle.penalties)
-        middle.best = Iterate(middle._hinge(middle.z, b) + middle.penalties.value(w, b), w, b)
-        return middle
 
     @property
     def margins(self) -> kernels.Margins:
