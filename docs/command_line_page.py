@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 
 from streamsvm.cli import build_parser
-from streamsvm.cli.options import Parser
+from streamsvm.cli.parser import Parser
 
 PAGE = Path(__file__).parent / "reference" / "command-line.md"
 
@@ -19,15 +20,17 @@ Made from the parser by `python docs/command_line_page.py`; a test says when it 
 
 def page() -> str:
     """The page as Markdown."""
-    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    actions = build_parser(everything=True)._actions
+    (commands,) = (action for action in actions if isinstance(action, argparse._SubParsersAction))
     return "\n".join([HEAD, *(section(name, parser) for name, parser in commands.choices.items())])
 
 
 def section(name: str, parser: Parser) -> str:
     """One command."""
     lines = [f"## streamsvm {name}", "", _cell(parser.description or ""), ""]
-    lines += ["```sh", *parser.examples, "```", ""] if parser.examples else []
-    for group in (*parser._action_groups, *parser.settings._action_groups):
+    examples = (parser.usage or "").partition("\nexamples:\n")[2].replace("%%", "%")
+    lines += ["```sh", textwrap.dedent(examples), "```", ""] if examples else []
+    for group in parser._action_groups:
         actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
         if actions:
             lines += [f"### {(group.title or '').capitalize()}", ""]

@@ -23,9 +23,13 @@ import time
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
-from streamsvm.cli.options import build_parser
-from streamsvm.cli.terminal import complain, prepare_streams
+from streamsvm.cli.commands import COMMANDS
+from streamsvm.cli.parser import build_parser
+from streamsvm.cli.terminal import complain, logged, prepare_streams
+from streamsvm.run.config import RunConfig
+from streamsvm.run.settings import read_settings
 
 __all__ = ["build_parser", "main"]
 
@@ -62,10 +66,9 @@ def _run_command(arguments: list[str], started: float) -> int:
     from streamsvm.run.errors import RunError, SetupError
 
     try:
-        args = _parse(arguments)
-        given = {name: value for name, value in vars(args).items() if name not in ("command", "version")}
-        command = importlib.import_module(f"streamsvm.cli.{args.command.replace('-', '_')}")
-        code: int = command.main(given, started)
+        config = _configured(**vars(_parse(arguments)))
+        with logged(config.quiet):
+            code: int = importlib.import_module(f"streamsvm.cli.{config.module}").main(config, started)
         return code
     except SetupError as error:
         return complain(error, 2)
@@ -94,6 +97,17 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.print_help()
         parser.exit(2)
     return args
+
+
+def _configured(command: str, **given: Any) -> Any:
+    """Combine the options of a command; the command line overrides the configuration file."""
+    options, kinds = COMMANDS[command], COMMANDS[command].kinds()
+    given |= {name: ",".join(value) for name, value in given.items() if kinds.get(name) in ("Names", "Kinds")}
+    if issubclass(options, RunConfig):
+        given = read_settings(given.pop("set", ()), options) | given
+        if "config" in given:
+            return options.from_toml(given.pop("config"), **given)
+    return options(**given)
 
 
 def _age() -> float:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import UnreachableError
 from connectors.options import Options
-from streamsvm.cli.keys import TAKEN, KeyOptions
-from streamsvm.cli.run import config_of
-from streamsvm.cli.terminal import logged
+from streamsvm.cli.commands import PerKey
 from streamsvm.core.clock import compile_seconds
-from streamsvm.run.config import RunConfig, Url
+from streamsvm.run.checks import check_needed
+from streamsvm.run.config import Url
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.options import option_of
 from streamsvm.run.start import model_of
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from streamsvm.run.prometheus import Metric
 
 _EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers abort transactions after 20 s
-_STATE = "state"
 _SECURITY = {
     "security_protocol": "security_protocol",
     "sasl_mechanism": "sasl_mechanism",
@@ -42,83 +39,68 @@ _SECURITY = {
 """Names of Kafka URL options in Quix Streams."""
 
 
-@dataclass(kw_only=True, eq=False)
-class KeyConfig(RunConfig, KeyOptions):
-    """Settings of a worker."""
+_REQUIRED = {
+    "field": "FIELD is missing: say by which field events go together",
+    "consumer_group": "NAME is missing: the group of the workers, which the state belongs to",
+    "label": "NAME is missing: the field that says what to predict",
+}
 
-    takes: ClassVar[frozenset[str]] = TAKEN
 
-
-def main(given: dict[str, Any], _started: float) -> int:
+def main(config: PerKey, _started: float) -> int:
     """Run the worker until stopped, and return the exit code."""
-    config = config_of(given, KeyConfig)
-    with logged(config.quiet):
-        check(config)
-        return run(config)
+    check(config)
+    return run(config)
 
 
-def check(config: KeyConfig) -> None:
+def check(config: PerKey) -> None:
     """Check the settings before anything is opened."""
-    source = config.urls["source"]
-    if not source.startswith("kafka://"):
-        raise SetupError(f"SOURCE {source}: is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC")
-    if not config.field:
-        raise SetupError("--field FIELD is missing: say by which field events go together")
-    if not config.consumer_group:
-        raise SetupError("--consumer-group NAME is missing: the group of the workers, which the state belongs to")
-    if not config.label:
-        raise SetupError("--label NAME is missing: the field that says what to predict")
+    for name, message in _REQUIRED.items():
+        if not getattr(config, name):
+            raise SetupError(f"{option_of(name)} {message}")
     if config.label == config.field:
         raise SetupError(f"--label {config.label}: is --field too")
     if importlib.util.find_spec("quixstreams") is None:
         raise SetupError("per-key needs Quix Streams: pip install 'streamsvm[quix]'")
-    for option, url in _others(config):
-        if not url.startswith("kafka://"):
-            raise SetupError(f"{option} {url}: must be a Kafka topic, as kafka://HOST:PORT/TOPIC")
     _, seconds = config.checkpoint_every or (None, None)
     if (seconds or 0.0) > _MOST_S:
         raise SetupError(f"--checkpoint-every {seconds:g}s: at most {_MOST_S:g}s here")
-    _check_topics(config)
-    _check_late(config)
-    if config.checkpoint and Path(config.checkpoint).exists() and not Path(config.checkpoint).is_dir():
-        raise SetupError(f"--checkpoint {config.checkpoint}: is not a directory")
-
-
-def _others(config: KeyConfig) -> list[tuple[str, Url]]:
-    """Return the other topics, with their options."""
-    found = [
-        (option_of(name), config.urls[name]) for name in ("label_source", "out", "dead_letter") if name in config.urls
-    ]
-    return [(option, url) for option, url in found if url != "null:"]
-
-
-def _check_topics(config: KeyConfig) -> None:
-    servers, topic = _address("SOURCE", config.urls["source"])
-    seen = {topic: "SOURCE"}
-    for option, url in _others(config):
-        there, topic = _address(option, url)
-        if set(there.split(",")) != set(servers.split(",")):
-            raise SetupError(f"{option} {url}: other brokers than SOURCE has: one transaction cannot span both")
-        if topic in seen and {option, seen[topic]} != {"--out", "--dead-letter"}:
-            raise SetupError(f"{seen[topic]} and {option} are the same topic {topic}")
-        seen[topic] = option
-        if url.query:
-            raise SetupError(f"{option} {url}: options stand behind SOURCE, for all topics")
-
-
-def _check_late(config: KeyConfig) -> None:
-    if config.label_source is None:
-        for name in ("join", "label_timeout"):
-            if getattr(config, name) is not None:
-                raise SetupError(f"{option_of(name)} needs --label-source: say where labels come from")
-        return
-    if not config.join:
+    check_needed(config)
+    if config.label_source and not config.join:
         raise SetupError("--label-source needs --join NAME: the field by which labels find their events")
-    if config.repartition:
+    if config.label_source and config.repartition:
         raise SetupError("--repartition is for labels that come with their events: leave it out, or --label-source")
+    state = Path(str(config.checkpoint))
+    if state.exists() and not state.is_dir():
+        raise SetupError(f"--checkpoint {state}: is not a directory")
+    topics_of(config)
 
 
-def run(config: KeyConfig) -> int:
+def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
+    """Return the brokers, and the topic of each stream; refuse topics that do not fit."""
+    from connectors.kafka.clients import split_address
+
+    brokers, found = "", dict[str, str]()
+    for name in ("source", "label_source", "out", "dead_letter"):
+        option, url = option_of(name), config.urls.get(name)
+        if url is None or url == "null:":
+            continue
+        if not url.startswith("kafka://"):
+            raise SetupError(f"{option} {url}: must be a Kafka topic, as kafka://HOST:PORT/TOPIC")
+        with refusing(f"{option} "):
+            servers, topic = split_address(url.path)
+        brokers = brokers or servers
+        if set(servers.split(",")) != set(brokers.split(",")):
+            raise SetupError(f"{option} {url}: other brokers than SOURCE has: one transaction cannot span both")
+        same = next((each for each in found if found[each] == topic), None)
+        if same is not None and (same, name) != ("out", "dead_letter"):
+            raise SetupError(f"{option_of(same)} and {option} are the same topic {topic}")
+        if found and url.query:
+            raise SetupError(f"{option} {url}: options stand behind SOURCE, for all topics")
+        found[name] = topic
+    return brokers, found
+
+
+def run(config: PerKey) -> int:
     """Run the worker until stopped, and return the exit code."""
     from streamsvm.run.prometheus import Exporter, text_of
 
@@ -133,7 +115,7 @@ def run(config: KeyConfig) -> int:
     return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
 
-def _keyed(config: KeyConfig) -> KeyedClassifier:
+def _keyed(config: PerKey) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.records import RECORD_TIME
 
@@ -161,7 +143,7 @@ def _keyed(config: KeyConfig) -> KeyedClassifier:
         raise SetupError(f"per-key: {error}") from error
 
 
-def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
+def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
     from confluent_kafka import KafkaException
     from quixstreams.exceptions import QuixException
 
@@ -169,14 +151,12 @@ def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
     from streamsvm.keyed.worker import Stream, Worker
 
     logging.getLogger("quixstreams.state.rocksdb.partition").addFilter(_without_formats)
-    servers, topic = _address("SOURCE", config.urls["source"])
-    others = {option: _address(option, url)[1] for option, url in _others(config)}
-    labels, out, rejected = (others.get(option) for option in ("--label-source", "--out", "--dead-letter"))
+    brokers, topics = topics_of(config)
     every, seconds = config.checkpoint_every or (None, None)
     app = Application(
-        _connection(config.urls["source"], servers),
+        _connection(config.urls["source"], brokers),
         consumer_group=str(config.consumer_group),
-        state_dir=config.checkpoint or _STATE,
+        state_dir=str(config.checkpoint),
         commit_interval=seconds or _EVERY_S,
         commit_every=every or _EVERY,
         loglevel=None,
@@ -185,16 +165,15 @@ def _worker(config: KeyConfig, keyed: KeyedClassifier) -> Worker:
         on_processing_error=lambda *_: False,
         on_producer_error=lambda *_: False,
     )
+    labels, out, rejected = (topics.get(name) for name in ("label_source", "out", "dead_letter"))
+    stream = Stream(topics["source"], str(config.field), labels, out, rejected, bool(config.repartition))
     try:
-        return Worker(app, Stream(topic, str(config.field), labels, out, rejected, bool(config.repartition)), keyed)
-    except UnreachableError:
-        raise
+        with refusing():
+            return Worker(app, stream, keyed)
     except KafkaException as error:
-        raise UnreachableError(f"kafka topic {topic}: {error.args[0].str()}") from error
+        raise UnreachableError(f"kafka topic {stream.topic}: {error.args[0].str()}") from error
     except QuixException as error:
-        raise SetupError(f"kafka topic {topic}: {error}") from error
-    except ConnectorError as error:
-        raise SetupError(str(error)) from error
+        raise SetupError(f"kafka topic {stream.topic}: {error}") from error
 
 
 def _without_formats(record: logging.LogRecord) -> bool:
@@ -202,15 +181,7 @@ def _without_formats(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING or not any(name in record.getMessage() for name in ("TTL", "v3.24.0"))
 
 
-def _address(option: str, url: Url) -> tuple[str, str]:
-    """Return the brokers and the topic."""
-    from connectors.kafka.clients import split_address
-
-    with refusing(f"{option} "):
-        return split_address(url.path)
-
-
-def _connection(url: Url, servers: str) -> Any:
+def _connection(url: Url, brokers: str) -> Any:
     """Return the connection settings, with the options of the URL."""
     from quixstreams.kafka import ConnectionConfig
 
@@ -224,23 +195,18 @@ def _connection(url: Url, servers: str) -> Any:
         options.finish()
     if strange := sorted(set(given) - set(_SECURITY)):
         raise SetupError(f"{path}: `{strange[0]}` is no option here")
-    _check_security(path, servers, given)
+    if importlib.util.find_spec("kafka") is not None:  # kafka-python is from another extra
+        # The engine's client reports errors in TLS and SASL settings as unreachable brokers.
+        from connectors.kafka.clients import server_list
+        from connectors.kafka.security import check_settings, check_welcome
+
+        with refusing():
+            check_settings(path, given)
+            check_welcome(path, server_list(brokers, path), given)
     try:
-        return ConnectionConfig(bootstrap_servers=servers, **{_SECURITY[name]: value for name, value in given.items()})
+        return ConnectionConfig(bootstrap_servers=brokers, **{_SECURITY[name]: value for name, value in given.items()})
     except ValueError:  # the message may contain a secret
         raise SetupError(f"{path}: the Kafka client refuses `{'`, `'.join(given)}`: is each of them right?") from None
-
-
-def _check_security(name: str, servers: str, options: Mapping[str, Any]) -> None:
-    """Check TLS and SASL settings first, because the engine's client reports errors in them as unreachable brokers."""
-    if importlib.util.find_spec("kafka") is None:  # these checks need kafka-python, from another extra
-        return
-    from connectors.kafka.clients import server_list
-    from connectors.kafka.security import check_settings, check_welcome
-
-    with refusing():
-        check_settings(name, options)
-        check_welcome(name, server_list(servers, name), options)
 
 
 def _figures(started: list[Worker]) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""``streamsvm run``: predict every event of a stream, then learn from it."""
+"""``streamsvm run`` and ``streamsvm predict``."""
 
 from __future__ import annotations
 
@@ -6,35 +6,19 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
-from connectors.options import split_names
-from streamsvm.cli.terminal import complain, logged
+from streamsvm.cli.terminal import complain
 from streamsvm.run.config import RunConfig
-from streamsvm.run.errors import RunError, refusing
-from streamsvm.run.options import option_of
-from streamsvm.run.settings import read_settings
+from streamsvm.run.errors import RunError
 
 if TYPE_CHECKING:
     from streamsvm.run.runner import Runner
     from streamsvm.run.standing import Report
 
-Config = TypeVar("Config", bound=RunConfig)
 
-
-def main(given: dict[str, Any], started: float) -> int:
+def main(config: RunConfig, started: float) -> int:
     """Run and return the exit code."""
-    return run_config(given, RunConfig, started)
-
-
-def run_config(given: dict[str, Any], kind: type[RunConfig], started: float) -> int:
-    """Run with settings of the given class, and return the exit code."""
-    config = config_of(given, kind)
-    with logged(config.quiet):
-        return _run(config, started)
-
-
-def _run(config: RunConfig, started: float) -> int:
     config.validate()
     from streamsvm.run.progress import Progress  # imports the model
     from streamsvm.run.start import Run
@@ -50,16 +34,6 @@ def _run(config: RunConfig, started: float) -> int:
                 raise  # the run did not start
     assert run.runner is not None  # otherwise it raised
     return _finish(config, run.runner.report, run.failures, caught)
-
-
-def config_of(given: dict[str, Any], kind: type[Config]) -> Config:
-    """Combine settings; the command line overrides the configuration file."""
-    given = read_settings(given.pop("set", ()), kind) | given
-    for name in {"types", "missing", "ignore"} & given.keys():  # these may be repeated
-        with refusing(f"argument {option_of(name)}: "):
-            given[name] = [each for text in given[name] for each in split_names(text)]
-    path = given.pop("config", None)
-    return kind(**given) if path is None else kind.from_toml(path, **given)
 
 
 def _finish(config: RunConfig, report: Report, failures: list[Exception], caught: list[int]) -> int:

@@ -26,7 +26,7 @@ def check(config: RunConfig) -> None:
     """Refuse inconsistent options."""
     if config.saved_model and (config.params or config.refit):
         raise SetupError(f"--model {config.model}: is a saved model with its parameters: leave out --param and --refit")
-    _check_needed(config)
+    check_needed(config)
     _check_decisions(config)
     if not config.learn and (config.model is None or config.model in SHORT_NAMES):
         raise SetupError("predict needs --model FILE: a model that `streamsvm run --save FILE` has saved")
@@ -45,25 +45,22 @@ def check(config: RunConfig) -> None:
 
 
 _NEEDED = {
-    ("out", ": say where predictions go"): ("proba", "explain"),
-    ("checkpoint", "DIR"): ("checkpoint_every", "reset"),
-    ("label_source", ": say where labels come from"): LATE_OPTIONS,
-    ("page", "PORT"): ("page_token_file",),
-    ("coverage", "SHARE"): ("coverage_by_class",),
-    ("query_output", "SINK"): ("label_budget",),
+    "out": (": say where predictions go", ("proba", "explain")),
+    "checkpoint": (" DIR", ("checkpoint_every", "reset")),
+    "label_source": (": say where labels come from", LATE_OPTIONS),
+    "page": (" PORT", ("page_token_file",)),
+    "coverage": (" SHARE", ("coverage_by_class",)),
+    "query_output": (" SINK", ("label_budget",)),
 }
-"""Options that others require, with a hint for the message."""
+"""Options that others require, with a hint for the message, and the others."""
 
 
-def _check_needed(config: RunConfig) -> None:
+def check_needed(config: RunConfig) -> None:
     """Refuse options that require another one."""
     given = {each.name for each in fields(config) if getattr(config, each.name) != each.default}
-    for (needed, hint), names in _NEEDED.items():
-        for name in names:
-            if name in given and needed not in given:
-                gap = "" if hint.startswith(":") else " "
-                what = f"{option_of(name)} needs {option_of(needed)}{gap}{hint}"
-                raise SetupError(what, "needs", option=option_of(needed))
+    for needed, (hint, names) in _NEEDED.items():
+        if needed not in given and (name := next((each for each in names if each in given), None)):
+            raise SetupError(f"{option_of(name)} needs {option_of(needed)}{hint}", "needs", option=option_of(needed))
 
 
 def _check_late(config: RunConfig) -> None:
@@ -78,13 +75,10 @@ def _check_late(config: RunConfig) -> None:
     for url, option in ((events, "SOURCE"), (labels, "--label-source")):
         if url.kind is not None and url.kind.labelled:
             raise SetupError(f"{option} {url}: has labels of its own, and no keys: leave out --label-source")
-        if url.kind is None and not (config.join or "key" in url.query):
-            raise SetupError(f"{option} {url}: has no keys: name their column with --join NAME")
-        if url.kind is None and not (config.time or "time" in url.query):
-            raise SetupError(
-                f"{option} {url}: has no times, by which events and labels are put in order: name their column with "
-                "--time NAME, or where it has another name in one of them with ?time=NAME after that"
-            )
+        for role, name in (("key", "join"), ("time", "time")):
+            if url.kind is None and not getattr(config, name) and role not in url.query:
+                hint = f"name the column with --{name} NAME, or with ?{role}=NAME behind {url}"
+                raise SetupError(f"{option} {url}: has no {role}s to merge events and labels by: {hint}")
     if _is_same(events, labels):
         raise SetupError(f"SOURCE and --label-source are the same stream {events}: leave out --label-source")
     if config.timeout_class is not None and config.label_timeout is None:

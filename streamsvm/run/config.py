@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 from connectors.options import split_url
 from connectors.registry import Connector, by_scheme, is_place
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
+from streamsvm.run.errors import SetupError
 from streamsvm.run.options import (
-    GROUPS,
     LATE_OPTIONS,
     STREAM_OPTIONS,
     CheckpointOptions,
@@ -21,10 +21,7 @@ from streamsvm.run.options import (
     StreamOptions,
     option_of,
 )
-from streamsvm.run.values import converted, label_of, params_of, read_token
-
-REJECTED = "rejected.jsonl"
-"""Where rejected events go when ``out`` is no file."""
+from streamsvm.run.values import label_of, params_of, read_token
 
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 _URLS = ("source", "label_source", "out", "dead_letter", "label_output", "query_output")
@@ -100,17 +97,14 @@ class RunConfig(
     streamsvm.run.errors.SetupError: argument --set window: must be at least 1, got 0
     """
 
-    takes: ClassVar[frozenset[str]] = frozenset(each.name for group in GROUPS for each in fields(group))
-    """The fields that the command line and TOML may set."""
     learn: bool = True
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            kind, value = str(each.type).removesuffix(" | None"), getattr(self, each.name)
-            if value is not None:
-                setattr(self, each.name, converted(option_of(each.name), kind, value))
+        super().__post_init__()
         self.urls = {name: Url(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))
+        if "out" in self.urls and is_place(self.urls["out"].path):
+            self.urls.setdefault("dead_letter", Url(f"{self.urls['out'].path}.rejected.jsonl"))
 
     @classmethod
     def from_toml(cls, path: str, **more: Any) -> Self:
@@ -126,17 +120,15 @@ class RunConfig(
         from streamsvm.run.settings import read_toml
 
         given = read_toml(path, cls)
-        table = given.pop("model")
+        table = given.pop("model", {})
+        table = {"name": table} if isinstance(table, str) else table
+        if not (isinstance(table, dict) and isinstance(table.get("name", ""), str)):
+            raise SetupError(f"--config {path}: `model` must be a text, or a table whose `name` is a text, got {table}")
         if table:
             given["model"] = table.pop("name", DEFAULT_MODEL)
         base = table if more.get("model", given.get("model")) == given.get("model") else {}
         params = params_of(more.pop("params", {}), base)
         return cls(**given | more, params=params, config=path)
-
-    @classmethod
-    def kinds(cls) -> dict[str, str]:
-        """Return the types of fields that the command line and TOML may set."""
-        return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls) if each.name in cls.takes}
 
     def validate(self) -> None:
         """Refuse inconsistent options, before any stream is opened.
@@ -187,17 +179,10 @@ class RunConfig(
         return self.decides or self.coverage is not None or self.alarms is not None
 
     @property
-    def rejected_path(self) -> str:
-        """Default dead-letter file: beside the predictions if these are a file, else in this directory."""
-        path = self.urls["out"].path if "out" in self.urls else "-"
-        return f"{path}.rejected.jsonl" if is_place(path) else REJECTED
-
-    @property
     def results(self) -> dict[str, str]:
         """Paths of results, by option."""
         given = {f"--{name}": getattr(self, name) for name in ("save", "summary", "plot") if getattr(self, name)}
-        given |= {option_of(name): self.urls[name].path for name in SINKS if name in self.urls}
-        return given if self.dead_letter else given | {"the file for rejected events": self.rejected_path}
+        return given | {option_of(name): self.urls[name].path for name in SINKS if name in self.urls}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -210,7 +195,7 @@ class RunConfig(
         found = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
         found |= {name: value for name in _COMPARED if (value := getattr(self, name)) not in (None, False)}
         found |= {"model": self.saved_model} if self.saved_model else {}
-        kind = self.urls["dead_letter"].kind if "dead_letter" in self.urls else None
-        if kind is None or kind.meaning is None:  # else the sink says which it is
-            found["dead_letter"] = self.dead_letter or "by default"
         return {option_of(name): value for name, value in found.items()} | {"learning": self.learn}
+
+
+RunConfig.takes = frozenset(RunConfig.kinds()) - {"learn"}

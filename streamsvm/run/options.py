@@ -6,7 +6,7 @@ An option ``--max-events`` is the field ``max_events``. The type of a field name
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from streamsvm.run.values import (
     Alarm,
@@ -24,18 +24,38 @@ from streamsvm.run.values import (
     Span,
     TimeUnit,
     Weights,
+    converted,
 )
 
 
+class Settings:
+    """Options of a command. Values are converted to the types of the fields."""
+
+    takes: ClassVar[frozenset[str]]
+    """The fields that the command line and TOML may set."""
+
+    def __post_init__(self) -> None:
+        for name, kind in self.kinds().items():
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, converted(option_of(name), kind, value))
+
+    @classmethod
+    def kinds(cls) -> dict[str, str]:
+        """Return the type of each field, as a name in `values.KINDS`."""
+        return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls)}  # type: ignore[arg-type]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class StreamOptions:
+class StreamOptions(Settings):
     r"""Stream.
 
     Parameters
     ----------
     source : SOURCE
         A file, - for standard input, or a URL. Settings may follow as a query, as in 'a.csv?delimiter=;' (default
-        synthetic:demo).
+        synthetic:demo). Files: .csv .tsv .jsonl .libsvm .arff .parquet, also .gz; URLs: synthetic:NAME or
+        kafka://HOST:PORT/TOPIC (where partitions that are ahead in time wait for the others in about
+        ?max_held_bytes=67108864 of memory).
     label : NAME
         The column to predict. Events without a label are predicted and not learned.
     types : NAME:TYPE,...
@@ -65,7 +85,7 @@ class StreamOptions:
     time_format : FORMAT
         The strptime format of all times, such as '%d.%m.%Y %H:%M'.
     format : FORMAT
-        The format of a file, instead of its suffix.
+        The format of a file, instead of its suffix: csv, tsv, jsonl, libsvm, arff or parquet.
     delimiter : CHAR
         The field separator of CSV (default: a comma, or a tab for TSV).
     decimal : CHAR
@@ -110,7 +130,7 @@ class StreamOptions:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LateOptions:
+class LateOptions(Settings):
     r"""Delayed labels.
 
     Events are predicted when they arrive and wait, by key, for labels from a second stream. Training uses the features
@@ -159,7 +179,7 @@ class LateOptions:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ModelOptions:
+class ModelOptions(Settings):
     r"""Model.
 
     Parameters
@@ -188,17 +208,17 @@ class ModelOptions:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ResultOptions:
+class ResultOptions(Settings):
     r"""Results.
 
     Parameters
     ----------
     out : SINK
         Where predictions go: a file, - for standard output (CSV), or a URL. A prediction before the first label is null
-        (empty in CSV).
+        (empty in CSV). Files: .csv, .tsv, .jsonl or .parquet; URLs: kafka://HOST:PORT/TOPIC.
     dead_letter : SINK
-        Where rejected events go, with the reason; 'null:' only counts them (default: OUT.rejected.jsonl beside --out,
-        else rejected.jsonl in this directory; created at the first rejected event).
+        Where rejected events go, with the reason; 'null:' only counts them (default: OUT.rejected.jsonl if --out is a
+        file, else they are only counted).
     proba
         Also write the probabilities of all known classes in a field `proba`: an object, or its JSON text in CSV and
         Parquet.
@@ -239,7 +259,7 @@ class ResultOptions:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CheckpointOptions:
+class CheckpointOptions(Settings):
     r"""Checkpoint.
 
     A run that is killed at any moment and started again with the same settings ends with the same model, predictions
@@ -261,7 +281,7 @@ class CheckpointOptions:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ReportOptions:
+class ReportOptions(Settings):
     r"""Reports.
 
     Parameters
@@ -300,18 +320,25 @@ class ReportOptions:
     config: str | None = None
 
 
-GROUPS = (StreamOptions, LateOptions, ModelOptions, ResultOptions, CheckpointOptions, ReportOptions)
-"""Groups of options, in the order of the help."""
 FLAGS = frozenset(
     (
-        *("label", "types", "ignore", "time", "at_end", "max_events", "broker_timeout"),
+        *("source", "label", "types", "ignore", "time", "at_end", "max_events", "broker_timeout"),
         *("label_source", "join", "label_timeout", "timeout_label", "label_output", "query_output"),
         *("model", "params", "save", "refit", "out", "dead_letter", "checkpoint", "checkpoint_every", "reset"),
         *("quiet", "summary", "plot", "page", "config"),
-        *("field", "consumer_group", "repartition", "prior_model", "key_ttl"),
+        *("field", "consumer_group", "repartition", "prior_model", "key_ttl", "jobs", "all", "place"),
     )
 )
 """Fields that are command-line options; the others are settings of ``--set`` and TOML."""
+COMMON = frozenset(
+    (
+        *("source", "label", "model", "params", "out", "save", "checkpoint", "page", "plot", "config", "quiet"),
+        *("field", "consumer_group"),
+    )
+)
+"""Options in the short help."""
+REPEATED = ("Names", "Kinds", "Params")
+"""Types of options that may be repeated."""
 STREAM_OPTIONS = tuple(each.name for each in fields(StreamOptions) if each.name not in ("source", "max_events"))
 """Options of a stream that its URL may also contain."""
 LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "label_source")
@@ -319,6 +346,5 @@ LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "
 
 def option_of(name: str) -> str:
     """Return the option or setting of a field on the command line."""
-    if name in ("source", "params"):
-        return {"source": "SOURCE", "params": "--param"}[name]
-    return f"{'--' if name in FLAGS else '--set '}{name.replace('_', '-')}"
+    special = {"source": "SOURCE", "place": "DIR|URL", "params": "--param"}
+    return special.get(name) or f"{'--' if name in FLAGS else '--set '}{name.replace('_', '-')}"

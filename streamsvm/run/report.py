@@ -324,7 +324,7 @@ def _set_aside(report: Report) -> list[str]:
     count = report.metrics.rejected
     if not count:
         return []
-    where = "counted only" if report.rejected is None else f"kept in {report.rejected}"
+    where = "counted only (--dead-letter FILE keeps them)" if report.rejected is None else f"kept in {report.rejected}"
     lines = [f"{count:,} events set aside, {where}"]
     for example in report.examples:
         place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())

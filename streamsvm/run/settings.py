@@ -8,17 +8,17 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.run.errors import SetupError
+from streamsvm.run.options import REPEATED
 
 if TYPE_CHECKING:
     from streamsvm.run.config import RunConfig
 
-_TABLES = ("cost", "class_weight", "alarms")  # tables whose keys are labels, which may be any string
-_REPEATED = ("ignore", "types", "missing")  # lists and tables of names, which may be any string
-_APART = ("config", "params")
+_BY_LABEL = {"cost", "class_weight", "alarms"}  # tables whose keys are labels, which `values` parses
+_APART = ("config", "params", "learn")
 
 
 def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
-    """Read the entries of a file as strings by field; `model` as a table.
+    """Read the entries of a file by field.
 
     Parameters
     ----------
@@ -34,16 +34,13 @@ def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
         raise SetupError(f"--config {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also for too many digits or brackets
         raise SetupError(f"--config {path}: {error}") from error
-    found: dict[str, Any] = {"model": _model(entries.pop("model", {}), path)}
-    kinds = {name: kind for name, kind in config.kinds().items() if name not in _APART}
-    for key, value in entries.items():
-        name = _field(f"--config {path}", key, kinds)
-        found[name] = _entry(path, name, value, kinds[name])
-    return found
+    found = {_field(f"--config {path}", key, config): value for key, value in entries.items()}
+    tables = {name: json.dumps(found[name]) for name in _BY_LABEL & found.keys() if isinstance(found[name], dict)}
+    return found | tables
 
 
-def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, Any]:
-    """Parse settings such as ``window=500``; return values by field.
+def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, str]:
+    """Parse settings such as ``window=500``; return strings by field.
 
     Parameters
     ----------
@@ -52,61 +49,25 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, An
     config
         Class with the fields.
     """
-    kinds = {name: kind for name, kind in config.kinds().items() if name not in _APART}
-    found: dict[str, Any] = {}
+    kinds, found = config.kinds(), dict[str, str]()
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise SetupError(f"--set {text}: must read NAME=VALUE")
-        name = _field(f"--set {text}", key.strip(), kinds)
-        if kinds[name] == "bool":
-            if value not in ("true", "false"):
-                raise SetupError(f"--set {text}: must be true or false")
-            found[name] = value == "true"
-        elif name in _REPEATED:
-            found[name] = [*found.get(name, []), value]
-        else:
-            found[name] = value
+        name = _field(f"--set {text}", key.strip(), config)
+        found[name] = f"{found[name]},{value}" if name in found and kinds[name] in REPEATED else value
     return found
 
 
-def _field(where: str, key: str, kinds: dict[str, str]) -> str:
+def _field(where: str, key: str, config: type[RunConfig]) -> str:
     """Return the field of a key."""
-    name = key.replace("-", "_")
-    if "_" in key or name not in kinds:
+    name, names = key.replace("-", "_"), config.takes.difference(_APART)
+    if "_" in key or name not in names:
         if (new := new_name(key)) is not None:
             raise SetupError(f"{where}: `{key}` is now {new}")
-        allowed = ", ".join(sorted(each.replace("_", "-") for each in kinds))
+        allowed = ", ".join(sorted(each.replace("_", "-") for each in names))
         raise SetupError(f"{where}: unknown key `{key}`; allowed are {allowed}")
     return name
-
-
-def _model(model: Any, path: str) -> dict[str, Any]:
-    """Return a model's name and parameters; a string is a name without parameters."""
-    table = {"name": model} if isinstance(model, str) else model
-    if not isinstance(table, dict):
-        raise SetupError(f"--config {path}: `model` must be a text or one table, got {model!r}")
-    if not isinstance(table.get("name", ""), str):
-        raise SetupError(f"--config {path}: the `name` of the model must be a text, got {table['name']!r}")
-    return table
-
-
-def _entry(path: str, name: str, value: Any, kind: str) -> Any:
-    """Return the value of an entry as a string, or in the type of its field."""
-    key = name.replace("_", "-")
-    if kind == "bool":
-        if not isinstance(value, bool):
-            raise SetupError(f"--config {path}: `{key}` must be true or false, got {value!r}")
-        return value
-    if isinstance(value, bool):
-        raise SetupError(f"--config {path}: `{key}` must be a text or a number, got {str(value).lower()}")
-    if name == "source" and not (isinstance(value, str) and value):
-        raise SetupError(f"--config {path}: `source` must be a text, got {value!r}")
-    if name in _REPEATED and isinstance(value, dict | list):
-        return value or ([""] if name == "missing" else None)  # empty: only the empty string is missing
-    if isinstance(value, dict) and name in _TABLES:
-        return json.dumps(value)
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 _NEW = {
@@ -139,38 +100,22 @@ _NEW = {
 """Replacements of options of earlier versions, for error messages."""
 
 
-def new_name(old: str) -> str | None:
+def new_name(old: str, settings: Container[str] = ()) -> str | None:
     """Return the replacement of an old option; None if it is unknown.
 
     Parameters
     ----------
     old
         Name of the option without leading dashes.
+    settings
+        Fields that are settings, some of which were options.
 
     Examples
     --------
-    >>> new_name("wait"), new_name("follow"), new_name("no-follow"), new_name("bogus")
-    ('--label-timeout', '--at-end wait', '--at-end stop', None)
-    """
-    return _NEW.get(old)
-
-
-def setting_of(old: str, names: Container[str]) -> str | None:
-    """Return the form of a setting that was an option; None for other names.
-
-    Parameters
-    ----------
-    old
-        Name of the option without leading dashes.
-    names
-        Fields that are settings.
-
-    Examples
-    --------
-    >>> setting_of("window", {"window"}), setting_of("no-quiet", {"quiet"}), setting_of("bogus", {})
-    ('--set window=VALUE', '--set quiet=false', None)
+    >>> new_name("wait"), new_name("no-follow"), new_name("window", {"window"}), new_name("bogus")
+    ('--label-timeout', '--at-end stop', '--set window=VALUE', None)
     """
     plain = old.removeprefix("no-")
-    if plain.replace("-", "_") not in names:
-        return None
+    if old in _NEW or plain.replace("-", "_") not in settings:
+        return _NEW.get(old)
     return f"--set {plain}={'VALUE' if plain == old else 'false'}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +14,14 @@ from connectors.events import Sink, Source
 from connectors.joined import JoinedSource
 from connectors.options import Options
 from connectors.registry import is_place
-from connectors.results import is_replaceable
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
 from streamsvm.run.abilities import Batched, Categorical, check_names
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.checks import check_label, check_source, check_writable
+from streamsvm.run.checks import check_label, check_source
 from streamsvm.run.classifiers import build_classifier, with_refits
-from streamsvm.run.config import REJECTED, RunConfig, Url
+from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
-from streamsvm.run.lazy_sink import LazySink
 from streamsvm.run.locks import held
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
@@ -100,7 +96,9 @@ class Run:
             check_source(config)
             if source is not None:
                 _check_known(config, model, source)
-            stack.enter_context(_locked(config))
+            for option, path in config.results.items():
+                if is_place(path):
+                    stack.enter_context(held(option, path))
             try:
                 self._run(model, source, started, around or contextlib.nullcontext)
             except Exception as error:
@@ -153,16 +151,6 @@ def _write_summary(report: Report, path: str) -> None:
     figures = json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n"
     with replacing(path) as file:
         file.write(figures.encode("utf-8", errors="backslashreplace"))
-
-
-@contextlib.contextmanager
-def _locked(config: RunConfig) -> Iterator[None]:
-    """Lock the result files against other runs; the default dead-letter file is locked when it is opened."""
-    with contextlib.ExitStack() as stack:
-        for option, path in config.results.items():
-            if path != REJECTED and is_place(path):
-                stack.enter_context(held(option, path))
-        yield
 
 
 # The model --------------------------------------------------------------------------------------------------------
@@ -245,36 +233,31 @@ def _source_of(config: RunConfig) -> Source:
     url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
     model = config.model or DEFAULT_MODEL
     is_fast = isinstance(model, Batched) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
-    if (config.explain or not is_fast) and url.kind is None and "batch_size" not in url.query:
-        given |= {"batch_size": _SLOW_EVENTS}  # a run can stop and report progress between batches
-    if config.label_source:
-        return _opened_joined(config, given)
-    if url.kind is None or not url.kind.meaning:
-        del given["broker_timeout"]  # for brokers only
-    source: Source = _settled(open_source, url, **given)
-    return source
-
-
-def _opened_joined(config: RunConfig, given: dict[str, Any]) -> JoinedSource:
-    """Open the streams of events and labels, hiding labels in events, which would be known too early."""
-    url, of_labels = config.urls["source"], config.urls["label_source"]
-    hidden = given | {"label": None, "key": config.join, "hide": [config.label]}
-    if url.kind is None:
-        hidden = {"batch_size": _JOINED_EVENTS} | hidden
-    shared = {name: given[name] for name in ("time", "time_unit", "time_format", "missing")} | {
-        "label": config.label,
-        "key": config.join,
-        "bare": True,
-    }
-    if of_labels.kind is None:
-        shared |= {"batch_size": _JOINED_LABELS}
-    events = _settled(open_source, url, **_fitting(url, hidden))
+    # With slow models, a run can stop and report progress between batches.
+    size = _SLOW_EVENTS if config.explain or not is_fast else _JOINED_EVENTS if config.label_source else None
+    given["batch_size"] = size if url.kind is None else None
+    if not config.label_source:
+        return _open_source(url, given)
+    of_labels = config.urls["label_source"]
+    shared = {name: given[name] for name in ("time", "time_unit", "time_format", "missing", "at_end", "broker_timeout")}
+    shared |= {"label": config.label, "key": config.join, "bare": True}
+    shared["batch_size"] = _JOINED_LABELS if of_labels.kind is None else None
+    # Labels in the stream of events would be known too early.
+    events = _open_source(url, given | {"label": None, "key": config.join, "hide": [config.label]})
     try:
-        labels = _settled(open_source, of_labels, **_fitting(of_labels, given, shared))
+        return JoinedSource(events, _open_source(of_labels, shared))
     except BaseException:
         events.close()
         raise
-    return JoinedSource(events, labels)
+
+
+def _open_source(url: Url, given: dict[str, Any]) -> Source:
+    """Open a source with the options that suit it; those in the URL take precedence."""
+    others = url.query.keys() | (_TIMES if url.query.keys() & _TIMES else set())
+    if url.kind is None or not url.kind.meaning:
+        others |= {"broker_timeout"}  # for brokers only
+    with refusing():
+        return open_source(url, **{name: value for name, value in given.items() if name not in others})
 
 
 def _events(source: Source) -> Source:
@@ -282,19 +265,10 @@ def _events(source: Source) -> Source:
     return source.events if isinstance(source, JoinedSource) else source
 
 
-def _fitting(url: Url, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the options for one of two streams, without those of other kinds and those in its URL."""
-    own = given if options is None else options | {name: given[name] for name in ("at_end", "broker_timeout")}
-    others = {"broker_timeout"} if url.kind is None else set()
-    if url.query.keys() & _TIMES:
-        others |= _TIMES  # the URL declares a different format of times
-    return {name: value for name, value in own.items() if name not in others and name not in url.query}
-
-
 def _opened_sinks(
     config: RunConfig, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
 ) -> dict[str, Sink]:
-    """Open the sinks by role; the default dead-letter file is created at the first rejected event."""
+    """Open the sinks by role."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists, "overwrite": config.overwrite}
     if checkpoint is not None:
         kept |= {"source": _events(source), "fresh": checkpoint.fresh}
@@ -306,14 +280,9 @@ def _opened_sinks(
             names = () if url.kind is None else url.kind.sink_options
             more = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
             more |= {} if role == "out" else {"beside": sinks.get("out"), **unordered}
-            sinks[role] = stack.enter_context(_closing(_settled(open_sink, url, **kept, **more)))
-    if "dead_letter" not in sinks:
-        path = config.rejected_path
-        check_writable("rejected events go to", path)
-        opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
-        opened = functools.partial(opened, overwrite=config.overwrite)
-        rejected = LazySink(path, opened, replace=path != REJECTED, overwrite=config.overwrite)
-        sinks["dead_letter"] = stack.enter_context(_closing(rejected))
+            with refusing():
+                sink = open_sink(url, **kept, **more)
+            sinks[role] = stack.enter_context(_closing(sink))
     return sinks
 
 
@@ -327,26 +296,3 @@ def _closing(sink: Sink) -> Iterator[Sink]:
             sink.close()
         raise
     sink.close()
-
-
-def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool, overwrite: bool) -> Sink:
-    """Open the default dead-letter file, or another name if a different run uses it."""
-    stem, _, suffix = REJECTED.partition(".")
-    others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
-    for name in itertools.chain((path,), others):
-        if not (resume or overwrite or is_replaceable(name)):
-            continue
-        try:
-            stack.enter_context(held("rejected events to", name))
-        except SetupError:
-            if resume:
-                raise
-        else:
-            break
-    return open_sink(name, resume=resume, overwrite=overwrite)
-
-
-def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
-    """Open a stream; report errors as errors of the settings."""
-    with refusing():
-        return open_stream(url, **options)

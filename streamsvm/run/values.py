@@ -55,8 +55,9 @@ def converted(option: str, kind: str, value: Any) -> Any:
     """
     try:
         return KINDS[kind](value) if kind in KINDS else value
-    except (ValueError, ConnectorError) as error:
-        raise SetupError(f"argument {option}: {error}", "value", option=option) from error
+    except (ValueError, TypeError, ConnectorError) as error:
+        message = f"invalid value: {value!r}" if isinstance(error, TypeError) else error
+        raise SetupError(f"argument {option}: {message}", "value", option=option) from error
 
 
 def _text(value: Any) -> str:
@@ -74,7 +75,7 @@ def _value(value: Any) -> Any:
 def _numeric(kind: type, name: str, is_allowed: Callable[[Any], bool], wanted: str) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         try:
-            number = kind(value)
+            number = None if isinstance(value, bool) else kind(value)
         except (TypeError, ValueError):
             number = None
         if number is None or (not isinstance(value, str) and number != value):
@@ -99,7 +100,7 @@ def _span(value: Any) -> float:
 
 def _pace(value: Any) -> Pace:
     """Parse events and seconds between checkpoints, such as ``5000``, ``30s`` and ``5000,30s``."""
-    parts = value if isinstance(value, tuple) else str(value).split(",")
+    parts = value if isinstance(value, (tuple, list)) else str(value).split(",")
     events: int | None = None
     seconds: float | None = None
     for part in parts:
@@ -119,7 +120,7 @@ def _refit(value: Any) -> Refit:
     """Parse a refit option such as ``trees,every=5000,window=since:7d``."""
     if isinstance(value, tuple):
         return Refit(*value)
-    solver, *others = str(_value(value)).split(",")
+    solver, *others = _text(value).split(",")
     pairs = [other.partition("=") for other in others]
     if wrong := [name for name, equals, text in pairs if name not in ("every", "window") or not (equals and text)]:
         raise ValueError(f"must be SOLVER[,every=WHEN][,window=WHAT], got `{wrong[0]}` in {value}")
@@ -171,9 +172,9 @@ def params_of(value: Any, base: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
+    if value not in (True, False, "true", "false"):
         raise ValueError(f"must be true or false, got {value!r}")
-    return value
+    return value in (True, "true")
 
 
 def label_of(text: str) -> Any:

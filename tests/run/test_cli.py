@@ -284,8 +284,7 @@ REFUSED = [
     (["--out", "o.csv", "--dead-letter", "./o.csv"], [], "--out and --dead-letter are the same file"),
     (["--out", "out.xyz"], [], "out.xyz"),
     (["--out", "in.csv.rejected.jsonl"], ["./in.csv.rejected.jsonl"], "SOURCE and --out are the same file"),
-    (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and the file for rejected events are the same file"),
-    (["--out", "-"], ["rejected.jsonl"], "SOURCE and the file for rejected events are the same file"),
+    (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and --dead-letter are the same file"),
     (["--dead-letter", "no/r.jsonl"], [], r"no/r\.jsonl: cannot be written: No such file or directory"),
     (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix names no known format"),
     (["--dead-letter", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
@@ -329,18 +328,19 @@ def test_refused_before_any_data_is_touched(
     [
         ("lable = 'y'", "unknown key `lable`; allowed are .*label"),
         ("max_events = 3", "unknown key `max_events`; allowed are .*max-events"),
-        ("max-events = 1.5", "argument --max-events: invalid whole number value: '1.5'"),
-        ("label = true", "`label` must be a text or a number, got true"),
-        ("quiet = 'yes'", "`quiet` must be true or false, got 'yes'"),
+        ("max-events = 1.5", "argument --max-events: invalid whole number value: 1.5"),
+        ("max-events = true", "argument --max-events: invalid whole number value: True"),
+        ("label = true", "argument --label: must be a text, got True"),
+        ("ignore = true", "argument --ignore: invalid value: True"),
+        ("quiet = 'yes'", "argument --quiet: must be true or false, got 'yes'"),
         ("no-label = true", "unknown key `no-label`"),
         ("config = 'other.toml'", "unknown key `config`"),
         ("[model]\nname = 'cpm'\nfaces = 3", "cpm has no parameter `faces`"),
-        ("source = 3", "`source` must be a text, got 3"),
-        ("source = ['a']", r"`source` must be a text, got \['a'\]"),
-        ("source = ''", "`source` must be a text, got ''"),
-        ("model = 3", "`model` must be a text or one table, got 3"),
-        ("[[model]]\nname = 'cpm'", "`model` must be a text or one table, got"),
-        ("[model]\nname = 7", "the `name` of the model must be a text, got 7"),
+        ("source = ['a']", r"argument SOURCE: must be a text, got \['a'\]"),
+        ("source = ''", "argument SOURCE: must not be empty"),
+        ("model = 3", "`model` must be a text, or a table whose `name` is a text, got 3"),
+        ("[[model]]\nname = 'cpm'", "`model` must be a text, or a table"),
+        ("[model]\nname = 7", "`model` must be a text, or a table"),
     ],
 )
 def test_settings_files_are_checked(streamsvm: Streamsvm, tmp_path: Path, text: str, message: str) -> None:
@@ -434,14 +434,14 @@ def test_a_checkpoint_needs_a_stream_that_can_be_read_again(streamsvm: Streamsvm
 def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "bad.csv", 300, broken=True)
     write_stream(tmp_path / "good.csv", 300)
-    (tmp_path / "rejected.jsonl").write_text("of somebody else\n")
-    options = ("--label", "y", "--types", "a:number", "--out", "o.csv", "--quiet")
-    assert streamsvm("run", "bad.csv", *options).returncode == 0
-    assert (tmp_path / "o.csv.rejected.jsonl").exists()
-    assert streamsvm("run", "good.csv", *options).returncode == 0
-    assert not (tmp_path / "o.csv.rejected.jsonl").exists()
-    assert streamsvm("run", "good.csv", "--label", "y", "--quiet").returncode == 0
-    assert (tmp_path / "rejected.jsonl").read_text() == "of somebody else\n"
+    reading = ("--label", "y", "--types", "a:number")
+    assert streamsvm("run", "bad.csv", *reading, "--out", "o.csv", "--quiet").returncode == 0
+    assert (tmp_path / "o.csv.rejected.jsonl").stat().st_size
+    assert streamsvm("run", "good.csv", *reading, "--out", "o.csv", "--quiet").returncode == 0
+    assert not (tmp_path / "o.csv.rejected.jsonl").stat().st_size
+    before = set(tmp_path.iterdir())
+    assert "counted only (--dead-letter FILE keeps them)" in streamsvm("run", "bad.csv", *reading).stdout
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_a_model_is_saved_through_a_link(streamsvm: Streamsvm, tmp_path: Path) -> None:

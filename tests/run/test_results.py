@@ -108,22 +108,6 @@ def test_a_lock_left_by_a_run_that_was_killed_holds_nobody(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_in_one_directory_set_events_aside_in_files_of_their_own(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 300, broken=True)
-    with following(tmp_path):
-        until(lambda: (tmp_path / "rejected.jsonl").exists())
-        result = streamsvm("run", "in.csv", *READING, *CPM)
-        assert result.returncode == 0, result.stderr
-        assert "kept in rejected-2.jsonl" in result.stdout
-        assert len((tmp_path / "rejected-2.jsonl").read_text().splitlines()) == 4
-        resumed = streamsvm("run", "in.csv", *READING, *CPM, "--checkpoint", "ck", "--max-events", 200)
-        assert "kept in rejected-2.jsonl" in resumed.stdout
-        resumed = streamsvm("run", "in.csv", *READING, *CPM, "--checkpoint", "ck")
-        assert "kept in rejected-2.jsonl" in resumed.stdout
-        assert len((tmp_path / "rejected-2.jsonl").read_text().splitlines()) == 4
-    assert len((tmp_path / "rejected.jsonl").read_text().splitlines()) == 4
-
-
 # Errors name the file --------------------------------------------------------------------------------------------
 
 SMALL = 4096  # limit of file sizes in bytes

@@ -16,7 +16,6 @@ from streamsvm import BSGDClassifier, CPMClassifier, load
 from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.lazy_sink import LazySink
 from streamsvm.run.runner import run, runner_of
 from tests.errors import raises
 
@@ -342,7 +341,7 @@ def life(folder: Path, fuse: Fuse, every: int, max_events: int | None = None) ->
     with FusedCheckpoint(folder / "check", every_events=every, every_s=None) as checkpoint:
         checkpoint.fuse = fuse
         out = FusedSink(folder / "out.csv", fuse, resume=checkpoint.exists)
-        rejected = LazySink(str(folder / "rejected.jsonl"), lambda name, resume: FusedSink(Path(name), fuse, resume))
+        rejected = FusedSink(folder / "rejected.jsonl", fuse, resume=checkpoint.exists)
         return runner_of(
             CPMClassifier(n_faces=3),
             source,

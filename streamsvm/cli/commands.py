@@ -1,0 +1,193 @@
+"""The commands and their options. The docstrings are the help: description, options, examples and notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from streamsvm.run.config import RunConfig
+from streamsvm.run.options import Settings
+from streamsvm.run.values import Span
+
+
+class Run(RunConfig):
+    """Predict every event of a stream, then learn from it.
+
+    Predict every event of a stream before learning from its label; write predictions, measure accuracy, keep the
+    model. Without arguments: a generated stream whose concept changes twice.
+
+    Examples
+    --------
+    streamsvm run events.csv --label outcome -o predictions.csv --save model.svm
+    streamsvm run 'events.csv?delimiter=;&decimal=,' --label outcome --types zip:category --checkpoint state/
+    streamsvm run kafka://localhost:9092/events --label outcome -o kafka://localhost:9092/predictions --page 8080
+
+    Notes
+    -----
+    Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events were
+    rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with
+    checkpoint and report (a second signal kills).
+    """
+
+    module: ClassVar[str] = "run"
+
+
+class Predict(RunConfig):
+    """Predict the events of a stream with a saved model.
+
+    Predict the events of a stream with a saved model, which does not change. No label is needed; where there is one,
+    accuracy is measured.
+
+    Examples
+    --------
+    streamsvm predict events.csv --model model.svm -o predictions.csv
+    streamsvm predict events.csv --model model.svm --label outcome -o scores.jsonl --set proba=true
+    streamsvm predict kafka://localhost:9092/events --model model.svm -o kafka://localhost:9092/predictions
+
+    Notes
+    -----
+    Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events were
+    rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with
+    checkpoint and report (a second signal kills).
+    """
+
+    module: ClassVar[str] = "run"
+    takes: ClassVar[frozenset[str]] = RunConfig.takes - {
+        *("params", "save", "refit", "relearn_corrections", "timeout_label")
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.learn = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class KeyOptions(Settings):
+    """Keys.
+
+    Each customer, machine or sensor has a model of its own, which predicts its events and learns from them. The
+    workers of a consumer group share the partitions of a Kafka topic through Quix Streams (extra `quix`). Each event
+    is predicted exactly once, also where workers fail or join.
+
+    Parameters
+    ----------
+    field : FIELD
+        The field of an event with its key, which is also the key in Kafka.
+    consumer_group : NAME
+        The consumer group of the workers; the state of all keys belongs to it.
+    repartition
+        The topic has other keys in Kafka: send events through a topic that is keyed by --field.
+    prior_model : FILE
+        A model of all keys that votes beside each key's own: a saved model, or learn for one that each worker learns
+        from its events.
+    key_ttl : TIME
+        A key without events for this long in event time, as 90d, starts over; after twice that it is removed.
+    """
+
+    field: str | None = None
+    consumer_group: str | None = None
+    repartition: bool = False
+    prior_model: str | None = None
+    key_ttl: Span | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PerKey(RunConfig, KeyOptions):
+    """A model for each customer, machine or sensor, on many machines.
+
+    Predict the events of a Kafka topic of JSON objects and learn from them, with a model for each key. The state of
+    the keys belongs to the consumer group: a worker that is started again resumes exactly once.
+
+    Parameters
+    ----------
+    source : TOPIC
+        The topic of the events, as kafka://HOST:PORT/TOPIC.
+    label_source : TOPIC
+        The topic of the labels, on the brokers of SOURCE.
+    out : TOPIC
+        The topic of the predictions, on the brokers of SOURCE.
+    dead_letter : TOPIC
+        The topic of rejected events, with the reason.
+    checkpoint : DIR
+        The directory of the workers' state (default: state).
+
+    Examples
+    --------
+    streamsvm per-key kafka://localhost:9092/events --field customer --consumer-group fraud --label outcome
+    """
+
+    module: ClassVar[str] = "per_key"
+    takes: ClassVar[frozenset[str]] = frozenset(
+        (
+            *("field", "consumer_group", "repartition", "prior_model", "key_ttl"),
+            *("source", "label", "time", "time_unit", "time_format", "ignore", "at_end"),
+            *("label_source", "join", "label_timeout", "model", "params", "out", "dead_letter"),
+            *("checkpoint", "checkpoint_every", "metrics_port", "quiet", "config"),
+        )
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.checkpoint = self.checkpoint or "state"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Watch(Settings):
+    """Serve a page of a run from its checkpoints, or of the page of another machine.
+
+    Serve a page that shows a run, until interrupted: from its checkpoint directory, which is neither locked nor
+    changed, or from its own page (`run --page`).
+
+    Parameters
+    ----------
+    place : DIR|URL
+        The --checkpoint directory of the run, or the URL of its page.
+    page : PORT
+        Where to serve the page, as `run --page` (default 8080).
+    page_token_file : FILE
+        A file with the token of both pages (default: the environment variable STREAMSVM_PAGE_TOKEN).
+    quiet
+        Do not print the URL of the page.
+    """
+
+    module: ClassVar[str] = "watch"
+    takes: ClassVar[frozenset[str]] = frozenset(("place", "page", "page_token_file", "quiet"))
+    place: str
+    page: str = "8080"
+    page_token_file: str | None = None
+    quiet: bool = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Warmup(Settings):
+    """Compile now what the first use would compile, as for a container image.
+
+    Compile the learners' kernels (and those of the batch solver that has many, where scikit-learn is installed), and
+    print the folder of compiled code: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are set. Compiled code of
+    other versions that was not used for a day is removed.
+
+    Parameters
+    ----------
+    jobs : N
+        Number of processes (default: number of cores).
+    all
+        Also compile what only some settings use: coverage, --label-source.
+    quiet
+        No progress.
+    """
+
+    module: ClassVar[str] = "warmup"
+    takes: ClassVar[frozenset[str]] = frozenset(("jobs", "all", "quiet"))
+    jobs: int | None = None
+    all: bool = False
+    quiet: bool = False
+
+
+COMMANDS: dict[str, type[Settings]] = {
+    "run": Run,
+    "predict": Predict,
+    "per-key": PerKey,
+    "watch": Watch,
+    "warmup": Warmup,
+}
+"""Options of each command."""

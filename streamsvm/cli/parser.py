@@ -1,0 +1,133 @@
+"""Parser of the command line, built from the fields and docstrings of `COMMANDS`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from streamsvm.cli.commands import COMMANDS
+from streamsvm.cli.terminal import without_secrets
+from streamsvm.run.config import RunConfig
+from streamsvm.run.options import COMMON, FLAGS, REPEATED
+from streamsvm.run.settings import new_name
+
+_PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
+_SHORT = {"out": "-o", "quiet": "-q", "config": "-c"}
+_SHARED: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser that suggests the nearest option for an unknown one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error in one line and exit."""
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+        if unknown != message and unknown.startswith("--"):
+            new = new_name(unknown[2:], RunConfig.takes)
+            if new is not None:
+                self.exit(2, f"streamsvm: error: {unknown} is now {new} (see {self.prog} --help)\n")
+            known = {f"--{name.replace('_', '-')}" for options in COMMANDS.values() for name in options.takes & FLAGS}
+            near = difflib.get_close_matches(unknown, sorted(known), 1, cutoff=0.75)
+            message += f": did you mean {near[0]}?" if near else ""
+        self.exit(2, f"streamsvm: error: {without_secrets(message)} (see {self.prog} --help)\n")
+
+
+class _HelpAll(argparse.Action):
+    """Print all options and settings, and exit."""
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        build_parser(everything=True).parse_args([parser.prog.split()[-1], "--help"])
+
+
+def build_parser(*, everything: bool = False) -> Parser:
+    """Build the parser of all commands, which also generates the documentation of the command line.
+
+    The namespace contains only options that were given.
+
+    Parameters
+    ----------
+    everything
+        Whether the help shows all options and settings, instead of common options. Such a parser only shows help.
+    """
+    parser = Parser(prog="streamsvm", description="Online classification of drifting streams.", **_SHARED)
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, options in COMMANDS.items():
+        _add_command(commands, name, options, everything)
+    return parser
+
+
+def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:
+    title, description, sections = _described(options)
+    place = {"source": " [SOURCE]", "place": " DIR|URL"}
+    usage = f"streamsvm {name}{''.join(place[each] for each in place if each in options.takes)} [OPTION ...]"
+    if "Examples" in sections:
+        usage += f"\n\nexamples:\n{textwrap.indent(sections['Examples'], '  ')}"
+    texts = {"help": title, "description": description, "epilog": _joined(sections.get("Notes", ""))}
+    parser = commands.add_parser(name, usage=usage.replace("%", "%%"), **texts, **_SHARED)
+    common = parser
+    if issubclass(options, RunConfig):
+        parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and settings, and exit")
+        common = parser.add_argument_group("common options")
+    for base in reversed(options.__mro__):
+        if names := [each for each in vars(base).get("__annotations__", {}) if each in options.takes]:
+            _add_group(parser, base, options, names, common, everything)
+    if common is not parser:
+        text = "any setting that --help-all lists; may be repeated"
+        common.add_argument("-s", "--set", action="append", metavar="NAME=VALUE", help=text)
+
+
+def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], common: Any, everything: bool) -> None:
+    """Add the options and, for help, the settings that a class of the options declares."""
+    title, description, sections = _described(base)
+    helps = _parameters(sections) | _parameters(_described(options)[2])
+    kinds = options.kinds()
+    group = parser.add_argument_group(title, (description or None) if everything else None)
+    settings = parser.add_argument_group(f"{title}: --set NAME=VALUE")
+    for name in names:
+        metavar, text = helps.get(name, (None, ""))
+        how: dict[str, Any] = {"help": text, "metavar": metavar}
+        place = common if base is options or name in COMMON else group
+        if place is group and not everything:
+            how["help"] = argparse.SUPPRESS
+        if name in ("source", "place"):
+            place.add_argument(name, nargs="?" if name == "source" else None, **how)
+        elif name not in FLAGS and base is not options:
+            value = "true|false" if kinds[name] == "bool" else metavar
+            if everything:
+                settings.add_argument(name, **how | {"metavar": f"{name.replace('_', '-')}={value}"})
+        else:
+            how |= {"action": "append"} if kinds[name] in REPEATED else {}
+            if kinds[name] == "bool":
+                how = {"help": how["help"], "action": "store_true"}
+            option = "--param" if name == "params" else f"--{name.replace('_', '-')}"
+            place.add_argument(*filter(None, (_SHORT.get(name), option)), dest=name, **how)
+
+
+def _described(options: type) -> tuple[str, str, dict[str, str]]:
+    """Return the title, the description, and the sections of a class by their headings."""
+    head, *rest = re.split(r"\n\n?(\w+)\n-+\n", inspect.getdoc(options) or options.__name__.removesuffix("Options"))
+    title, _, description = head.partition("\n\n")
+    return _uncapitalized(title), _joined(description), dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def _parameters(sections: dict[str, str]) -> dict[str, tuple[str | None, str]]:
+    """Return metavar and help of parameters."""
+    return {
+        name: (metavar.strip("{}").replace(", ", "|") or None, _uncapitalized(_joined(text)).replace("%", "%%"))
+        for name, metavar, text in _PARAMETER.findall(sections.get("Parameters", ""))
+    }
+
+
+def _uncapitalized(text: str) -> str:
+    return text[:1].lower() + text[1:].removesuffix(".")
+
+
+def _joined(text: str) -> str:
+    """Remove line breaks inside paragraphs."""
+    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
