@@ -6,8 +6,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from streamsvm.cli import build_parser
-from streamsvm.cli.parser import Parser
+from streamsvm.cli.parser import Parser, build_parser
 
 PAGE = Path(__file__).parent / "reference" / "command-line.md"
 

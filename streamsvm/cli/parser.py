@@ -10,11 +10,11 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from connectors.errors import without_secrets
 from streamsvm.cli.commands import COMMANDS
-from streamsvm.cli.terminal import without_secrets
 from streamsvm.run.config import RunConfig
 from streamsvm.run.options import COMMON, FLAGS, REPEATED
-from streamsvm.run.settings import new_name
+from streamsvm.run.settings import new_name, read_settings
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
 _SHORT = {"out": "-o", "quiet": "-q", "config": "-c"}
@@ -60,6 +60,29 @@ def build_parser(*, everything: bool = False) -> Parser:
     for name, options in COMMANDS.items():
         _add_command(commands, name, options, everything)
     return parser
+
+
+def parse(arguments: list[str]) -> Any:
+    """Parse the arguments into the options of a command; they override the configuration file."""
+    parser = build_parser()
+    # Standard input with options, such as '-?delimiter=;', looks like an option.
+    given = vars(parser.parse_args([f"file://{text}" if text.startswith("-?") else text for text in arguments]))
+    if "version" in given:
+        from streamsvm import __version__
+
+        print(f"streamsvm {__version__}")
+        parser.exit(0)
+    if (command := given.pop("command")) is None:
+        parser.print_help()
+        parser.exit(2)
+    options: Any = COMMANDS[command]
+    kinds = options.kinds()
+    given |= {name: ",".join(value) for name, value in given.items() if kinds.get(name) in ("Names", "Kinds")}
+    if issubclass(options, RunConfig):
+        given = read_settings(given.pop("set", ()), options) | given
+        if "config" in given:
+            return options.from_toml(given.pop("config"), **given)
+    return options(**given)
 
 
 def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:
@@ -111,7 +134,10 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
 
 def _described(options: type) -> tuple[str, str, dict[str, str]]:
     """Return the title, the description, and the sections of a class by their headings."""
-    head, *rest = re.split(r"\n\n?(\w+)\n-+\n", inspect.getdoc(options) or options.__name__.removesuffix("Options"))
+    text, name = inspect.getdoc(options) or "", options.__name__
+    if not text or text.startswith(f"{name}("):  # no docstring, as with -OO
+        text = name.removesuffix("Options")
+    head, *rest = re.split(r"\n\n?(\w+)\n-+\n", text)
     title, _, description = head.partition("\n\n")
     return _uncapitalized(title), _joined(description), dict(zip(rest[::2], rest[1::2], strict=True))
 

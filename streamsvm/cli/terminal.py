@@ -25,15 +25,10 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # terminals may not encode all labels
 
 
-def without_secrets(text: object) -> str:
-    """Remove passwords of URLs from a string."""
+def complain(error: object, code: int) -> int:
+    """Print an error without passwords on standard error, and return the exit code."""
     from connectors.errors import without_secrets
 
-    return without_secrets(text)
-
-
-def complain(error: object, code: int) -> int:
-    """Print an error on standard error and return the exit code."""
     with contextlib.suppress(OSError):  # for example if the disk of standard error is full
         print(f"streamsvm: error: {without_secrets(error)}", file=sys.stderr)
     return code
@@ -62,5 +57,7 @@ def logged(quiet: bool | None) -> Iterator[None]:
 
 def _mask_secrets(record: Any) -> bool:
     """Remove passwords of URLs from a log record."""
+    from connectors.errors import without_secrets
+
     record.msg, record.args = without_secrets(record.getMessage()), ()
     return True

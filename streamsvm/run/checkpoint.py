@@ -86,10 +86,8 @@ class Checkpoint:
         except OSError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
         if self._lock is None:
-            raise SetupError(
-                f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one",
-                "locked",
-            )
+            what = f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
+            raise SetupError(what, "locked")
         clear_halfway(self.path)
         return self
 
@@ -148,15 +146,11 @@ class Checkpoint:
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:
         differing = [name for name in old | new if old.get(name) != new.get(name)]
         if differing:
-            changes = "; ".join(
-                f"{name} was {old.get(name, 'not given')}, now {new.get(name, 'not given')}" for name in differing
-            )
-            raise SetupError(
-                f"the checkpoint in {self.directory} is of another run: {changes}. "
-                "Give the same settings to go on, another --checkpoint directory, or --reset to start over",
-                "another run",
-                option="--reset",
-            )
+            none = "not given"
+            changes = (f"{name} was {old.get(name, none)}, now {new.get(name, none)}" for name in differing)
+            what = f"the checkpoint in {self.directory} is of another run: {'; '.join(changes)}. Give the same settings"
+            hint = "to go on, another --checkpoint directory, or --reset to start over"
+            raise SetupError(f"{what} {hint}", "another run", option="--reset")
 
 
 @contextlib.contextmanager

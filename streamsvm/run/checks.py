@@ -86,10 +86,7 @@ def _check_late(config: RunConfig) -> None:
     if config.pending_dir and not (os.path.isdir(config.pending_dir) and os.access(config.pending_dir, os.W_OK)):
         raise SetupError(f"--set pending-dir={config.pending_dir}: is no directory that can be written to")
     if config.query_output and config.timeout_class is not None:
-        raise SetupError(
-            f"--timeout-label {config.timeout_class}: most events get no label with --query-output, and would be "
-            "learned as of this class: leave one of them out"
-        )
+        raise SetupError("--timeout-label: with --query-output it would apply to most events: leave one of them out")
 
 
 def _is_same(one: Url, other: Url) -> bool:
@@ -103,10 +100,7 @@ def _check_decisions(config: RunConfig) -> None:
     """Refuse inconsistent options of decisions."""
     follows = config.class_weight == "balanced" or (config.alarms is not None and config.alarms.kind != "share")
     if follows and not config.learn:
-        raise SetupError(
-            "predict takes no labels, which balanced weights and alarms for a recall or a precision follow: leave "
-            "one of them out"
-        )
+        raise SetupError("predict takes no labels, which these class-weight or alarms follow: leave them out")
     try:
         check_costs(config.cost, config.class_weight, config.abstain)
     except (TypeError, ValueError) as error:
@@ -117,10 +111,8 @@ def check_source(config: RunConfig) -> None:
     """Refuse stream settings without a stream."""
     if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
-        raise SetupError(
-            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it",
-            option="SOURCE",
-        )
+        what = f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE}"
+        raise SetupError(what, option="SOURCE")
 
 
 def check_label(config: RunConfig, source: Source) -> None:
@@ -129,10 +121,7 @@ def check_label(config: RunConfig, source: Source) -> None:
     if config.label_source or not config.learn or config.label or "label" in url.query:
         return
     if not connector_of(url.path, Options(url.path, {"format": config.format} | url.query)).labelled:
-        raise SetupError(
-            f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
-            "--label NAME (or only predict, with `streamsvm predict --model FILE`)"
-        )
+        raise SetupError(f"{source.name}: no label to learn: name its column with --label, or use `streamsvm predict`")
 
 
 def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
@@ -193,10 +182,7 @@ def _check_overwriting(config: RunConfig) -> None:
         if config.overwrite or not path or not os.path.isfile(path) or not os.path.getsize(path):
             continue
         if not is_own(path):
-            raise SetupError(
-                f"--{name} {path}: exists and was not written by --{name}: give another name, or replace it with "
-                "--set overwrite=true"
-            )
+            raise SetupError(f"--{name} {path}: exists and is no {name} of a run: --set overwrite=true replaces it")
 
 
 def is_summary(path: str) -> bool:

@@ -122,7 +122,7 @@ def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) ->
             table = table.get(parent, {})
             if not isinstance(table, dict) or "name" not in table:
                 raise SetupError(
-                    f"--param {text}: name the class of `{parent}` first, as in --param {parent}=PATH.TO.CLASS"
+                    f"--param {text}: name the class of `{parent}` first, as --param {parent}=PATH.TO.CLASS"
                 )
         table[last] = parse_value(value.strip())
     return params
@@ -183,10 +183,8 @@ def _is_class(found: Any, base: type) -> bool:
 def _locate(name: str) -> Any:
     module, _, attribute = SHORT_NAMES.get(name, name).rpartition(".")
     if not module:
-        raise SetupError(
-            f"unknown model {name!r}; give {', '.join(SHORT_NAMES)}, or a dotted path such as "
-            "river.linear_model.LogisticRegression (there is no saved model of this name)"
-        )
+        known = f"give {', '.join(SHORT_NAMES)}, or a dotted path such as river.linear_model.LogisticRegression"
+        raise SetupError(f"unknown model {name!r}; {known} (there is no saved model of this name)")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors

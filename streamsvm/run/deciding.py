@@ -40,10 +40,7 @@ class RunDecisions(Decisions):
 
     def __init__(self, config: RunConfig, model: Any) -> None:
         if config.needs_probabilities and decider_of(model) is not None:
-            raise SetupError(
-                "the model decides by costs already, so that its predictions are not what sets, decisions and alarms "
-                "go by: leave out its parameters cost, class_weight and abstain for these settings"
-            )
+            raise SetupError("the model decides by costs: leave out its parameters cost, class_weight and abstain")
         self._config = config
         cost, weight = (_spelled(given) for given in (config.cost, config.class_weight))
         super().__init__(

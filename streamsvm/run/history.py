@@ -25,7 +25,7 @@ from streamsvm.decide.changes import (
 )
 from streamsvm.models.archive import decode_label, encode_label, whole
 from streamsvm.models.codec import State
-from streamsvm.run.abilities import Insight, spreads_of
+from streamsvm.run.insight import Insight, spreads_of
 
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones

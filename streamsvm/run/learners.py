@@ -14,8 +14,7 @@ from connectors.events import Batch
 from streamsvm.delayed.join import Answer, Asked
 from streamsvm.delayed.models import OwnModel, RowModel, Shares
 from streamsvm.labels import new_label_notice
-from streamsvm.run.abilities import Batched, Peeked
-from streamsvm.run.errors import RunError
+from streamsvm.run.errors import RunError, SetupError
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -66,7 +65,7 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
 class BatchLearner(OwnModel):
     """A classifier of this package, which takes a batch in one call."""
 
-    def __init__(self, model: Batched, *, proba: bool = False) -> None:
+    def __init__(self, model: Any, *, proba: bool = False) -> None:
         from streamsvm.features.rows import BadRows
 
         super().__init__(model, proba=proba)
@@ -76,7 +75,7 @@ class BatchLearner(OwnModel):
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
         """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
-        return np.asarray(self.model.peek_proba_many(rows)) if isinstance(self.model, Peeked) else None
+        return np.asarray(self.model.peek_proba_many(rows)) if hasattr(self.model, "peek_proba_many") else None
 
     def unusable(self, batch: Batch) -> dict[int, str]:
         """Return the reasons why events cannot be predicted, by their numbers."""
@@ -198,11 +197,9 @@ class RowLearner(RowModel):
             self.encode(label)
         if self._binary and len(self.classes) > 2:
             name = type(self.model).__name__
-            raise RunError(
-                f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}; "
-                f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}",
-                "two classes",
-            )
+            what = f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}"
+            hint = f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
+            raise RunError(f"{what}; {hint}", "two classes")
 
     def encode(self, label: Any) -> int:
         """Return the number of a class; warn if a new one looks like a regression target."""
@@ -223,6 +220,45 @@ Learner: TypeAlias = BatchLearner | RowLearner
 
 def as_learner(model: Any, *, scored: bool, proba: bool = True) -> Learner:
     """Return the fastest learner for a model; `scored` and `proba` say which of its answers are used."""
-    if isinstance(model, Batched):
-        return BatchLearner(model, proba=proba)
-    return RowLearner(model, scored=scored)
+    return BatchLearner(model, proba=proba) if takes_batches(model) else RowLearner(model, scored=scored)
+
+
+def takes_batches(model: Any) -> bool:
+    """Return whether a model takes many events in one call."""
+    return hasattr(model, "run_batch")
+
+
+def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
+    """Refuse to save a model without a state of plain arrays, because nothing is pickled."""
+    asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
+    if asked and not hasattr(model, "from_state"):
+        what = f"{class_path(model)} cannot be kept on disk without pickle"
+        raise SetupError(f"{what}; leave out {asked}, or use a model of this package", "not kept")
+    if asked:
+        try:
+            model.state()
+        except TypeError as error:
+            raise SetupError(f"{asked}: {error}", "not kept") from error
+
+
+def check_names(model: Any, batch: Batch) -> None:
+    """Refuse events without any feature that the model has learned; warn if few are known.
+
+    Raises
+    ------
+    RunError
+        If no feature is known.
+    """
+    from streamsvm.features.names import FeatureMismatchError
+    from streamsvm.models.saved import innermost
+
+    try:
+        if hasattr(own := innermost(model), "check_names"):
+            own.check_names(batch.features or batch.rows())
+    except FeatureMismatchError as error:
+        raise RunError(str(error)) from error
+
+
+def class_path(model: Any) -> str:
+    """Return the dotted path of a model's class."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"

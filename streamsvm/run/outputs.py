@@ -82,12 +82,8 @@ class Outputs:
         """Refuse sinks that cannot rewind."""
         for sink in self.sinks.values():
             if not sink.can_rewind:
-                raise SetupError(
-                    f"{sink.name} cannot take back what was written, so results could come twice after a crash; "
-                    "write to a file, or leave out --checkpoint",
-                    "not seekable",
-                    option="--checkpoint",
-                )
+                what = f"{sink.name} cannot take back what was written; write to a file, or leave out --checkpoint"
+                raise SetupError(what, "not seekable", option="--checkpoint")
 
     def check_replaced(self) -> None:
         """Refuse to replace files that do not contain results."""

@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import TextIO
 
-from streamsvm.run.abilities import Refits
+from streamsvm.run.insight import Refits
 from streamsvm.run.late import JoinStage
 from streamsvm.run.names import span
 from streamsvm.run.standing import Report

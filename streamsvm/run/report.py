@@ -8,7 +8,7 @@ from typing import Any
 
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, shown
-from streamsvm.run.abilities import Refits
+from streamsvm.run.insight import Refits
 from streamsvm.run.late import QUANTILES
 from streamsvm.run.measures import TIMED
 from streamsvm.run.metrics import ClassScore, Metrics, Scores

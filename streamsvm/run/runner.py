@@ -15,13 +15,13 @@ from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
 from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.models.archive import DAMAGED, check_replaced
-from streamsvm.run.abilities import Categorical, Refits, check_names, check_persistence, class_path, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, SetupError, refusing
+from streamsvm.run.insight import Refits, notices_of
 from streamsvm.run.late import JoinStage
-from streamsvm.run.learners import Answers, as_learner
+from streamsvm.run.learners import Answers, as_learner, check_names, check_persistence, class_path
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
@@ -253,7 +253,7 @@ class Runner:
 
     def _introduce(self, batch: Batch) -> None:
         """Pass declarations of the stream to the model, and compare its first events with learned ones."""
-        if isinstance(self.model, Categorical) and isinstance(self.source, Declaring):
+        if hasattr(self.model, "keep_categories") and isinstance(self.source, Declaring):
             self.model.keep_categories(self.source.categories)
         if self.report.learned_before and self.report.resumed is None:
             check_names(self.model, batch)

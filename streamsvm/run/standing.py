@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from connectors.events import Noticing, Rejected, Source
 from streamsvm.core.clock import working_time
 from streamsvm.labels import twin_notices
-from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History
+from streamsvm.run.insight import Insight, Refits, notices_of
 from streamsvm.run.late import JoinStage
 from streamsvm.run.learners import Answers, Learner
 from streamsvm.run.metrics import Metrics

@@ -16,12 +16,12 @@ from connectors.options import Options
 from connectors.registry import is_place
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
-from streamsvm.run.abilities import Batched, Categorical, check_names
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.checks import check_label, check_source
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
+from streamsvm.run.learners import check_names, takes_batches
 from streamsvm.run.locks import held
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
@@ -159,7 +159,7 @@ def _write_summary(report: Report, path: str) -> None:
 def model_of(config: RunConfig) -> Any:
     """Return the requested model, new or loaded."""
     model = _loaded(config.saved_model) if config.saved_model else _new_model(config)
-    if isinstance(model, Categorical):
+    if hasattr(model, "keep_categories"):
         url = config.urls["source"]
         with refusing():
             types = Options(url.path, url.query if config.types is None else {"types": config.types}).kinds("types")
@@ -180,10 +180,8 @@ def _new_model(config: RunConfig) -> Any:
     if url.kind is None and not config.time and "time" not in url.query:
         for option, settings in (("every", model.trigger), ("window", model.window)):
             if settings is not None and settings.needs_times:
-                raise SetupError(
-                    f"--refit {option}={getattr(config.refit, option)}: needs the times of events: name their column "
-                    "with --time NAME"
-                )
+                given = f"--refit {option}={getattr(config.refit, option)}"
+                raise SetupError(f"{given}: needs the times of events: name their column with --time NAME")
     return model
 
 
@@ -232,7 +230,7 @@ def _opened_source(config: RunConfig, stack: contextlib.ExitStack) -> Source:
 def _source_of(config: RunConfig) -> Source:
     url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
     model = config.model or DEFAULT_MODEL
-    is_fast = isinstance(model, Batched) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
+    is_fast = takes_batches(model) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
     # With slow models, a run can stop and report progress between batches.
     size = _SLOW_EVENTS if config.explain or not is_fast else _JOINED_EVENTS if config.label_source else None
     given["batch_size"] = size if url.kind is None else None

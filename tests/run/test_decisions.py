@@ -178,7 +178,7 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
         (("--set", "class-weight=UP=3,UP=4"), "UP is there twice"),
         (("--set", 'cost={"UP": 3}'), "table by label"),
         (("--set", "cost={UP"), "is no JSON object"),
-        (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model decides by costs already"),
+        (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model decides by costs"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, options: Any, message: str) -> None:

@@ -16,9 +16,9 @@ from river.naive_bayes import GaussianNB
 
 from connectors import open_source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
-from streamsvm.run.abilities import Insight
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History
+from streamsvm.run.insight import Insight
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text

@@ -22,9 +22,9 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Reservoir, Since
 from streamsvm.refit.solvers import SOLVERS
-from streamsvm.run.abilities import Refits, Refitting
 from streamsvm.run.classifiers import with_refits
 from streamsvm.run.errors import SetupError
+from streamsvm.run.insight import Refits
 from streamsvm.run.learners import BatchLearner
 from streamsvm.run.plot import plot
 from streamsvm.run.progress import Progress
@@ -198,7 +198,7 @@ def report() -> Report:
 
 
 def test_a_classifier_with_refits_is_refitting_and_others_are_not() -> None:
-    assert isinstance(RefitClassifier(CPMClassifier()), Refitting)
+    assert Refits.of(RefitClassifier(CPMClassifier())) is not None
     assert Refits.of(CPMClassifier()) is None
 
 

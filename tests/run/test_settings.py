@@ -24,7 +24,7 @@ from tests.run.test_cli import CPM, GAUSSIAN, error, rows
 from tests.run.test_runner import Collected, Numbers
 
 NOT_NAMED = "no SOURCE is given, "
-NOT_SAID = "nothing can be learned, as it is not said what to predict: name the column with --label NAME"
+NOT_SAID = "no label to learn: name its column with --label, or use `streamsvm predict`"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import orjson
 
 from connectors.events import Rejected
 from streamsvm.names import feature, shown
-from streamsvm.run.abilities import Insight, Refits, notices_of
+from streamsvm.run.insight import Insight, Refits, notices_of
 from streamsvm.run.learners import Answers
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import UNIT

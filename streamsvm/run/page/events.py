@@ -16,7 +16,6 @@ from connectors.events import Batch, SparseRows
 from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
 from streamsvm.names import feature, shown
-from streamsvm.run.abilities import Remembering
 from streamsvm.run.learners import Answers, Learner
 from streamsvm.run.reasons import reasons_for
 
@@ -141,7 +140,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
 
 
 def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
-    if not isinstance(learner.model, Remembering):
+    if not hasattr(learner.model, "nearest"):
         return {"nearest": [], "why_no_nearest": f"a {type(learner.model).__name__} keeps no examples"}
     try:
         found = learner.model.nearest(dict(event.row), _NEAREST)

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import orjson
 
 from streamsvm.models.archive import DAMAGED
-from streamsvm.run.abilities import Refits
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import SetupError
 from streamsvm.run.history import History
+from streamsvm.run.insight import Refits
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.page.broadcaster import Broadcaster
