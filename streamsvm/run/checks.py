@@ -24,6 +24,7 @@ from streamsvm.run.plot import check_plot, is_picture
 
 def check(config: RunConfig) -> None:
     """Refuse inconsistent options."""
+    _check_source(config)
     if config.saved_model and (config.params or config.refit):
         raise SetupError(f"--model {config.model}: is a saved model with its parameters: leave out --param and --refit")
     check_needed(config)
@@ -107,7 +108,7 @@ def _check_decisions(config: RunConfig) -> None:
         raise SetupError(f"--set cost, class-weight or abstain: {error}") from error
 
 
-def check_source(config: RunConfig) -> None:
+def _check_source(config: RunConfig) -> None:
     """Refuse stream settings without a stream."""
     if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"

@@ -6,13 +6,14 @@ import ast
 import copy
 import importlib
 import inspect
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamsvm.names import shown
 from streamsvm.run import SHORT_NAMES
 from streamsvm.run.errors import SetupError
+
+_LONGEST = 4096  # characters of a parameter that is a string
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
@@ -129,17 +130,12 @@ def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) ->
 
 
 def parse_value(text: str) -> Any:
-    """Parse a TOML value, a Python literal, the path of a class (as a table with its name), or else a string."""
+    """Parse a Boolean, a Python literal, the path of a class (as a table with its name), or else a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        pass
-    except (ValueError, RecursionError) as error:  # too many digits or brackets
-        raise SetupError(f"--param {shown(text)}: {error}") from error
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        pass
+        return text == "true" if text in ("true", "false") else ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        if len(text) > _LONGEST:  # too many digits or brackets
+            raise SetupError(f"--param {shown(text)}: {error}") from error
     except (MemoryError, RecursionError) as error:
         raise SetupError(f"--param {shown(text)}: it is nested too deeply") from error
     parts = text.split(".")

@@ -228,8 +228,8 @@ class ResultOptions(Settings):
     coverage_by_class
         Keep the coverage for the events of each class, however rare.
     cost : TRUE:DECIDED=COST,...
-        Also write, in a field `decision`, the label with the smallest expected cost, as fraud:fine=10,fine:fraud=1 or a
-        JSON object {"fraud": {"fine": 10}}. Other errors cost 1. Learning does not change.
+        Also write, in a field `decision`, the label with the smallest expected cost, as fraud:fine=10,fine:fraud=1, or
+        a table in TOML. Other errors cost 1. Learning does not change.
     class_weight : LABEL=WEIGHT,...
         Multiply the costs of a class; balanced uses the inverse of the class's frequency.
     abstain : COST

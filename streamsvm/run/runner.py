@@ -14,7 +14,7 @@ from connectors.events import Acknowledged, Batch, Declaring, Lagging, Rejected,
 from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
 from streamsvm.core.clock import compile_seconds, working_time
-from streamsvm.models.archive import DAMAGED, check_replaced
+from streamsvm.models.archive import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
@@ -85,11 +85,6 @@ class Runner:
         self._outputs = Outputs(sinks or {}, self._in_streams, source.name, lambda one: self._reject([one]))
         self._class_names = ClassNames() if config.proba and "out" in self._outputs else None
         check_persistence(model, checkpoint=checkpoint is not None, save=config.save is not None)
-        if config.save is not None and not config.overwrite:
-            try:
-                check_replaced(config.save)
-            except FileExistsError as error:
-                raise SetupError(f"save {config.save}: {error.strerror}") from error
         if checkpoint is not None:
             self._outputs.check_rewind()
             self._identity = self._found_identity()
@@ -134,11 +129,11 @@ class Runner:
             self._snapshot()
         except Exception as error:  # save what was learned after any error
             report.ended, report.seconds = "error", working_time() - began
-            self._look()
+            report.look(self.model, self.source, self._notes.texts)
             self._save(error)
             raise
         warn_of_unknown_labels(self.config, self._learner.classes)
-        self._look()
+        report.look(self.model, self.source, self._notes.texts)
         self._save()
         self._waits_for = ""
         return report
@@ -277,11 +272,6 @@ class Runner:
         if self.observer is not None:
             report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
             self.observer(report, self.source.fraction)
-
-    def _look(self) -> None:
-        """Record the final state of the model."""
-        self.report.rejected = self._outputs.name_of("dead_letter")  # the sink may have chosen another name
-        self.report.look(self.model, self.source, self._notes.texts)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.options import REPEATED
+from streamsvm.run.values import label_of
 
 if TYPE_CHECKING:
     from streamsvm.run.config import RunConfig
 
-_BY_LABEL = {"cost", "class_weight", "alarms"}  # tables whose keys are labels, which `values` parses
+_BY_LABEL = {"cost", "class_weight", "alarms"}  # tables whose keys are labels
 _APART = ("config", "params", "learn")
 
 
@@ -35,8 +35,12 @@ def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # also for too many digits or brackets
         raise SetupError(f"--config {path}: {error}") from error
     found = {_field(f"--config {path}", key, config): value for key, value in entries.items()}
-    tables = {name: json.dumps(found[name]) for name in _BY_LABEL & found.keys() if isinstance(found[name], dict)}
-    return found | tables
+    return found | {name: _by_label(found[name]) for name in _BY_LABEL & found.keys()}
+
+
+def _by_label(value: Any) -> Any:
+    """Parse the keys of a table as labels."""
+    return {label_of(key): _by_label(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, str]:

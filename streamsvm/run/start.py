@@ -17,7 +17,7 @@ from connectors.registry import is_place
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.checks import check_label, check_source
+from streamsvm.run.checks import check_label
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
@@ -89,18 +89,12 @@ class Run:
         started = time.perf_counter() if self._started is None else self._started
         config, self.failures = self.config, []
         config.validate()
-        with contextlib.ExitStack() as stack:
-            # Files are checked before the model is created; pipes and brokers are opened when the run holds its locks.
-            source = _opened_source(config, stack) if config.reads_files else None
-            model = model_of(config)
-            check_source(config)
-            if source is not None:
-                _check_known(config, model, source)
+        with contextlib.ExitStack() as locks:
             for option, path in config.results.items():
                 if is_place(path):
-                    stack.enter_context(held(option, path))
+                    locks.enter_context(held(option, path))
             try:
-                self._run(model, source, started, around or contextlib.nullcontext)
+                self._run(started, around or contextlib.nullcontext)
             except Exception as error:
                 if self.runner is None or not self.runner.report.ended or isinstance(error, BrokenPipeError):
                     raise  # the run did not start, or its reader is gone
@@ -111,12 +105,16 @@ class Run:
             raise self.failures[0]
         return self.runner.report
 
-    def _run(self, model: Any, source: Source | None, started: float, around: Callable[[Runner], Any]) -> None:
+    def _run(self, started: float, around: Callable[[Runner], Any]) -> None:
         config, self.runner = self.config, None
         with contextlib.ExitStack() as stack:
+            source = stack.enter_context(contextlib.closing(_source_of(config)))
+            check_label(config, source)
+            model = model_of(config)
+            if config.saved_model and config.reads_files:
+                _check_known(model, source)
             observer = observe_all([*_served(config, stack), *self.observers])  # refuse ports in use first
             checkpoint = _opened_checkpoint(config, stack)
-            source = source or _opened_source(config, stack)
             sinks = _opened_sinks(config, checkpoint, source, stack)
             self.runner = Runner(model, source, config, sinks, checkpoint, observer, started)
             stack.enter_context(around(self.runner))
@@ -205,10 +203,8 @@ def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkp
     return stack.enter_context(Checkpoint(config.checkpoint, every_events=every, every_s=seconds, fresh=config.reset))
 
 
-def _check_known(config: RunConfig, model: Any, source: Source) -> None:
+def _check_known(model: Any, source: Source) -> None:
     """Refuse a file without any feature of the loaded model; other streams are checked at the first batch."""
-    if not config.saved_model:
-        return
     events = _events(source)
     start = events.position
     batch = next(iter(events), None)
@@ -218,13 +214,6 @@ def _check_known(config: RunConfig, model: Any, source: Source) -> None:
         except RunError as error:
             raise SetupError(f"{source.name}: {error}") from error
     events.seek(start)
-
-
-def _opened_source(config: RunConfig, stack: contextlib.ExitStack) -> Source:
-    """Open the stream of events, and refuse one that nothing can be learned from."""
-    source = stack.enter_context(contextlib.closing(_source_of(config)))
-    check_label(config, source)
-    return source
 
 
 def _source_of(config: RunConfig) -> Source:

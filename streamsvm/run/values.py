@@ -186,8 +186,6 @@ def label_of(text: str) -> Any:
 
 def _costs(text: str) -> dict[Any, dict[Any, float]]:
     """Parse a table of costs by label."""
-    if text.startswith("{"):
-        return {label_of(true): _by_label(costs) for true, costs in _object(text).items()}
     table: dict[Any, dict[Any, float]] = {}
     for pair, cost in _pairs(text, "TRUE:DECIDED=COST").items():
         true, colon, decided = pair.partition(":")
@@ -201,8 +199,6 @@ def _weights(text: str) -> dict[Any, float] | str:
     """Parse the weights of classes, or "balanced"."""
     if text == "balanced":
         return text
-    if text.startswith("{"):
-        return dict(_by_label(_object(text)))
     return {label_of(name): weight for name, weight in _pairs(text, "LABEL=WEIGHT").items()}
 
 
@@ -217,8 +213,6 @@ def _alarm(given: Any) -> Alarm:
     from streamsvm.decide.alarms import check_alarms
 
     text = str(given)
-    if isinstance(given, str) and given.startswith("{"):
-        given = {label_of(name): value for name, value in _object(given).items()}
     if not isinstance(given, Mapping):
         name, _, value = text.rpartition("=")
         given = {label_of(name): value} if name else {}
@@ -236,28 +230,13 @@ def _alarm(given: Any) -> Alarm:
     return alarm
 
 
-def _object(text: str) -> dict[str, Any]:
-    """Parse a JSON object."""
-    import json  # the help does not need it
-
-    try:
-        found: dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{shown(text)} is no JSON object: {error}") from error
-    return found
-
-
-def _by_label(found: Any) -> Any:
-    return {label_of(name): value for name, value in found.items()} if isinstance(found, dict) else found
-
-
 def _pairs(text: str, form: str) -> dict[str, float]:
     """Parse names with numbers, separated by commas."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, sign, value = part.rpartition("=")
         if not sign:
-            raise ValueError(f"{part} in {text} is not of the form {form}")
+            raise ValueError(f"{shown(part)} is not of the form {form}")
         if name.strip() in found:
             raise ValueError(f"{name.strip()} is there twice in {text}")
         found[name.strip()] = _number(value)

@@ -124,8 +124,6 @@ def test_in_python_foreign_files_stay_as_well() -> None:
     for model in (CPMClassifier(), expansion):
         with pytest.raises(FileExistsError):
             model.save("f.svm")
-    with pytest.raises(SetupError):
-        runner_of(CPMClassifier(), open_source("in.csv", label="y"), save="f.svm")
     CPMClassifier().save("f.svm", overwrite=True)
     CPMClassifier().save("f.svm")
     write_foreign(Path("f.csv"))
