@@ -23,7 +23,7 @@ from tests.kafka.conftest import Run, fill, ran, read, start_broker, starter
 from tests.run.test_refits import is_refitting, timeless
 
 N = 4_000
-KILLS = 5
+KILLS = 3
 MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
 

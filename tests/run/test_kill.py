@@ -15,7 +15,7 @@ from tests.commands import Command, completed
 from tests.run.conftest import write_stream
 
 N = 10_000
-KILLS = 5
+KILLS = 3
 
 
 def arguments(source: Path, every: int) -> list[Any]:
@@ -58,7 +58,7 @@ def test_killed_and_resumed(tmp_path: Path, name: str) -> None:
     kills = 0
     for share in sorted(dice.uniform(0.02, 0.95) for _ in range(KILLS)):
         kills += killed_at(broken, source, dice.randint(300, 3000), int(share * full))
-    assert kills >= 3, "the process was too quick to be killed"
+    assert kills >= 2, "the process was too quick to be killed"
     completed(*arguments(source, 5000), cwd=broken, check=True)
     resumed = results(broken)
     assert resumed.pop("process")["resumed_at"] > 0

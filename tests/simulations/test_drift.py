@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import math
 import os
 import re
 import signal
@@ -19,7 +17,7 @@ from scipy.stats import wilcoxon
 
 from connectors.synthetic import Drift, Event, find
 from simulations import learners
-from simulations.drift import cells, report, summary
+from simulations.drift import cells, summary
 from simulations.drift.__main__ import main
 from simulations.drift.cells import Cell, Stream
 from simulations.drift.store import Store
@@ -43,26 +41,11 @@ def test_a_learner_is_named_or_a_path_with_parameters():
             named(wrong, table)
 
 
-def test_learners_within_learners_are_made_and_seeded():
-    bagging = learners.table()["LB"].begin(3, [], [])
-    assert (bagging.n_models, bagging.seed, type(bagging.model).__name__) == (10, 3, "HoeffdingTreeClassifier")
-
-
 @pytest.mark.parametrize("name", [name for name, each in learners.table().items() if each.of != "CapyMOA"])
 def test_every_learner_of_the_table_learns(name):
     record = cells.measure(Cell(find("stagger-sudden").stretched(60), learners.table()[name], 1))
     assert "error" not in record
     assert 0.3 < record["accuracy"] <= 1.0
-
-
-@pytest.mark.parametrize("name", [name for name, each in learners.table().items() if each.of == "CapyMOA"])
-def test_learners_that_are_not_installed_are_left_out_with_a_reason(name):
-    learner = learners.table()[name]
-    if importlib.util.find_spec("capymoa") is None:
-        assert "capymoa" in learner.missing()
-    elif not learner.missing():
-        record = cells.measure(Cell(find("stagger-sudden").stretched(300), learner, 1))
-        assert record["accuracy"] > 0.5
 
 
 # Cells ----------------------------------------------------------------------------------------------------------------
@@ -108,11 +91,6 @@ def test_measures_by_hand():
     assert found["curve"] == [0, 1, 1, 0, 1]
 
 
-def test_noise_is_learned_and_the_truth_is_asked_for():
-    found = cells.measures(np.array([[1.0, 0.0], [0.0, 1.0]]), stream(("b", "a", 0), ("a", "b", 0)), [])
-    assert found["accuracy"] == 1.0
-
-
 def test_recovery_by_hand():
     right = np.ones(2_000, bool)
     right[1_000:1_300] = False
@@ -140,14 +118,6 @@ class Slow(Notes):
 
     def learn_one(self, x, y):
         """Learn nothing."""
-
-
-def test_a_learner_that_fails_costs_nobody_else_theirs():
-    record = cells.measure(
-        Cell(find("sea-sudden").stretched(50), Learner("wrong", "river.forest.ARFClassifier", {"n_models": "x"}), 0)
-    )
-    assert record["error"]
-    assert "accuracy" not in record
 
 
 def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
@@ -215,15 +185,6 @@ def test_a_cell_that_failed_is_done_again(tmp_path):
     assert "a" in Store(tmp_path)
 
 
-def test_other_streams_come_by_their_url(tmp_path):
-    path = tmp_path / "own.csv"
-    path.write_text("x,y\n" + "".join(f"{k % 2 + 0.01 * (k % 7)},{'ab'[k % 2]}\n" for k in range(300)))
-    main(["--scenarios", f"{path}?label=y", "--learners", BAYES, "--seeds", "5", "--out", str(tmp_path / "out")])
-    (record,) = Store(tmp_path / "out").records.values()
-    assert record["events"] == 300
-    assert record["accuracy"] > 0.9
-
-
 def test_what_is_wrong_is_said_before_anything_runs(tmp_path):
     for wrong in (["--scenarios", "nothing"], ["--scenarios", "nothing.csv?label=y"], ["--learners", "nobody"]):
         with pytest.raises(SystemExit):
@@ -275,21 +236,3 @@ def test_only_scenarios_and_seeds_that_all_have_met_are_compared():
     found = summary.frame(records({"StreamSVM": [0.9, 0.8, 0.7], "A": [0.8, 0.8]}))
     assert list(summary.means(found, "accuracy", ["StreamSVM", "A"]).index) == ["s0", "s1"]
     assert summary.standing(found, ["StreamSVM", "A"]) is None
-
-
-def test_who_has_met_few_streams_takes_none_from_the_others():
-    names, met = ["StreamSVM", "A", "B", "guest", "second guest"], (10, 10, 9, 3, 4)
-    found = summary.frame(records({name: [0.9 - 0.1 * k] * met[k] for k, name in enumerate(names)}))
-    assert summary.companies(found, names) == [["StreamSVM", "A", "B"], names]
-    assert summary.companies(found, names[:3]) == [names[:3]]
-    apart = report._guests(found, names, names[:3])
-    assert apart[1].startswith("3 scenarios, 3 streams in all")
-    assert list(apart[2].index) == ["guest", "second guest"]
-
-
-def test_nothing_kept_is_said(tmp_path):
-    assert "nothing is kept" in report.write(Store(tmp_path), [find("sea-sudden")], {}, tmp_path)
-
-
-def test_no_limit_is_infinite():
-    assert Cell(find("sea-sudden"), learners.table()["LR"], 0).limit == math.inf
