@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import random
 import shutil
@@ -343,20 +342,6 @@ def test_killed_before_its_first_checkpoint_it_goes_on(broker, topic, tmp_path):
     assert kept["summary"]["events"] == len(kept["out"])
 
 
-def test_secrets_are_in_nothing_that_is_kept(broker, topic, tmp_path):
-    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
-    fill(broker, source, stream(100))
-    asked = [
-        f"{text}{'&' if '?' in text else '?'}sasl_plain_password=hunter2" if text.startswith("kafka://") else text
-        for text in arguments(broker, source, out, dead, "--at-end", "stop")
-    ]
-    asked[asked.index("--dead-letter") + 1] += "&commit_interval=0.02"
-    kept = [ran(*asked, cwd=tmp_path).encode(), (tmp_path / "summary.json").read_bytes()]
-    with zipfile.ZipFile(tmp_path / "check" / "checkpoint.npz") as archive:
-        kept += [archive.read(name) for name in archive.namelist()]
-    assert not any(b"hunter2" in each for each in kept)
-
-
 def test_tls_and_a_password(broker, topic, secured, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(300))
@@ -375,33 +360,6 @@ def test_tls_and_a_password(broker, topic, secured, tmp_path):
         saved = b"".join(archive.read(name) for name in archive.namelist())
     assert "hunter" not in said + (tmp_path / "summary.json").read_text()
     assert b"hunter" not in saved
-
-
-def test_values_in_avro_and_csv(broker, topic, tmp_path):
-    fastavro = pytest.importorskip("fastavro")
-    schema = {"type": "record", "name": "Event", "fields": [{"name": name, "type": "double"} for name in "abc"]}
-    schema["fields"].append({"name": "y", "type": ["null", "string"]})
-    (tmp_path / "event.avsc").write_text(json.dumps(schema))
-    rows = stream(400, broken=False)
-    outs = []
-    for options in ("", "?format=avro&schema=event.avsc", "?format=csv&names=a,b,c,y"):
-        source, out = topic("events"), topic("out")
-        values = [json.loads(value) for _, _, value, _ in rows]
-        if "avro" in options:
-            encoded = [io.BytesIO() for _ in rows]
-            for stream_, row in zip(encoded, values, strict=True):
-                fastavro.schemaless_writer(stream_, schema, {"y": None} | row)
-            values = [each.getvalue() for each in encoded]
-        elif options:
-            values = [",".join(str(row.get(name, "")) for name in "abcy").encode() for row in values]
-        else:
-            values = [json.dumps(row).encode() for row in values]
-        fill(broker, source, [(p, k, value, t) for (p, k, _, t), value in zip(rows, values, strict=True)])
-        sinks = ("--out", f"kafka://{broker}/{out}", "--dead-letter", "null:")
-        ran(f"kafka://{broker}/{source}{options}", "--at-end", "stop", "--label", "y", *MODEL, *sinks, cwd=tmp_path)
-        outs.append([(record.key, json.loads(record.value)) for record in read(broker, out)])
-    assert len(outs[0]) == 400
-    assert outs[0] == outs[1] == outs[2]
 
 
 def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
@@ -435,21 +393,6 @@ def test_events_to_a_file_and_a_file_to_a_topic(broker, topic, run, tmp_path):
     done = run("out.jsonl", "--label", "label", *MODEL, "--out", f"kafka://{broker}/{out}", "--checkpoint", "c")
     assert done.returncode == 2
     assert "cannot take back what was written" in done.stderr
-
-
-def test_labels_that_change_their_type(broker, topic, run, tmp_path):
-    source = topic("events", 1)
-    values = [b'{"x":1,"y":"1"}', b'{"x":1,"y":1}', b'{"x":1,"y":{"a":1}}', b'{"x":1,"y":true}', b'{"x":1,"y":null}']
-    fill(broker, source, [(0, None, value, i) for i, value in enumerate(values * 3)])
-    asked = ("--at-end", "stop", "--label", "y", *MODEL, "--dead-letter", "dead.jsonl", "--summary", "s.json")
-    done = run(f"kafka://{broker}/{source}", *asked)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "s.json").read_text())
-    assert (summary["events"], summary["rejected"]) == (12, 3)
-    assert sorted(str(row["label"]) for row in summary["classes"]) == ["1", "1"]
-    dead = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert [row["offset"] for row in dead] == [2, 7, 12]
-    assert "label 'y' is nested" in dead[0]["reason"]
 
 
 def test_max_events_and_then_more(broker, topic, tmp_path):

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from connectors import ConnectorError, open_sink
-from connectors.kafka import KafkaSink, KafkaSource, clients, transactions
+from connectors.kafka import KafkaSource, clients, transactions
 from connectors.kafka.clients import largest_record
 from tests.kafka.conftest import fill, read
 
@@ -461,10 +461,3 @@ def test_refusals(broker, topic):
         open_sink(f"kafka://{broker}/{name}?commit_interval=-1")
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink, pytest.raises(ConnectorError, match="only"):
         sink.rewind({"mark": {}})
-
-
-def test_secrets_are_nowhere(broker, topic):
-    name = topic("out", 1)
-    with contextlib.closing(KafkaSink(servers=broker, topic=name, sasl_plain_password="hunter2")) as sink:
-        sink.flush()
-        assert "hunter2" not in repr(sink) + sink.name + repr(sink.position) + sink.identity
