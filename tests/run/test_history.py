@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,7 @@ from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, run, runner_of
-from tests.commands import command, environment
-from tests.run.conftest import Streamsvm, restored, write_stream
+from tests.run.conftest import restored
 
 
 class Told:
@@ -262,20 +259,6 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path: Path) -> None:
 
 # The model with the least to compile.
 WITH_SETS = ("--model", "river.naive_bayes.GaussianNB", "--ignore", "site", "--set", "coverage=0.9")
-
-
-@pytest.mark.slow
-def test_the_command_line_says_that_it_compiles_but_only_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 200)
-    run_ = command("run", "in.csv", "--label", "y", *WITH_SETS)
-    options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300}
-    cold = environment() | {"NUMBA_CACHE_DIR": os.fspath(tmp_path / "cache")}
-    first, second = (subprocess.run(run_, env=cold, **options) for _ in range(2))
-    assert first.returncode == second.returncode == 0, first.stderr
-    assert first.stderr.count("compiling") == 1
-    assert "compiling" not in second.stderr
-    figures = [line for line in first.stdout.splitlines() if line.startswith("accuracy")]
-    assert figures == [line for line in second.stdout.splitlines() if line.startswith("accuracy")]
 
 
 class Knowing:

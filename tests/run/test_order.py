@@ -146,7 +146,8 @@ def test_sorted_rows_are_reported_in_python(make: Any, way: str, y: Any, expecte
     X = np.random.default_rng(1).normal(size=(len(y), 2))
     for _ in range(2):
         getattr(model, way)(X, y)
-    assert len(model.notices) == len(caplog.records) == expected
+    logged = [record for record in caplog.records if "sorted" in record.getMessage()]  # a slow machine waits for refits
+    assert len(model.notices) == len(logged) == expected
 
 
 def test_a_batch_of_a_stream_in_python_is_no_file() -> None:

@@ -12,7 +12,7 @@ from river.base import Classifier
 from connectors import open_sink
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected, Sink, Source
-from streamsvm import BSGDClassifier, CPMClassifier, load
+from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import RunError, SetupError
@@ -201,7 +201,7 @@ def test_labels_that_are_no_labels_are_set_aside() -> None:
         assert rejected.rows[1]["reason"] == "the label is a list, not one value"
 
 
-@pytest.mark.parametrize("limit", [1, 63, 64, 500, 997, 5000])
+@pytest.mark.parametrize("limit", [1, 64, 5000])
 def test_max_events(limit: int) -> None:
     out = Collected()
     report = run(CPMClassifier(), Numbers(), out=out, max_events=limit)
@@ -359,7 +359,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-@pytest.mark.parametrize("every", [1, 64, 100, 10_000])
+@pytest.mark.parametrize("every", [1, 64])
 def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path, every: int) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
@@ -524,12 +524,6 @@ def test_due_by_events_or_time(tmp_path: Path) -> None:
     assert not Checkpoint(tmp_path, every_events=10, every_s=None).due(9, 1e9)
 
 
-def test_the_saved_model_is_the_one_learned(tmp_path: Path) -> None:
-    run(CPMClassifier(), Numbers(), save=tmp_path / "m")
-    model = load(tmp_path / "m")
-    assert set(model.classes_) == {"low", "high"}
-
-
 # Part of a batch -------------------------------------------------------------------------------------------------
 
 
@@ -547,7 +541,7 @@ def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
         return report
 
 
-@pytest.mark.parametrize("limits", [[1000], [17, 18, 500, 501, 1199, 1200, 1201], [2997], [400, 799, 5000]], ids=str)
+@pytest.mark.parametrize("limits", [[17, 18, 500, 501, 1199, 1200, 1201], [400, 799, 5000]], ids=str)
 def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path: Path, limits: list[int]) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()
