@@ -415,15 +415,14 @@ def test_an_array_is_what_the_checksum_says(saved):
 def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path, name):
     header, arrays = state(name)
     changes: list[dict[str, Any]] = [arrays | {"more": np.zeros(3)}]
-    for key, array in arrays.items():
+    for i, (key, array) in enumerate(arrays.items()):
         other = np.float64 if array.dtype != np.float64 else np.float32
-        changes.append({k: a for k, a in arrays.items() if k != key})
-        changes += [arrays | {key: changed} for changed in (array.astype(other), array[None], array[..., None])]
+        kinds = [array.astype(other), array[None], array[..., None]]
         if array.dtype.kind == "f" and array.size:
             for bad in (math.nan, math.inf):
-                changed = array.copy()
-                changed.reshape(-1)[-1] = bad
-                changes.append(arrays | {key: changed})
+                kinds.append(array.copy())
+                kinds[-1].reshape(-1)[-1] = bad
+        changes += [{k: a for k, a in arrays.items() if k != key}, arrays | {key: kinds[i % len(kinds)]}]
     for changed in changes:
         write_archive(tmp_path / "model.svm", header, changed)
         with raises(ArchiveError, named="model.svm"):

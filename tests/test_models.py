@@ -6,13 +6,14 @@ import fcntl
 import io
 import json
 import math
+import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
+import signal
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,7 +29,6 @@ from tests.errors import raises
 from tests.learners import snapshot
 
 NAN = math.nan
-ROOT = Path(__file__).resolve().parents[1]
 
 ARRAYS = {
     "floats": np.arange(6.0).reshape(2, 3),
@@ -126,19 +126,18 @@ def test_an_error_in_the_middle_leaves_the_old_file_and_no_other(saved, step, mo
     assert list(saved.parent.iterdir()) == [saved]
 
 
+def save_until_killed(path: Path, step: str) -> None:
+    with mock.patch(step, side_effect=lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)):
+        CPMClassifier().save(path)
+
+
 @pytest.mark.parametrize("step", ["numpy.lib.format.write_array", "os.fsync", "pathlib.Path.replace"])
 def test_being_killed_in_the_middle_leaves_the_old_file(saved, step):
     before = saved.read_bytes()
-    program = (
-        "import os, signal, unittest.mock, streamsvm\n"
-        "model = streamsvm.CPMClassifier()\n"
-        f"with unittest.mock.patch({step!r}, lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)):\n"
-        f"    model.save({str(saved)!r})\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert done.returncode == -9
+    process = multiprocessing.get_context("fork").Process(target=save_until_killed, args=(saved, step))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert saved.read_bytes() == before
     learner().save(saved)  # leftover files do no harm
     assert streamsvm.load(saved).classes_ == [0, 1, 2]
