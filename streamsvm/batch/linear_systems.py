@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse.linalg
 
 from streamsvm.batch.matrix import Floats
 
@@ -17,25 +17,6 @@ LARGEST_SYSTEM = 3000
 LARGEST_BOUNDED_SYSTEM, BOUNDED_COPIES = 1500, 4
 # Initial damping, relative to the mean diagonal, of a system that is indefinite due to rounding, and its growth.
 DAMPING, DAMPING_GROWTH = 1e-14, 100.0
-
-
-class Accuracy(NamedTuple):
-    """Stopping rule of conjugate gradients.
-
-    Parameters
-    ----------
-    share
-        Final squared residual in the norm of the preconditioner, relative to the initial one.
-    most
-        Maximum number of products with the system.
-    """
-
-    share: float
-    most: int
-
-
-# Residuals of 1/10 and 1/100 of the gradient.
-ROUGH, ACCURATE = Accuracy(1e-2, 300), Accuracy(1e-4, 200)
 
 
 def solve_damped(system: Floats, right: Floats) -> Floats:
@@ -55,37 +36,24 @@ def solve_damped(system: Floats, right: Floats) -> Floats:
         damping = max(DAMPING, DAMPING_GROWTH * damping)
 
 
-class Solved(NamedTuple):
-    """Result of conjugate gradients: step s, and products with H."""
-
-    step: Floats
-    n_products: int
-
-
 def conjugate_gradients(
-    times: Callable[[Floats], Floats],
-    g: Floats,
-    accuracy: Accuracy,
-    *,
-    diagonal: Floats | float = 1.0,
-) -> Solved:
+    times: Callable[[Floats], Floats], g: Floats, tol: float, most: int, diagonal: Floats | float = 1.0
+) -> Floats:
     """Solve H s = -g by conjugate gradients with a diagonal preconditioner.
 
-    `times` multiplies a vector by H.
+    Parameters
+    ----------
+    times
+        Function that multiplies a vector by H.
+    g
+        The right-hand side with the opposite sign.
+    tol
+        Norm of the final residual, relative to that of g, in the norm of the preconditioner.
+    most
+        Maximum number of products with H.
+    diagonal
+        The preconditioner; inf for coordinates that stay 0.
     """
-    x = np.zeros(len(g))
-    residual = -g
-    y = residual / diagonal
-    p = y.copy()
-    energy = first = float(residual @ y)
-    n_products = 0
-    while n_products < accuracy.most and energy > max(accuracy.share * first, 0.0):
-        q = times(p)
-        n_products += 1
-        length = energy / float(p @ q)
-        x += length * p
-        residual -= length * q
-        y = residual / diagonal
-        energy, last = float(residual @ y), energy
-        p = y + (energy / last) * p
-    return Solved(x, n_products)
+    root = 1.0 / np.sqrt(diagonal)
+    scaled = scipy.sparse.linalg.LinearOperator((len(g),) * 2, lambda p: root * times(root * p), dtype=np.float64)
+    return np.asarray(root * scipy.sparse.linalg.cg(scaled, -root * g, rtol=tol, maxiter=most)[0])

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.batch import kernels
+from streamsvm.batch.kernels import gram_sparse
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -136,16 +136,18 @@ class SparseMatrix(Matrix):
             X.sum_duplicates()
         self.X = X
         self.shape = X.shape
-        self._parts = (X.data, X.indices, X.indptr)
 
     def scores(self, weights: Floats, out: Floats) -> Floats:
-        kernels.scores_sparse(*self._parts, np.ascontiguousarray(weights.T), out)
+        if len(weights) == 1:
+            out[0] = self.X @ weights[0]
+        else:
+            out[:] = (self.X @ np.ascontiguousarray(weights.T)).T
         return out
 
     def adjoint(self, r: Floats) -> Floats:
-        out = np.zeros((self.shape[1], len(r)))
-        kernels.adjoint_sparse(*self._parts, r, out)
-        return np.ascontiguousarray(out.T)
+        if len(r) == 1:
+            return np.asarray(self.X.T @ r[0])[None]
+        return np.ascontiguousarray((self.X.T @ np.ascontiguousarray(r.T)).T)
 
     def rows(self, rows: Ints) -> SparseMatrix:
         return SparseMatrix(self.X[rows])
@@ -165,7 +167,7 @@ class SparseMatrix(Matrix):
         place = np.full(self.shape[1], -1)
         place[columns] = np.arange(a)
         out = np.zeros((a + 1, a + 1))
-        kernels.gram_sparse(*self._parts, rows, weights, place, out)
+        gram_sparse(self.X.data, self.X.indices, self.X.indptr, rows, weights, place, out)
         return out
 
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
@@ -175,8 +177,20 @@ class SparseMatrix(Matrix):
 
     def peaks(self) -> Floats:
         out = np.zeros(self.shape[1])
-        kernels.peaks_sparse(self.X.data, self.X.indices, out)
+        np.maximum.at(out, self.X.indices, np.abs(self.X.data))
         return out
+
+
+def systematic_sample(h: Floats, share: float, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """Sample rows for a Hessian; returns row numbers and weights.
+
+    A row with weight h > 0 is drawn with probability p = min(1, share * h) and gets the weight h / p. It is drawn when
+    the running sum of the probabilities, from a random start on, passes an integer.
+    """
+    p = np.minimum(1.0, share * h)
+    passed = np.floor(np.cumsum(p) + rng.random())
+    rows = np.flatnonzero(np.diff(passed, prepend=0.0))
+    return rows, h[rows] / p[rows]
 
 
 def as_matrix(X: Any) -> Matrix:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 
@@ -153,10 +152,3 @@ def stack(parts: list[Any], d: int) -> Any:
 def bytes_of(X: Any) -> int:
     """Return the size of an array or CSR matrix."""
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
-
-
-def squares_of(X: Any) -> NDArray[np.float64]:
-    """Compute |x|^2 of each row."""
-    if scipy.sparse.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
-    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))

@@ -180,7 +180,8 @@ def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatc
 
     X, y = problem(3000, 40, density=0.3)
     expected = SmoothedNewton(1e-3, l1, tol=1e-6).fit(X, y)
-    monkeypatch.setattr(quadratic, "LARGEST_SYSTEM", 10)  # conjugate gradients, coordinate descent
+    monkeypatch.setattr(quadratic, "LARGEST_SYSTEM", 10)  # conjugate gradients
+    monkeypatch.setattr(one_problem, "LARGEST_L1_SYSTEM", 30)  # some of the columns at a time
     for view in (X, scipy.sparse.csr_matrix(X)):
         model = SmoothedNewton(1e-3, l1, tol=1e-6).fit(view, y)
         assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)

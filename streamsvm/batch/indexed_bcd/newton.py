@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.batch.indexed_bcd.problem import SHRINK, Curvature, OnRound, Point, Task, damp, fixed_loss, look
 from streamsvm.batch.indexed_bcd.working_set import WorkingSet
-from streamsvm.batch.linear_systems import ACCURATE, LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_damped
+from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_damped
 from streamsvm.batch.matrix import Floats
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import Rows
@@ -232,4 +232,4 @@ def _step_by_rows(scaled: list[Any], g: Floats, constant: float) -> Floats:
             out[-1] += constant * float(roots @ q)
         return out
 
-    return conjugate_gradients(times, g, ACCURATE).step
+    return conjugate_gradients(times, g, 0.01, 200)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.batch.indexed_bcd import kernels
-from streamsvm.batch.kernels import choose
+from streamsvm.batch.indexed_bcd.working_set import WorkingSet
 from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM
-from streamsvm.batch.matrix import Floats, Ints, Matrix
+from streamsvm.batch.matrix import Floats, Ints, Matrix, systematic_sample
 from streamsvm.batch.rows import Rows
 
 # Rows processed at a time; their scores fit in the cache.
@@ -105,13 +105,6 @@ def chunks(n: int) -> Iterator[slice]:
     return (slice(start, min(n, start + CHUNK)) for start in range(0, n, CHUNK))
 
 
-class Collector(Protocol):
-    """A consumer of the rows of a pass."""
-
-    def add(self, start: int, z: Floats, matrix: Any) -> None:
-        """Receive a block of rows, its first position, and the scores."""
-
-
 @dataclass
 class Point:
     """A hyperplane (w, b), evaluated by a pass over the rows.
@@ -172,13 +165,15 @@ class Curvature:
 
     def add(self, matrix: Matrix, h: Floats) -> None:
         """Add a block of rows with weights h."""
-        chosen, weights = np.empty(len(h), np.int64), np.empty(len(h))
-        count = choose(h, h, 0.0, self.share, self.rng.random(), chosen, weights)
-        chosen, weights = chosen[:count], weights[:count]
-        if count and isinstance(self.hessian, list):
+        if self.share < math.inf:
+            chosen, weights = systematic_sample(h, self.share, self.rng)
+        else:
+            chosen = np.flatnonzero(h)
+            weights = h[chosen]
+        if len(chosen) and isinstance(self.hessian, list):
             roots = np.sqrt(weights)
             self.hessian.append((matrix.scaled(chosen, roots, self.columns), roots))
-        elif count:
+        elif len(chosen):
             self.hessian += matrix.gram(chosen, weights, self.columns)
 
 
@@ -189,7 +184,7 @@ def look(
     eps: float = 0.0,
     *,
     curvature: Curvature | None = None,
-    collect: Collector | None = None,
+    collect: WorkingSet | None = None,
 ) -> Point:
     """Evaluate w by a pass over the rows.
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils.extmath import row_norms
 
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest.archive import Contents, write_index
@@ -32,7 +33,7 @@ from streamsvm.batch.metric_forest.blocks import (
     index_type_of,
 )
 from streamsvm.batch.metric_forest.tree import grow
-from streamsvm.batch.rows import bytes_of, squares_of, stack
+from streamsvm.batch.rows import bytes_of, stack
 
 # Minimum size of a leaf on disk, relative to its centroid, which stays in memory.
 CENTROIDS = 32
@@ -66,11 +67,12 @@ class Grove:
         rows = floats(rows)
         centroid: Any = np.asarray(rows.mean(axis=0), np.float32).ravel()
         inner = np.asarray(rows @ centroid, np.float64).ravel()
-        away = squares_of(rows) - 2.0 * inner + float(centroid.astype(np.float64) @ centroid)
+        squares = row_norms(rows, squared=True).astype(np.float64)
+        away = squares - 2.0 * inner + float(centroid.astype(np.float64) @ centroid)
         self.leaf_rows.append(rows.shape[0])
         self.centroids.append(centroid)
         # The radius must remain a bound in spite of rounding in single precision.
-        largest = float(squares_of(rows).max(initial=0.0))
+        largest = float(squares.max(initial=0.0))
         self.radii.append(math.sqrt(max(0.0, float(away.max())) + 1e-5 * largest))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -171,33 +173,31 @@ class Dealer:
         self.file.path.unlink()
 
 
-class Plan(NamedTuple):
-    """Settings of an index on disk.
-
-    They are the bytes of memory, rows of the sample, children of a node, and the seed.
-    """
-
-    memory: int = 256 << 20
-    n_sample: int = 40_000
-    width: int = 10
-    random_state: int = 0
-
-
-def build(path: Path, batches: Iterable[tuple[Any, Any]], plan: Plan, header: Callable[[], dict[str, Any]]) -> None:
+def build(
+    path: Path,
+    batches: Iterable[tuple[Any, Any]],
+    header: Callable[[], dict[str, Any]] = dict,
+    *,
+    memory: int,
+    n_sample: int = 40_000,
+    width: int = 10,
+    random_state: int = 0,
+) -> None:
     """Build an index in a new folder, or leave nothing behind.
 
-    `header` is called at the end for additional entries of the header.
+    `header` is called at the end for additional entries of the header; the other parameters are those of
+    `MetricForest.from_batches`.
     """
     if path.exists():
         raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
-    rng = np.random.default_rng(plan.random_state)
+    rng = np.random.default_rng(random_state)
     try:
-        dealer = Dealer(work, plan.memory, rng)
+        dealer = Dealer(work, memory, rng)
         with closing(dealer):
             for X, y in batches:
                 dealer.add(X, y)
-            index, n_leaves = _write_rows(work, dealer, Grove(plan.width, rng), plan.n_sample)
+            index, n_leaves = _write_rows(work, dealer, Grove(width, rng), n_sample)
             write_index(work, index, n_leaves, header())
         work.rename(path)
         _sync_folder(path.parent)

@@ -15,7 +15,7 @@ import connectors
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.metric_forest.archive import Contents, check_size, read_index, refusing_damage
 from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, FileBlocks, floats, index_type_of
-from streamsvm.batch.metric_forest.building import Plan, build
+from streamsvm.batch.metric_forest.building import build
 from streamsvm.batch.metric_forest.source import SourceRows
 from streamsvm.batch.rows import Rows
 
@@ -166,7 +166,7 @@ class MetricForest(Rows):
         ValueError, OSError
             If rows are missing, mixed or invalid, or if the disk is full. Nothing is left at `path`.
         """
-        build(Path(path), batches, Plan(memory, n_sample, width, random_state), dict)
+        build(Path(path), batches, memory=memory, n_sample=n_sample, width=width, random_state=random_state)
 
     @classmethod
     def from_source(
@@ -204,7 +204,7 @@ class MetricForest(Rows):
         stream = connectors.open_source(source, **{"batch_size": 8192, **(options or {})})
         rows = SourceRows(stream, source, progress)
         try:
-            build(Path(path), rows, Plan(memory), rows.header)
+            build(Path(path), rows, rows.header, memory=memory)
         finally:
             stream.close()
 

@@ -43,23 +43,15 @@ class SourceRows:
             for one in batch.rejected:
                 self._reject(one.reason, one.origin)
             X, is_bad = _rows_of(batch.features, self._name)
-            keep = self._whole(batch, is_bad)
+            has_label = np.array([label is not None for label in batch.labels])
+            for i in np.flatnonzero(is_bad | ~has_label).tolist():
+                self._reject("a missing or infinite value" if has_label[i] else "no label", batch.origins[i])
+            keep = np.flatnonzero(has_label & ~is_bad)
             n += len(keep)
             if len(keep):
                 yield X[keep], [batch.labels[i] for i in keep]
             if self._progress is not None:
                 self._progress(n, getattr(self._stream, "fraction", None))
-
-    def _whole(self, batch: Any, is_bad: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Select rows with a label and finite values."""
-        is_good = ~is_bad
-        for i, label in enumerate(batch.labels):
-            if label is None:
-                is_good[i] = False
-                self._reject("no label", batch.origins[i])
-            elif is_bad[i]:
-                self._reject("a missing or infinite value", batch.origins[i])
-        return np.flatnonzero(is_good)
 
     def _reject(self, reason: str, origin: Any) -> None:
         self._n_rejected += 1

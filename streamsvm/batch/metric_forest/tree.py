@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.utils.extmath import row_norms
 
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.metric_forest.blocks import floats
-from streamsvm.batch.rows import squares_of
 
 
 def grow(X: Any, leaf: int, width: int, rng: np.random.Generator) -> list[Ints]:
@@ -28,7 +28,7 @@ def grow(X: Any, leaf: int, width: int, rng: np.random.Generator) -> list[Ints]:
     n = X.shape[0]
     if width == 1:
         return np.array_split(np.arange(n), max(1, n // leaf))
-    norms = np.sqrt(squares_of(X) + 1.0)
+    norms = np.sqrt(row_norms(floats(X), squared=True).astype(np.float64) + 1.0)
     leaves: list[Ints] = []
     pending = [np.arange(n)]
     while pending:

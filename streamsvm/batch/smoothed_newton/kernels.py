@@ -46,7 +46,7 @@ class L1Step(NamedTuple):
     g, w, mu
         Gradient, coefficients and penalty.
     d, q
-        The step, and its product with H or with a factor of H; both are updated.
+        The step, and its product with H; both are updated.
     """
 
     g: Any
@@ -241,35 +241,4 @@ def descend(H, step, n_sweeps, tolerance):
             full = True
         else:
             full = False
-    return moved
-
-
-@kernel
-def descend_columns(B, diagonal, ridge, step, n_sweeps, tolerance):
-    """Minimise an `L1Step` with H = B^T B + ridge I by coordinate descent.
-
-    B holds CSC arrays, q is B d, and `diagonal` is the diagonal of H. Returns the largest change of a coordinate's
-    derivative in the last sweep.
-    """
-    data, indices, indptr = B
-    g, w, mu, d, q = step
-    n = len(g)
-    moved = 0.0
-    for _ in range(n_sweeps):
-        moved = 0.0
-        for j in range(n):
-            before = w[j] + d[j]
-            penalty = mu if j < n - 1 else 0.0
-            slope = g[j] + ridge[j] * d[j]
-            for p in range(indptr[j], indptr[j + 1]):
-                slope += data[uint(p)] * q[uint(indices[uint(p)])]
-            after = shrink(before - slope / diagonal[j], penalty / diagonal[j])
-            change = after - before
-            if change != 0.0:
-                d[j] = after - w[j]
-                for p in range(indptr[j], indptr[j + 1]):
-                    q[uint(indices[uint(p)])] += change * data[uint(p)]
-                moved = max(moved, abs(change) * diagonal[j])
-        if moved <= tolerance:
-            break
     return moved

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.kernels import choose
-from streamsvm.batch.matrix import Floats, Ints, Matrix
+from streamsvm.batch.matrix import Floats, Ints, Matrix, systematic_sample
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
@@ -25,8 +24,8 @@ ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 5, 4, 0.5
 NEGLIGIBLE = 1e-6
 # With l1, maximum number of columns that become nonzero in one step; more if twice the nonzero columns are more.
 NEWCOMERS = 50
-# Initial estimate of the number of products in conjugate gradients.
-PRODUCTS = 50
+# Maximum number of columns that change in a step with l1.
+LARGEST_L1_SYSTEM = 2000
 
 
 class Iterate(NamedTuple):
@@ -93,7 +92,6 @@ class Problem:
         self.witness = DualPoint(np.empty(0), np.empty(0), 0.0, 0.0)
         self.slack = math.inf
         self.n_stalled = 0
-        self.n_products = PRODUCTS
         self.n_rows = 0
         self.last_descent = (0.0, math.inf)
         self.is_done = False
@@ -182,24 +180,24 @@ class Problem:
         rows, weights = self._heavy_rows(h, self._most_rows(matrix, len(columns)), rng)
         model = QuadraticModel(matrix, rows, weights, columns, penalties)
         g = np.append(self.g[columns], self.gb)
-        if penalties.l1 > 0.0:
-            step = model.shrunk_step(g, np.append(self.w[columns], self.b))
-        else:
-            step = model.step(g, self.n_products)
-            self.n_products = max(self.n_products, model.n_products)
+        step = model.shrunk_step(g, np.append(self.w[columns], self.b)) if penalties.l1 > 0.0 else model.step(g)
         dw = np.zeros(len(self.w))
         dw[columns] = step[:-1]
         return Step(dw, float(step[-1]))
 
     def _working_set(self) -> Ints:
-        """Select nonzero columns, and the zero columns with the largest excess gradient."""
-        is_active = self.w != 0.0
-        excess = np.where(is_active, 0.0, np.abs(self.g) - self.penalties.l1)
-        most = max(NEWCOMERS, 2 * int(np.count_nonzero(is_active)))
-        is_new = excess > 0.0
-        if np.count_nonzero(is_new) > most:
-            is_new &= excess >= np.partition(excess, -most)[-most]
-        return np.flatnonzero(is_active | is_new)
+        """Select nonzero columns, and the zero columns with the largest excess gradient.
+
+        If there are too many for a Hessian, those that violate the optimality conditions most are selected.
+        """
+        l1, is_active = self.penalties.l1, self.w != 0.0
+        wrong = np.where(is_active, np.abs(self.g + l1 * np.sign(self.w)), np.abs(self.g) - l1)
+        active, new = np.flatnonzero(is_active), np.flatnonzero(~is_active & (wrong > 0.0))
+        new = new[np.argsort(-wrong[new])[: max(NEWCOMERS, 2 * len(active))]]
+        columns = np.concatenate([active, new])
+        if len(columns) > LARGEST_L1_SYSTEM:
+            columns = columns[np.argsort(-wrong[columns])[:LARGEST_L1_SYSTEM]]
+        return np.sort(columns)
 
     def _most_rows(self, matrix: Matrix, n_columns: int) -> int:
         """Return the maximum number of rows for the Hessian."""
@@ -211,15 +209,12 @@ class Problem:
 
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """Select rows with curvature, or a sample of them; returns rows and weights."""
-        n = len(h)
         total, mean = kernels.bend(self.margins, self.shares, h)
-        if n <= most:
-            rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
+        rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
+        if len(h) <= most:
             return rows, h[rows]
-        rows, weights = np.empty(most + 2, np.int64), np.empty(most + 2)
-        share, start = most / total, rng.random()
-        count = choose(h, self.c, NEGLIGIBLE * mean, share, start, rows, weights)
-        return rows[:count], weights[:count]
+        chosen, weights = systematic_sample(h[rows], most / total, rng)
+        return rows[chosen], weights
 
     def descent(self, step: Step) -> float:
         """Predict the change of the objective along a step.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse
 
-from streamsvm.batch.linear_systems import LARGEST_SYSTEM, ROUGH, conjugate_gradients, solve_damped
+from streamsvm.batch.linear_systems import LARGEST_SYSTEM, conjugate_gradients, solve_damped
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 
 # A step with l1 takes ROUNDS rounds of SWEEPS sweeps of coordinate descent and a Newton step on the nonzero
-# coordinates. It takes SWEEPS_ALONE sweeps if there are too many coordinates for the Newton step.
-ROUNDS, SWEEPS, SWEEPS_ALONE = 3, 20, 100
-# Density from which sparse rows are converted to an array before they are multiplied with each other.
-FILLED = 0.2
+# coordinates.
+ROUNDS, SWEEPS = 3, 20
+# Estimated number of products in conjugate gradients.
+PRODUCTS = 50
 
 
 class QuadraticModel:
@@ -29,7 +28,6 @@ class QuadraticModel:
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
         self.penalties = penalties
-        self.n_products = 0
         total = float(weights.sum())
         # Damping keeps H positive definite; it changes the step, not the solution.
         damping = np.full(len(columns) + 1, 1e-10 * total + 1e-300)
@@ -38,21 +36,13 @@ class QuadraticModel:
         self.ridge = np.maximum(penalties.l2, damping)
         self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
 
-    def step(self, g: Floats, n_expected: int) -> Floats:
-        """Compute -H^-1 g by the method with the lowest estimated cost.
-
-        `n_expected` estimates the number of products in conjugate gradients.
-        """
+    def step(self, g: Floats) -> Floats:
+        """Compute -H^-1 g by the method with the lowest estimated cost."""
         m, a = len(self.rows), len(self.columns)
-        filled = 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
-        costs: dict[Callable[[Floats], Floats], float] = {
-            self._by_conjugate_gradients: (2.0 * n_expected + 5.0) * filled
-        }
-        if a <= LARGEST_SYSTEM:
-            costs[self._by_columns] = self.matrix.gram_cost(m, a) + a**3 / 45.0
-        if m <= LARGEST_SYSTEM:
-            costs[self._by_rows] = m * filled / 15.0 + m**3 / 45.0
-        return min(costs, key=costs.__getitem__)(g)
+        products = 2.0 * PRODUCTS * 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
+        if a <= LARGEST_SYSTEM and self.matrix.gram_cost(m, a) + a**3 / 45.0 <= products:
+            return -solve_damped(self._hessian(), g)
+        return self._by_conjugate_gradients(g)
 
     def _hessian(self) -> Floats:
         """Build the lower triangle of H."""
@@ -62,41 +52,6 @@ class QuadraticModel:
         diagonal = np.einsum("ii->i", hessian)
         diagonal += np.where(np.isinf(self.ridge), 1.0, self.ridge)
         return hessian
-
-    def _by_columns(self, g: Floats) -> Floats:
-        return -solve_damped(self._hessian(), g)
-
-    def _by_rows(self, g: Floats) -> Floats:
-        """Solve a system with one equation per row; the bias is eliminated.
-
-        It uses (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, where B holds the weighted rows.
-        """
-        roots = np.sqrt(self.weights)
-        B = self.matrix.scaled(self.rows, roots, self.columns)
-        if scipy.sparse.issparse(B) and B.nnz > FILLED * B.shape[0] * B.shape[1]:
-            B = B.toarray()
-        l2 = self.ridge[0] if len(self.columns) else 1.0
-        system = B @ B.T
-        system = system.toarray() if scipy.sparse.issparse(system) else system
-        np.einsum("ii->i", system)[:] += l2
-        u = B.T @ roots
-        right = np.column_stack([g[:-1], u])
-
-        def inverted(right: Floats) -> Floats:
-            return np.asarray((right - B.T @ solve_damped(system, B @ right)) / l2)
-
-        inverse = inverted(right)
-        inverse += inverted(
-            right - l2 * inverse - B.T @ (B @ inverse)
-        )  # iterative refinement, because terms cancel for a small l2
-        if not self.penalties.intercept:
-            return np.append(-inverse[:, 0], 0.0)
-        # The Schur complement of the bias, written as a sum of squares to avoid cancellation.
-        follows = inverse[:, 1]
-        rest = roots - B @ follows
-        schur = float(self.ridge[-1]) + float(rest @ rest) + l2 * float(follows @ follows)
-        bias = -(float(g[-1]) - float(u @ inverse[:, 0])) / schur
-        return np.append(-inverse[:, 0] - bias * inverse[:, 1], bias)
 
     def _by_conjugate_gradients(self, g: Floats) -> Floats:
         """Solve by conjugate gradients with a diagonal preconditioner."""
@@ -110,38 +65,22 @@ class QuadraticModel:
             q = B @ p[:-1] + roots * p[-1]
             return np.append(B.T @ q, roots @ q) + held * p
 
-        found = conjugate_gradients(times, g, ROUGH, diagonal=diagonal)
-        self.n_products = found.n_products
-        return found.step
+        return conjugate_gradients(times, g, 0.1, 300, diagonal)
 
     def shrunk_step(self, g: Floats, w: Floats) -> Floats:
         """Minimise g . d + d^T H d / 2 + l1 |w + d|_1 over d, with the bias last."""
         l1 = self.penalties.l1
         wrong = np.where(w != 0.0, np.abs(g + l1 * np.sign(w)), np.abs(g) - l1)
         wrong[-1] = abs(g[-1])
-        tolerance = 1e-2 * float(wrong.max())
-        d = np.zeros(len(g))
-        if len(g) > LARGEST_SYSTEM:
-            return self._shrunk_by_columns(g, w, d, tolerance)
         hessian = self._hessian()
         kernels.mirror(hessian)
+        d = np.zeros(len(g))
         step = kernels.L1Step(g, w, l1, d, np.zeros(len(g)))
+        tolerance = 1e-2 * float(wrong.max())
         for _ in range(ROUNDS):
             if kernels.descend(hessian, step, SWEEPS, tolerance) <= tolerance:
                 break
             _improve(hessian, step)
-        return d
-
-    def _shrunk_by_columns(self, g: Floats, w: Floats, d: Floats, tolerance: float) -> Floats:
-        """Minimise by coordinate descent on the columns of the rows, without H."""
-        roots = np.sqrt(self.weights)
-        B = scipy.sparse.csc_matrix(self.matrix.scaled(self.rows, roots, self.columns))
-        constant = roots[:, None] if self.penalties.intercept else np.zeros((len(roots), 1))
-        B = scipy.sparse.hstack([B, constant], "csc")
-        ridge = np.where(np.isinf(self.ridge), 1.0, self.ridge)
-        diagonal = np.asarray(B.multiply(B).sum(axis=0)).ravel() + ridge
-        step = kernels.L1Step(g, w, self.penalties.l1, d, np.zeros(len(roots)))
-        kernels.descend_columns((B.data, B.indices, B.indptr), diagonal, ridge, step, SWEEPS_ALONE, tolerance)
         return d
 
 
