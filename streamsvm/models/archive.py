@@ -1,8 +1,9 @@
-"""Archives: files of arrays with a small header, written atomically and validated on loading.
+"""Archives: files of arrays with a header, written atomically and validated on loading.
 
-An archive is a zip file with a member `header.json` and one `.npy` member per array, stored without compression, so
-that its content is no larger than the file. It holds data only; loading executes nothing. It is written to a temporary
-file and renamed, so that a reader, or a restart after a crash, finds either the old file or the new one.
+An archive is a file in the safetensors format: the length of a JSON table in 8 bytes, the table with type, shape and
+offsets of each array, and the arrays. The metadata of the table contain the header as JSON, and a checksum. An archive
+contains only data; loading executes nothing. It is written to a temporary file and renamed, so that a reader, or a
+restart after a crash, finds either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import glob
 import json
 import math
 import os
-import re
 import stat
-import struct
-import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -28,12 +27,15 @@ from numpy.typing import NDArray
 from connectors.results import check_link
 
 FORMAT = "streamsvm"
-VERSION = 1
-_HEADER = "header.json"
+VERSION = 2
 CHECKPOINT = "Checkpoint"
 """The class in the header of checkpoints, which are not models."""
-# A fixed time for all members, so that equal content gives equal bytes.
-_TIME = (1980, 1, 1, 0, 0, 0)
+_METADATA = "__metadata__"
+_NO_CHECKSUM = "0" * 8
+_MOST_TABLE = 100_000_000
+_TYPES = {"BOOL": np.dtype(bool), "F32": np.dtype(np.float32), "F64": np.dtype(np.float64)}
+_TYPES |= {f"{kind.upper()}{8 * n}": np.dtype(f"<{kind}{n}") for kind in "iu" for n in (1, 2, 4, 8)}
+_TYPE_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 # Exceptions that foreign or damaged content may raise.
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
@@ -158,12 +160,27 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
-    text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True, allow_nan=False)
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
-        for name in sorted(arrays):
-            with archive.open(zipfile.ZipInfo(f"{name}.npy", _TIME), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(arrays[name], order="C"), allow_pickle=False)
+    text = json.dumps({"format": FORMAT, "version": VERSION, **header}, sort_keys=True, allow_nan=False)
+    table: dict[str, Any] = {_METADATA: {"crc32": _NO_CHECKSUM, FORMAT: text}}
+    parts, at = [], 0
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        if array.dtype not in _TYPE_NAMES:
+            raise TypeError(f"array {name!r} of type {array.dtype} cannot be saved")
+        offsets = [at, at + array.nbytes]
+        table[name] = {"dtype": _TYPE_NAMES[array.dtype], "shape": array.shape, "data_offsets": offsets}
+        parts.append(array.reshape(-1).view(np.uint8).data)
+        at += array.nbytes
+    head = json.dumps(table, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)  # the format aligns arrays
+    checksum = zlib.crc32(head)
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    head = head.replace(_NO_CHECKSUM.encode(), b"%08x" % checksum, 1)
+    with replacing(path) as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for part in parts:
+            file.write(part)
 
 
 @contextlib.contextmanager
@@ -236,14 +253,10 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins like a saved model, complete or not."""
     try:
         with open(path, "rb", opener=_open) as file:
-            *_, length, n_name, n_more = _BEFORE_MEMBER.unpack(file.read(_BEFORE_MEMBER.size))
-            name = file.read(n_name + n_more)[:n_name]
-            if name != _HEADER.encode() or length > os.fstat(file.fileno()).st_size:
-                return False
-            header = json.loads(file.read(length))
-    except (OSError, struct.error, *DAMAGED):
+            header, _, _ = _read_head(path, file)
+    except (OSError, *DAMAGED):
         return False
-    return isinstance(header, dict) and header.get("format") == FORMAT and header.get("class") != CHECKPOINT
+    return header.get("class") != CHECKPOINT
 
 
 def check_replaced(path: str | os.PathLike[str]) -> None:
@@ -254,49 +267,41 @@ def check_replaced(path: str | os.PathLike[str]) -> None:
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read header and arrays of an archive; sizes are checked against the file's before anything is read.
+    """Read header and arrays of an archive; sizes are checked against the file's before arrays are allocated.
 
     Raises
     ------
     ArchiveError
-        For a damaged or foreign file, or one of a newer version.
+        For a damaged or foreign file, or one of another version.
     FileNotFoundError, PermissionError
         For a file that is missing or not readable.
     """
+    arrays: dict[str, NDArray[Any]] = {}
     try:
         with open(path, "rb", opener=_open) as file:
-            size = os.fstat(file.fileno()).st_size
-            _check_end(file, size)
-            archive = zipfile.ZipFile(file)
-            members = _members(archive, size)
-            header = _read_header(archive, members.pop(_HEADER, None), size)
-            if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format", "foreign")
-            version = header.get("version")
-            if type(version) is not int or not 1 <= version <= VERSION:
-                raise ArchiveError(
-                    f"{path} has format version {version!r}, this streamsvm reads up to {VERSION}: install a newer one",
-                    "version",
-                )
-            arrays = {name.removesuffix(".npy"): _read_array(archive, member) for name, member in members.items()}
+            header, table, head = _read_head(path, file)
+            stated = table.pop(_METADATA)["crc32"]
+            checksum = zlib.crc32(head.replace(stated.encode(), _NO_CHECKSUM.encode(), 1))
+            at, n_bytes = 0, os.fstat(file.fileno()).st_size - file.tell()
+            for name, entry in table.items():
+                dtype, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
+                offsets = [at, at + math.prod(shape) * dtype.itemsize]
+                if entry["data_offsets"] != offsets or offsets[1] > n_bytes:
+                    raise ValueError(f"{name!r} has another size than its shape {shape}")
+                array = arrays[name] = np.empty(shape, dtype)
+                content = array.reshape(-1).view(np.uint8).data
+                file.readinto(content)
+                checksum = zlib.crc32(content, checksum)
+                if dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+                    raise ValueError(f"{name!r} holds other values than true and false")
+                at = offsets[1]
+            if at != n_bytes or stated != f"{checksum:08x}":
+                raise ValueError("its content fails the checksum")
     except (ArchiveError, FileNotFoundError, PermissionError):
         raise
-    except (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, *DAMAGED) as error:
+    except (OSError, *DAMAGED) as error:
         raise ArchiveError(f"{path} is not a whole streamsvm file: {error}", "damaged") from error
     return header, arrays
-
-
-# Layout of a local file header, and of the end record of a zip file.
-_BEFORE_MEMBER, _END = struct.Struct("<4s5H3I2H"), struct.Struct("<4s4H2IH")
-_UTF8 = 0x800
-_MEMBER_NAME = re.compile(r"[\w./-]+\.npy", re.ASCII)
-_MOST_MEMBERS = 10_000
-_ARRAY_HEADER = re.compile(
-    rb"\{'descr': '(\|b1|[|<][iu]1|<[iu][248]|<f[48])', 'fortran_order': False, "
-    rb"'shape': \((|\d{1,19},|\d{1,19}(?:, \d{1,19}){1,7})\), \} *\n"
-)
-# Approximate bytes of a JSON value in memory; limit of a header, fixed and as a multiple of the file's size.
-_VALUE_BYTES, _HEADER_BYTES, _HEADER_TIMES = 64, 1 << 24, 4
 
 
 def _open(path: str, flags: int) -> int:
@@ -308,76 +313,29 @@ def _open(path: str, flags: int) -> int:
     return descriptor
 
 
-def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """Check and return the members by name; uncompressed members cannot be larger than the file."""
-    members: dict[str, zipfile.ZipInfo] = {}
-    for member in archive.infolist():
-        name = member.orig_filename
-        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & ~_UTF8:
-            raise ValueError(f"{name!r} is packed or encrypted")
-        if name in members or not (name == _HEADER or _MEMBER_NAME.fullmatch(name)):
-            raise ValueError(f"{name!r} is there twice, or has no place here")
-        members[name] = member
-    if min((member.header_offset for member in members.values()), default=0) > 0:
-        raise ValueError("there is more in it than its members")
-    if sum(member.file_size for member in members.values()) > size:
-        raise ValueError("its members are longer than the file")
-    return members
-
-
-def _check_end(file: IO[bytes], size: int) -> None:
-    """Check the end record and the number of members before the directory is read."""
-    if size < _END.size:
-        raise ValueError("it is no zip file, or its end is missing")
-    file.seek(size - _END.size)
-    mark, *_, n_here, n_members, _, _, comment = _END.unpack(file.read(_END.size))
-    if mark != b"PK\5\6" or comment or n_here != n_members:
-        raise ValueError("it is no zip file, or its end is missing")
-    if n_members > _MOST_MEMBERS:
-        raise ValueError(f"it has {n_members} members")
-
-
-def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo | None, size: int) -> Any:
-    """Parse strict JSON."""
-    if member is None:
-        raise ValueError(f"it has no {_HEADER}")
-    text = archive.read(member)
-    n_values = sum(map(text.count, (b",", b"[", b"{")))
-    if len(text) + _VALUE_BYTES * n_values > _HEADER_BYTES + _HEADER_TIMES * size:
-        raise ValueError("the header is longer than its arrays allow")
-    return json.loads(text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+def _read_head(path: str | os.PathLike[str], file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Read the header and the table of arrays; also return the bytes of the table."""
+    first = file.read(8)
+    length = int.from_bytes(first, "little")
+    if first.startswith(b"PK"):
+        raise ArchiveError(
+            f"{path} is a zip file, as earlier versions of streamsvm wrote: save the model again", "version"
+        )
+    if not 0 < length <= min(os.fstat(file.fileno()).st_size - 8, _MOST_TABLE):
+        raise ValueError("it has no table of arrays")
+    head = file.read(length)
+    table = json.loads(head)
+    header = json.loads(table[_METADATA][FORMAT], parse_constant=_refuse_constant)
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format", "foreign")
+    if type(header.get("version")) is not int or header["version"] != VERSION:
+        raise ArchiveError(
+            f"{path} has format version {header.get('version')!r}, this streamsvm reads {VERSION}: install the version "
+            "of streamsvm that wrote it",
+            "version",
+        )
+    return header, table, head
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} in the header")
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a name is there twice in the header")
-    return content
-
-
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read an array of numbers or booleans in C order."""
-    name = member.filename
-    with archive.open(member) as file:
-        mark = file.read(10)
-        if mark[:8] != b"\x93NUMPY\1\0" or len(mark) < 10:
-            raise ValueError(f"{name!r} is no array")
-        described = file.read(int.from_bytes(mark[8:], "little"))
-        found = _ARRAY_HEADER.fullmatch(described)
-        if found is None:
-            raise ValueError(f"{name!r} is no array of numbers by rows")
-        dtype, shape = np.dtype(found[1].decode()), tuple(int(n) for n in found[2].split(b",") if n)
-        if math.prod(shape) * dtype.itemsize != member.file_size - len(mark) - len(described):
-            raise ValueError(f"{name!r} has another size than its shape {shape}")
-        array = np.empty(shape, dtype)
-        content = array.reshape(-1).view(np.uint8)
-        if file.readinto(content.data) != len(content):  # type: ignore[attr-defined]
-            raise ValueError(f"{name!r} is damaged")
-        file.read(1)  # zipfile checks the CRC at the end
-    if dtype.kind == "b" and content.max(initial=0) > 1:
-        raise ValueError(f"{name!r} holds other values than true and false")
-    return array

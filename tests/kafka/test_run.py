@@ -9,7 +9,6 @@ import shutil
 import signal
 import time
 import urllib.request
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -356,8 +355,7 @@ def test_tls_and_a_password(broker, topic, secured, tmp_path):
     client.write_text(client.read_text().replace("hunter2", "hunter3"))
     said += ran(*asked, cwd=tmp_path, code=2)
     assert "refuses user 'me' with this password" in said
-    with zipfile.ZipFile(tmp_path / "check" / "checkpoint.npz") as archive:
-        saved = b"".join(archive.read(name) for name in archive.namelist())
+    saved = (tmp_path / "check" / "checkpoint.npz").read_bytes()
     assert "hunter" not in said + (tmp_path / "summary.json").read_text()
     assert b"hunter" not in saved
 
