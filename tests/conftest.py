@@ -29,7 +29,11 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Equal examples in each run, and no deadline, because of compilation.
 hypothesis.settings.register_profile(
-    "streamsvm", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "streamsvm",
+    derandomize=True,
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("streamsvm")
 

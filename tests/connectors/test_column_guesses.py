@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import logging
@@ -18,7 +17,6 @@ from connectors.counters import direction
 from connectors.kafka.values import CsvValues
 from connectors.options import Options
 from tests.choices import each_choice
-from tests.commands import completed
 from tests.connectors.streams import labels, read, rows, write
 from tests.errors import raises
 
@@ -135,18 +133,6 @@ def test_another_text_repeated_among_numbers_is_missing(
 def test_columns_of_numbers_and_texts_stay_categories(tmp_path: Path, cells: list[str]) -> None:
     (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * len(cells)))
     assert batch.features["x"].tolist() == cells
-
-
-def test_few_different_numbers_that_are_not_whole_are_no_codes(tmp_path: Path) -> None:
-    (batch,) = open_source(table(tmp_path / "a.csv", x=["0.25"] * 20 + ["unknown"] * 6, z=["1"] * 26))
-    assert batch.features["x"].dtype == np.float64
-
-
-def test_a_declared_category_keeps_the_repeated_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cells = column(100, 5, "unknown")
-    (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * 100), types="x:category")
-    assert batch.features["x"].tolist() == cells
-    assert caplog.records == []
 
 
 def test_repeated_texts_are_missing_after_a_resume_too(tmp_path: Path) -> None:
@@ -309,11 +295,6 @@ def test_rows_that_end_in_a_delimiter_have_a_column_without_values(tmp_path: Pat
     assert said.getMessage().endswith("left out: 3")
 
 
-def test_one_row_that_is_too_long_changes_no_names(tmp_path: Path) -> None:
-    source = open_source(write(tmp_path / "a.csv", "x,y\n1,a,b\n2,b\n"), label="y")
-    assert [len(batch.rejected) for batch in source] == [1]
-
-
 def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x,,,y\n1,2,3,a\n")
     with raises(ConnectorError, option="ignore"):
@@ -346,22 +327,6 @@ def test_a_resume_leaves_out_the_same_columns(tmp_path: Path, at_once: bool) -> 
     resumed.seek(position)
     found = [row for batch in resumed for row in batch.rows()]
     assert found == [{"x": float(i % 3)} for i in range(100, n)]
-
-
-def test_the_command_line_names_the_options_once(tmp_path: Path) -> None:
-    values = random.Random(1)
-    lines = [
-        f"{i},{i + 5},{values.random() if i % 4 else 'unknown'},{'ab'[i % 2]},,".encode() + b"\n" for i in range(300)
-    ]
-    with gzip.open(tmp_path / "a.csv.gz", "wb") as file:
-        file.writelines([b",count,x,y,,\n", *lines])
-    arguments = ["run", tmp_path / "a.csv.gz", "--label", "y"]
-    for more in (["--model", "cpm", "--save", "model.ssvm"], ["--model", "model.ssvm"]):
-        ended = completed(*arguments, *more, cwd=tmp_path)
-        assert ended.returncode == 0, ended.stderr
-        for said in (ended.stdout, ended.stderr):  # the report and the log
-            for part in ("--types :number", "--ignore count", "'unknown'", "5, 6"):
-                assert said.count(part) == 1, said
 
 
 def test_markers_of_several_columns_are_told_with_each_text(tmp_path: Path) -> None:

@@ -199,11 +199,6 @@ def test_late_numbers_of_two_meanings_and_of_another_unit_are_reported_as_such(t
     assert "N12" not in caplog.text
 
 
-def test_points_of_fractions_are_not_reported(tmp_path, caplog):
-    column(tmp_path / "a.csv", "a;b;y\n" + "1.234;0,5;u\n9.5;1,5;d\n" * 8, delimiter=";")
-    assert "'a'" not in caplog.text
-
-
 @pytest.mark.parametrize(
     ("options", "values"),
     [({"decimal": ","}, [1.234, 2.5]), ({"thousands": ","}, [1234.0, 2500.0])],
@@ -300,12 +295,6 @@ def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, 
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing=text)
     assert found[0] is None
     assert len(caplog.records) == 1
-
-
-def test_two_values_that_stand_for_missing_ones_are_both_reported(tmp_path, caplog):
-    cells = [{0: "-9999", 1: "9999"}.get(i % 20, f"{i % 7},5") for i in range(200)]
-    column(tmp_path / "a.csv", csv(cells), delimiter=";", decimal=",")
-    assert {record.getMessage().split("--set missing=")[1].split()[0] for record in caplog.records} == {"-9999", "9999"}
 
 
 def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
@@ -413,21 +402,6 @@ def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
     found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing="unknown")
     assert found[1200] is None
     assert not rejected
-
-
-def test_a_marker_among_declared_numbers_of_json_is_reported_once(tmp_path, caplog):
-    lines = [json.dumps({"a": "unknown" if i % 5 == 0 else i % 7 / 2, "b": 1, "y": i % 2}) for i in range(100)]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    _, rejected = values(str(tmp_path / "a.jsonl"), types="a:number")
-    assert len(rejected) == 20
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "--set missing=unknown" in said
-
-
-def test_declared_numbers_in_units_need_no_word(tmp_path, caplog):
-    found, _ = column(tmp_path / "a.csv", csv(["5 %"] * 20), delimiter=";", types="a:number")
-    assert found == [5.0] * 20
-    assert caplog.records == []
 
 
 def test_numbers_and_texts_that_are_numbers_are_one_column_of_json(tmp_path, caplog):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.core.state import State
@@ -55,7 +55,6 @@ def frequencies(labels, recent, k):
 
 
 @given(st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=60))
-@settings(max_examples=40, deadline=None)
 def test_contexts_are_predicted_by_decayed_frequencies(labels):
     state = fresh()
     for i, label in enumerate(labels):
@@ -72,7 +71,6 @@ def test_contexts_are_predicted_by_decayed_frequencies(labels):
 
 
 @given(st.lists(st.integers(0, N_CLASSES - 1), min_size=2, max_size=60))
-@settings(max_examples=40, deadline=None)
 def test_the_last_label_is_predicted_by_the_share_of_repeated_labels(labels):
     state = fresh()
     for i, label in enumerate(labels):
@@ -158,7 +156,7 @@ def losses(state, labels, delay=0):
 UNINFORMED = np.log(N_CLASSES)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_labels_cost_little_soon_after_they_begin(seed):
     labels = np.arange(4_000) % N_CLASSES
     labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
@@ -183,7 +181,7 @@ def test_late_labels_that_miss_one_turn_together_do_not_end_its_use():
     assert losses(fresh(), labels, delay=7)[1_000:].mean() < 0.6 * UNINFORMED
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_late_labels_that_become_random_cost_little(seed):
     labels = np.arange(4_000) % 24 % N_CLASSES
     labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
@@ -225,7 +223,6 @@ def test_counts_do_not_overflow():
 
 
 @given(st.integers(0, 40), st.integers(0, 5), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
 def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
     """Each event finds the record of its own prediction, although some never get a label."""
     state = fresh()

@@ -23,20 +23,6 @@ def test_a_seed_names_a_stream(name):
     assert {len(column) for column in table.values()} == {len(labels)} == {300}
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_a_short_stream_is_the_beginning_of_a_long_one(name):
-    table, labels = generators.load(name, 0, 200)
-    longer, more = generators.load(name, 0, 400)
-    assert labels == more[:200]
-    assert all(np.array_equal(table[key], longer[key][:200]) for key in table)
-
-
-def test_streams_have_their_length_and_all_kinds_of_drift():
-    assert len(generators.load("SEA sudden")[1]) == LENGTH
-    kinds = ", ".join(generator.kind for generator in GENERATORS.values())
-    assert all(kind in kinds for kind in ("sudden", "gradual", "incremental", "recurring"))
-
-
 def test_values_are_as_river_gives_them():
     assert [c.dtype.kind for c in generators.load("mixed gradual", 0, 50)[0].values()] == ["b", "b", "f", "f"]
     assert {c.dtype.kind for c in generators.load("STAGGER recurring", 0, 50)[0].values()} == {"i"}
