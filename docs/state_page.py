@@ -40,7 +40,7 @@ TABLES = {
     frozen_models.QUERY: "Rows that refitted models are evaluated on (`refit/frozen_models.py`)",
     sets.SETS: "Prediction sets of one coverage (`decide/conformal_kernels.py`)",
     sets.COVERING: "Events with prediction sets (`decide/conformal_kernels.py`)",
-    pending.LEDGER: "Events and labels to be joined (`delayed/label_join.py`)",
+    pending.JOIN_TABLE: "Events and labels to be joined (`delayed/label_join.py`)",
     batch.BATCH: "Batch of rows (`online/batch.py`)",
 }
 

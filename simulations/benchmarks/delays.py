@@ -22,8 +22,9 @@ from connectors.events import LateLabels, SparseRows
 from simulations.data import STREAMS, load_stream, rows_of
 from simulations.keeping import keep, kept
 from streamsvm import StreamSVMClassifier
-from streamsvm.delayed.join import Events, Join, Joined
+from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.protocol import Events, Joined
 from streamsvm.delayed.rows import taken
 from streamsvm.delayed.store import Store
 
@@ -51,7 +52,7 @@ def joins(own: OwnModel, table: Any, labels: Sequence[Any], delay: int) -> Itera
             taken(features, np.arange(start, start + m)),
             keys[start:end],
             2 * np.arange(start, start + m),
-            np.zeros((m, 0), np.int64),
+            np.zeros((m, 2), np.int64),
         )
         known = np.arange(max(start - delay, 0), min(max(start + CHUNK - delay, 0), n))
         here = [labels[i] for i in known.tolist()]

@@ -16,9 +16,10 @@ from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.delayed.join import Answer, Join
+from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
+from streamsvm.delayed.protocol import Answer
 from streamsvm.delayed.store import Store
 from streamsvm.features.datetimes import names_of_times, notice, with_times
 from streamsvm.labels import as_label
@@ -289,8 +290,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
             if refused := self._refused():
                 raise ValueError(refused[0])
             self._keys.add([], [], keys, [moment])
-            if not self._key_notice and join.counts.labels == MANY_LABELS:
-                self._key_notice = self._keys.notice(join.totals())
+            if not self._key_notice and join.store.counts["labels"] == MANY_LABELS:
+                self._key_notice = self._keys.notice(join.store.counts)
                 if self._key_notice:
                     logger.warning("%s", self._key_notice)
 
@@ -371,5 +372,6 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
     def counts(self) -> dict[str, int]:
         """Numbers of events and labels by status.
 
-        Keys: labels, answered, late, repeated, corrected, doubles, expired, waiting, early, orphans, dropped."""
-        return {} if self._join is None else self._join.totals()
+        Keys: labels, answered, late, repeated, corrected, duplicates, expired, waiting, early, unmatched, dropped.
+        """
+        return {} if self._join is None else self._join.store.counts

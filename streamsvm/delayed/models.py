@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.events import rows_of
-from streamsvm.delayed.join import Answer, Asked
+from streamsvm.delayed.protocol import Answer, Asked
 from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label

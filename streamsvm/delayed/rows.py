@@ -2,77 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import struct
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from connectors.events import Features, SparseRows, rows_of
-from streamsvm.delayed.ragged import Ragged
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 
-# Instead of a layout: a sparse row; a row with its own names and values; a row that is no longer stored.
-SPARSE, OWN, NONE = -1, -2, -3
+# Instead of a layout: a sparse row; a row with its own names and values; a row that is stored as an object.
+SPARSE, OWN, OBJECT = -1, -2, -3
 _MOST_LAYOUTS = 1024
 
 Names = tuple[Hashable, ...]
 
 
-@dataclass(slots=True)
-class Packed:
+class Packed(NamedTuple):
     """Rows in arrays.
 
     Parameters
     ----------
     layouts
         The layout of each row.
-    words, word_lengths
+    words, lengths
         Numbers of all rows, concatenated, and the count of each row.
-    texts
-        String values of each row, as bytes.
     objects
         Rows stored as objects, for models that read more than numbers and strings.
     """
 
     layouts: Ints
     words: Floats
-    word_lengths: Ints
-    texts: list[bytes]
-    objects: list[Any] = field(default_factory=list)
+    lengths: Ints
+    objects: Sequence[Any] = ()
 
-    @classmethod
-    def of_objects(cls, features: Any, n: int) -> Packed:
-        """Return rows as objects, whose bytes are not counted."""
-        return cls(np.full(n, NONE), np.zeros(0), np.zeros(n, np.int64), [], rows_of(features, n))
 
-    @property
-    def text_bytes(self) -> tuple[NDArray[np.uint8], Any]:
-        """Bytes of all rows, and the length of each."""
-        return np.frombuffer(b"".join(self.texts), np.uint8), [len(text) for text in self.texts] or 0
+def gather(words: NDArray[Any], starts: Ints, lengths: Ints) -> NDArray[Any]:
+    """Return spans of an array, concatenated.
 
-    @property
-    def sizes(self) -> Ints:
-        """Number of bytes of each row."""
-        return 8 * self.word_lengths + np.array([len(text) for text in self.texts] or [0], np.int64)
+    Examples
+    --------
+    >>> gather(np.arange(10), np.array([7, 0]), np.array([2, 3])).tolist()
+    [7, 8, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return words[np.repeat(starts - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)]
 
-    def take(self, rows: Ints) -> Packed:
-        """Return the rows with the given numbers."""
-        lengths, n = self.word_lengths, len(self.layouts)
-        if n and (lengths == lengths[0]).all():
-            words = self.words.reshape(n, -1)[rows].reshape(-1)
-        else:
-            held = Ragged(np.float64)
-            held.add(self.words, lengths)
-            words, _ = held.take(rows)
-        texts, objects = ([held[i] for i in rows.tolist()] if held else [] for held in (self.texts, self.objects))
-        return Packed(self.layouts[rows], words, lengths[rows], texts, objects)
+
+def padded(data: bytes, fill: bytes = b"\0") -> bytes:
+    """Fill up bytes to whole words."""
+    return data + -len(data) % 8 * fill
 
 
 class Layouts:
@@ -97,80 +83,62 @@ class Layouts:
             self.names.append((names, plain))
         return found
 
-    def pack_one(self, x: Mapping[Any, Any]) -> tuple[int, bytes] | None:
-        """Return the layout and the numbers of a row; None for a row that is stored in another way."""
-        try:
-            words = struct.pack(f"{len(x)}d", *x.values())
-        except (struct.error, TypeError, ValueError, OverflowError):
-            return None
-        layout = self.number(tuple(x), True)
-        return None if layout == OWN else (layout, words)
+    def pack_one(self, x: Mapping[Any, Any]) -> tuple[int, bytes]:
+        """Return the layout and the words of a row."""
+        values, row = x.values(), None
+        with contextlib.suppress(struct.error, TypeError, ValueError):
+            row = struct.pack(f"{len(x)}d", *values)
+        if row is None and not any(isinstance(value, str) for value in values):
+            row = struct.pack(f"{len(x)}d", *(math.nan if value is None else float(value) for value in values))
+        layout = self.number(tuple(x), row is not None)
+        if layout == OWN:
+            row = json.dumps([[encode_label(name), value] for name, value in x.items()]).encode()
+        elif row is None:
+            row = _json(list(values))
+        return layout, padded(row, b" ")
 
     def pack(self, features: Features, n: int) -> Packed:
         """Pack n rows of features."""
         if isinstance(features, SparseRows):
-            return _pack_sparse(features)
-        if isinstance(features, list):
-            return self._pack_dicts(features)
-        if all(column.dtype.kind == "f" for column in features.values()):
+            lengths, (places, words) = np.diff(features.indptr), (features.indices.view(np.float64), features.values)
+            starts = np.column_stack([features.indptr[:-1], features.indptr[:-1] + len(words)])
+            both = gather(np.concatenate([places, words]), starts.reshape(-1), np.repeat(lengths, 2))
+            return Packed(np.full(len(lengths), SPARSE), both, 2 * lengths)
+        if isinstance(features, dict) and all(column.dtype.kind == "f" for column in features.values()):
             X = np.empty((n, len(features)))
             for j, column in enumerate(features.values()):
                 X[:, j] = column
-            return Packed(np.full(n, self.number(tuple(features), True)), X.reshape(-1), np.full(n, X.shape[1]), [])
-        names = tuple(features)
-        values = zip(*(column.tolist() for column in features.values()), strict=True)
-        return self._pack_dicts([dict(zip(names, row, strict=True)) for row in values])
+            return Packed(np.full(n, self.number(tuple(features), True)), X.reshape(-1), np.full(n, X.shape[1]))
+        if isinstance(features, dict):
+            values = zip(*(column.tolist() for column in features.values()), strict=True)
+            features = [dict(zip(features, row, strict=True)) for row in values]
+        layouts, rows = zip(*map(self.pack_one, features), strict=True) if features else ((), ())
+        words = np.frombuffer(b"".join(rows), np.float64)
+        return Packed(np.array(layouts, np.int64), words, np.array([len(row) // 8 for row in rows], np.int64))
 
-    def _pack_dicts(self, rows: Sequence[Mapping[Any, Any]]) -> Packed:
-        layouts: list[int] = []
-        lengths: list[int] = []
-        words: list[float] = []
-        texts: list[bytes] = []
-        for x in rows:
-            names = tuple(x)
-            numbers = _numbers(x.values())
-            layout = self.number(names, numbers is not None)
-            if layout == OWN:
-                numbers = None
-                text = json.dumps([[encode_label(name), value] for name, value in x.items()]).encode()
-            else:
-                text = b"" if numbers is not None else _json(list(x.values()))
-            layouts.append(layout)
-            lengths.append(0 if numbers is None else len(numbers))
-            words += numbers or ()
-            texts.append(text)
-        return Packed(np.array(layouts, np.int64), np.array(words, np.float64), np.array(lengths, np.int64), texts)
-
-    def unpack(self, layouts: Ints, words: Floats, word_lengths: Ints, texts: Sequence[bytes]) -> Features:
+    def unpack(self, layouts: Ints, words: Floats, lengths: Ints) -> Features:
         """Restore rows, as a table if all have equal names and only numbers."""
         kinds = set(layouts.tolist())
         if kinds == {SPARSE}:
-            return _unpack_sparse(words, word_lengths)
+            return _unpack_sparse(words, lengths)
         if len(kinds) == 1 and (layout := kinds.pop()) >= 0 and self.names[layout][1]:
             X = words.reshape(len(layouts), -1)
             return {name: X[:, j] for j, name in enumerate(self.names[layout][0])}
-        ends = np.cumsum(word_lengths).tolist()
-        starts = [0, *ends[:-1]]
-        return [
-            self._row(layout, words[a:b], text)
-            for layout, a, b, text in zip(layouts.tolist(), starts, ends, texts, strict=True)
-        ]
+        rows = np.split(words, np.cumsum(lengths)[:-1])
+        try:
+            return [self._row(layout, row) for layout, row in zip(layouts.tolist(), rows, strict=True)]
+        except DAMAGED as error:
+            raise ArchiveError(f"a pending event is damaged: {error}") from error
 
-    def _row(self, layout: int, words: Floats, text: bytes) -> dict[Any, Any]:
+    def _row(self, layout: int, words: Floats) -> dict[Any, Any]:
+        """Restore one row."""
         if layout == SPARSE:
             n = len(words) // 2
             return dict(zip(words[:n].view(np.int64).tolist(), words[n:].tolist(), strict=True))
-        try:
-            return self._spelled(layout, words, text)
-        except DAMAGED as error:
-            raise ArchiveError(f"an event that waits is damaged: {error}") from error
-
-    def _spelled(self, layout: int, words: Floats, text: bytes) -> dict[Any, Any]:
-        """Decode a row that has its own names, or values in JSON."""
         if layout == OWN:
-            return {_name(name): value for name, value in json.loads(text)}
+            return {_name(name): value for name, value in json.loads(words.tobytes())}
         names, plain = self.names[layout]
-        values = words.tolist() if plain else _values(text)
+        values = words.tolist() if plain else _values(words.tobytes())
         return {name: value for name, value in zip(names, values, strict=True) if value is not None and value == value}
 
     def state(self) -> list[Any]:
@@ -204,10 +172,7 @@ def taken(features: Features, rows: Ints) -> Features:
     if isinstance(features, list):
         return [features[i] for i in rows.tolist()]
     if isinstance(features, SparseRows):
-        lengths = np.diff(features.indptr)[rows]
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        entries = np.arange(int(indptr[-1])) + np.repeat(features.indptr[rows] - indptr[:-1], lengths)
-        return SparseRows(indptr, features.indices[entries], features.values[entries])
+        return features.picked(rows)
     return {name: column[rows] for name, column in features.items()}
 
 
@@ -240,42 +205,10 @@ def in_order(features: Features, order: Ints) -> Features:
     return features if (order == np.arange(len(order))).all() else taken(features, order)
 
 
-def split(data: NDArray[Any], lengths: Ints) -> list[bytes]:
-    """Split concatenated bytes into strings."""
-    whole, ends = data.tobytes(), np.cumsum(lengths).tolist()
-    return [whole[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)]
-
-
-def _pack_sparse(features: SparseRows) -> Packed:
-    starts, lengths = features.indptr[:-1], np.diff(features.indptr)
-    words = [
-        part
-        for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
-        for part in (features.indices[a : a + n].view(np.float64), features.values[a : a + n])
-    ]
-    flat = np.concatenate(words) if words else np.zeros(0)
-    return Packed(np.full(len(lengths), SPARSE), flat, 2 * lengths, [])
-
-
 def _unpack_sparse(words: Floats, lengths: Ints) -> SparseRows:
-    halves = lengths // 2
-    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(halves)])
-    within = np.arange(int(halves.sum())) - np.repeat(indptr[:-1], halves)
-    names = np.repeat(2 * indptr[:-1], halves) + within
-    return SparseRows(indptr, words.view(np.int64)[names], words[names + np.repeat(halves, halves)])
-
-
-def _numbers(values: Any) -> list[float] | None:
-    """Return values as floats, NaN if missing; None if any is a string."""
-    numbers = []
-    for value in values:
-        if value is None:
-            numbers.append(float("nan"))
-        elif isinstance(value, str):
-            return None
-        else:
-            numbers.append(float(value))
-    return numbers
+    n, starts = lengths // 2, np.cumsum(lengths) - lengths
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(n)])
+    return SparseRows(indptr, gather(words.view(np.int64), starts, n), gather(words, starts + n, n))
 
 
 def _json(values: list[Any]) -> bytes:

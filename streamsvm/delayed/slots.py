@@ -1,144 +1,114 @@
-"""Columns of slots, shared with compiled code."""
+"""Slots of events and labels, shared with compiled code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.schema import Number
+from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.delayed import label_join as kernels
 from streamsvm.features.rows import Ints
 
-FIRST_SLOTS, LEAVING = 1 << 10, 1 << 12
-"""Initial number of slots, and most events that leave at a time."""
-_FULL = 0.6  # greatest load of the table
-_SHARED: dict[str, Any] = {
-    "digests": np.uint64,
-    "fates": np.uint8,
-    "codes": np.int32,
-    "labels": np.int32,
-    "came": np.int64,
-    "times": np.int64,
-    "sizes": np.int32,
-}
-"""Columns of the ledger."""
-_SAVED = ("digests", "codes", "came", "times", "sizes")
-_COLUMN_BYTES = sum(np.dtype(kind).itemsize for kind in _SHARED.values()) + 16
-SLOT_BYTES = _COLUMN_BYTES + 27
-"""Most bytes of a slot without its origins. After growth, the load of the table may be as low as 0.3."""
+FIRST_SLOTS = 1 << 10
+"""Initial number of slots."""
+_FULL = 0.6  # greatest load of the hash table
+RECORD = kernels.JOIN_TABLE.entries["slots"].element  # type: ignore[union-attr]
+SLOT_BYTES = RECORD.itemsize + 27 + 16
+"""Counted bytes of a slot: its record, its share of the hash table, whose load may be as low as 0.3 after growth, and a
+reserve for slots and words that are not removed yet."""
 
 
 class SlotTable:
-    """Ledger of slots from `ledger.base` on, with scores and origins, and the hash table of keys.
+    """Records of slots from `state.base` on, the hash table of keys, and the journal of the last step."""
 
-    Parameters
-    ----------
-    n_origins
-        Number of integers that identify the origin of an event.
-    """
-
-    def __init__(self, n_origins: int) -> None:
-        self.ledger = State(kernels.LEDGER)
-        self.left = np.zeros((2, LEAVING), np.int64)
-        """Slots of events that left, and the position in the batch before which each left."""
-        self._own = {"scores": np.zeros(0), "origins": np.zeros((0, n_origins), np.int64)}
-        table, digests = np.zeros(1, np.int64), np.zeros((0, 2), np.uint64)
-        self.ledger.bind(table=table, digests=digests, left=self.left[0], left_before=self.left[1])
-        self.ledger.bind(**{name: np.zeros(0, kind) for name, kind in _SHARED.items() if name != "digests"})
-        self.n_left = self.ledger.number("n_left").data
-        """View of a number of the ledger, which is read and written faster."""
+    def __init__(self) -> None:
+        prepare(tuple(kernels.ENTRY_POINTS.values()))
+        self.state = State(kernels.JOIN_TABLE, {"kinds": kernels.N_KINDS})
+        self.records: NDArray[Any] = np.zeros(0, RECORD).view(np.recarray)
+        self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
+        self._bind()
         self.fit(FIRST_SLOTS, 0)
+
+    def _bind(self) -> None:
+        self.state.bind(slots=self.records, table=self._table, journal=self._journal)
+        self._n_entries = self.state.number("n_entries").data  # read faster than the attribute
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._bind()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_n_entries"}
 
     @property
     def n_bytes(self) -> int:
         """Memory in use."""
-        slot = _COLUMN_BYTES + 8 * self._own["origins"].shape[1]
-        return int((self.ledger.next - self.ledger.base) * slot + self.ledger.table.nbytes)
+        return int((self.state.next - self.state.base) * RECORD.itemsize + self._table.nbytes)
 
     def at(self, slots: Any) -> Any:
-        """Return the index or indices of slots in the columns."""
-        base = int(self.ledger.base)
-        return slice(slots.start - base, slots.stop - base) if isinstance(slots, slice) else slots - base
+        """Return the index or indices of slots in the records."""
+        return slots - int(self.state.base)
 
-    def column(self, name: str, slots: Any) -> Any:
-        """Return a column of slots: scores, origins, or one of the ledger."""
-        return (self._own[name] if name in self._own else getattr(self.ledger, name))[self.at(slots)]
+    def of(self, first: int, end: int) -> NDArray[Any]:
+        """Return the records of a range of slots."""
+        return self.records[self.at(first) : self.at(end)]
 
-    def put(self, name: str, slots: int | Ints, values: Any) -> None:
-        """Set a column of slots."""
-        (self._own[name] if name in self._own else getattr(self.ledger, name))[self.at(slots)] = values
+    def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
+        """Process events and labels in order; return the journal, which the next call overwrites."""
+        kernels.ENTRY_POINTS["run"].compile()(self.state, digests, times, labels, sizes)
+        return self._journal[: self._n_entries[()]]
 
     def fit(self, n: int, begin: int) -> None:
-        """Make room for n more slots; slots before `begin` may be removed."""
-        ledger = self.ledger
-        held, room = int(ledger.next - ledger.base), len(self._own["scores"])
+        """Make room for n more events or labels; slots before `begin` may be removed."""
+        state, room = self.state, len(self.records)
+        held, unused = int(state.next - state.base), begin - int(state.base)
         if held + n > room:
-            unused = begin - int(ledger.base)
             self._move(begin, max(room if 4 * unused > room else 2 * room, held - unused + n))
-        if ledger.n_known + n > _FULL * len(ledger.table):
-            size = 1 << int(np.ceil(np.log2((ledger.n_known + n) / _FULL + 1)))
-            ledger.bind(table=np.zeros(size, np.int64))
-            self.fill_table()
-
-    def fill_table(self) -> None:
-        """Enter all remembered slots into the table."""
-        self.ledger.table[:] = 0
-        kernels.ENTRY_POINTS["fill_table"].compile()(self.ledger)
+        if state.n_known + n > _FULL * len(self._table):
+            self._table = np.zeros(1 << int(np.ceil(np.log2((state.n_known + n) / _FULL + 1))), np.int64)
+            self._bind()
+            kernels.ENTRY_POINTS["fill_table"].compile()(state)
+        if 3 * n + state.n_pending > len(self._journal):
+            self._journal = np.empty((2 * (3 * n + int(state.n_pending)), kernels.N_FIELDS), np.int64)
+            self._bind()
 
     def drop_before(self, begin: int, share: float) -> None:
         """Remove the slots before `begin`, if their share exceeds `share`."""
-        ledger = self.ledger
-        if begin - ledger.base > share * (ledger.next - ledger.base):
-            self._move(begin, len(self._own["scores"]))
+        if begin - self.state.base > share * (self.state.next - self.state.base):
+            self._move(begin, len(self.records))
 
     def _move(self, begin: int, room: int) -> None:
-        """Move the columns to start at `begin`, with room for `room` slots."""
-        ledger = self.ledger
-        here = slice(begin - int(ledger.base), int(ledger.next - ledger.base))
+        """Move the records to start at `begin`, with room for `room` slots."""
+        kept = self.of(begin, int(self.state.next))
+        self.records = np.zeros(room, RECORD).view(np.recarray)
+        self.records[: len(kept)] = kept
+        self.state.base = begin
+        self._bind()
 
-        def moved(array: NDArray[Any]) -> NDArray[Any]:
-            fresh = np.empty((room, *array.shape[1:]), array.dtype)
-            fresh[: here.stop - here.start] = array[here]
-            return fresh
+    # Saving -----------------------------------------------------------------------------------------------------------
 
-        for name in _SHARED:
-            ledger.bind(**{name: moved(getattr(ledger, name))})
-        self._own = {name: moved(array) for name, array in self._own.items()}
-        ledger.base = begin
+    def restore(self, arrays: dict[str, NDArray[Any]], records: NDArray[Any], begin: int) -> None:
+        """Restore the saved numbers and all records from slot `begin` on.
 
-    # Copies and saving ------------------------------------------------------------------------------------------------
-
-    def saved(self, slots: slice) -> dict[str, NDArray[Any]]:
-        """Return the saved columns of slots, which do not change after the slot has left."""
-        return {name: self.column(name, slots) for name in (*_SAVED, *self._own)}
-
-    def begin(self, first: int, n: int) -> None:
-        """Start empty at slot `first`, with room for n slots."""
-        ledger = self.ledger
-        ledger.base = ledger.known = ledger.next = first
-        self.fit(max(n, FIRST_SLOTS), first)
-
-    def restore(self, here: slice, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the result of `saved` at the given indices of the columns."""
-        for name in _SAVED:
-            getattr(self.ledger, name)[here] = arrays[name]
-        for name, column in self._own.items():
-            column[here] = arrays[name]
-
-    def __getstate__(self) -> dict[str, Any]:
-        ledger = self.ledger
-        numbers = {name: int(getattr(ledger, name)) for name, _ in kernels.LEDGER.of(Number)}
-        arrays = {name: getattr(ledger, name).copy() for name in (*_SHARED, "table")}
-        return {"left": self.left, "_own": self._own, "copied": (numbers, arrays)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.left, self._own, (numbers, arrays) = state["left"], state["_own"], state["copied"]
-        self.ledger = State(kernels.LEDGER)
-        self.ledger.bind(left=self.left[0], left_before=self.left[1], **arrays)
-        for name, number in numbers.items():
-            setattr(self.ledger, name, number)
-        self.n_left = self.ledger.number("n_left").data
+        Raises
+        ------
+        ValueError
+            If they do not fit.
+        """
+        state = self.state
+        state.restore(arrays)
+        status, n = records["status"], len(records)
+        counts = {"n_pending": kernels.PENDING, "n_early": kernels.EARLY}
+        if any(getattr(state, name) != (status == kind).sum() for name, kind in counts.items()):
+            raise ValueError("counts of pending events do not fit them")
+        if state.n_known != (status != kernels.FORGOTTEN).sum() or not np.isin(status, range(5)).all():
+            raise ValueError("counts of remembered events do not fit them")
+        if not begin <= state.known <= state.first <= state.next == begin + n:
+            raise ValueError("numbers of events that do not follow one another")
+        state.base, self.records = begin, np.zeros(max(n, FIRST_SLOTS), RECORD).view(np.recarray)
+        self.records[:n], self._table = records, np.zeros(1, np.int64)
+        self._bind()
+        self.fit(1, begin)

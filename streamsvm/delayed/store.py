@@ -3,56 +3,28 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Texts, numbers_of
-from streamsvm.core.precompile import prepare
+from connectors.events import rows_of
+from connectors.held import numbers_of
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed.rows import Packed
-from streamsvm.delayed.segments import SQUEEZED, Segments, read_segment
-from streamsvm.delayed.slots import SLOT_BYTES, SlotTable
-from streamsvm.features.rows import Ints
-from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.models.codec import under
+from streamsvm.delayed.rows import OBJECT, Layouts, Packed, gather, padded
+from streamsvm.delayed.segments import Segment, Segments
+from streamsvm.delayed.slots import RECORD, SLOT_BYTES, SlotTable
+from streamsvm.features.rows import Floats, Ints
+from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
+from streamsvm.models.codec import State, nested, part_of
 
-# A pending slot takes more in its segment, because it stores the ends of five rows of different lengths.
-WAITING_BYTES = 5 * 8 + 5
 _LEAST = 8  # least number of events that must fit
 _SPARE = 64  # number of single events and labels that room is made for at a time
-_NUMBERS = ("clock", "next", "first", "known", "n_waiting", "n_early", "n_known", "n_orphans", "n_dropped")
-
-
-@dataclass(slots=True)
-class Settled:
-    """Results of consecutive events and labels.
-
-    Parameters
-    ----------
-    first, end
-        Range in the batch.
-    fates, slots, labels, lags
-        Result of each, as defined in `streamsvm.delayed.label_join`; its slot; the number of its label; and label time
-        minus event time.
-    left, expired, left_before
-        Slots of events that left, whether they expired (or were dropped), and the position in the batch before which
-        each left.
-    """
-
-    first: int
-    end: int
-    fates: Ints
-    slots: Ints
-    labels: Ints
-    lags: Ints
-    left: Ints
-    expired: NDArray[np.bool_]
-    left_before: Ints
+_CLASS = "Segment"
+_WORDS = RECORD.itemsize // 8
 
 
 class TooSmall(ValueError):
@@ -76,11 +48,9 @@ class Store:
         Whether rows are stored as objects, whose bytes are not counted.
     relearns
         Whether rows of labelled events are kept as long as the events are remembered.
-    n_origins
-        Number of integers that identify the origin of an event.
     folder
         Folder that stores rows, keys and memories on disk, in files without a name; these bytes are not counted. The
-        columns of each slot, about 100 bytes, stay in memory. None for memory only.
+        record of each slot, about 120 bytes, stays in memory. None for memory only.
     """
 
     def __init__(
@@ -91,61 +61,76 @@ class Store:
         most_bytes: int = 1 << 30,
         keeps_objects: bool = False,
         relearns: bool = False,
-        n_origins: int = 0,
         folder: Path | None = None,
     ) -> None:
         if folder is not None and keeps_objects:
             raise ValueError("rows that are objects wait in memory alone: leave out the folder")
-        prepare(tuple(kernels.ENTRY_POINTS.values()))
-        self.most_bytes, self.relearns, self.n_origins, self.folder = most_bytes, relearns, n_origins, folder
-        self._fixed_bytes = SLOT_BYTES + 8 * n_origins + (WAITING_BYTES if folder is None else 0)
+        self.most_bytes, self.relearns, self.folder, self.keeps_objects = most_bytes, relearns, folder, keeps_objects
         self._check_room(0)
         self.labels: list[Any] = []
         """All labels, in order of first arrival."""
         self._numbers: dict[Any, int] = {}
-        self._secret = np.array([secrets.randbits(64), secrets.randbits(64)], np.uint64)
-        self.segments = Segments(folder, keeps_objects=keeps_objects)
-        self._spare, self._one = 0, (np.zeros((1, 2), np.uint64), *np.zeros((7, 1), np.int64))
-        self.slots = SlotTable(n_origins)
-        ledger = self.slots.ledger
-        ledger.most, ledger.most_bytes = most, most_bytes
-        ledger.slot_bytes, ledger.relearns = self._fixed_bytes, int(relearns)
+        self._secret = secrets.token_bytes(blake2b.SALT_SIZE)
+        self.table, self.layouts, self._objects = SlotTable(), Layouts(), dict[int, Any]()
+        self.segments = Segments(self.table, folder)
+        self._spare, self._one = 0, (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+        state = self.table.state
+        state.most, state.most_bytes, state.slot_bytes, state.relearns = most, most_bytes, SLOT_BYTES, relearns
         if wait_ms is not None:
-            ledger.wait = wait_ms
+            state.wait = wait_ms
 
     def _check_room(self, size: int) -> None:
         """Refuse a bound that is too small for a few events."""
-        least = _LEAST * (self._fixed_bytes + size)
+        least = _LEAST * (SLOT_BYTES + size)
         if self.most_bytes < least:
-            one = f"{self._fixed_bytes + size}{'' if size else ' at least'}"
+            one = f"{SLOT_BYTES + size}{'' if size else ' at least'}"
             raise TooSmall(
                 f"{self.most_bytes} bytes hold not even {_LEAST} events that wait, of which one takes {one}: "
                 f"allow {least} or, better, many times that"
             )
 
-    def __len__(self) -> int:
-        return int(self.slots.ledger.n_waiting + self.slots.ledger.n_early)
-
     @property
     def n_waiting(self) -> int:
         """Number of events that wait for their label."""
-        return int(self.slots.ledger.n_waiting)
+        return int(self.table.state.n_pending)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of pending events, early labels, expired early labels, and dropped slots."""
-        names = {"waiting": "n_waiting", "early": "n_early", "orphans": "n_orphans", "dropped": "n_dropped"}
-        return {name: int(getattr(self.slots.ledger, number)) for name, number in names.items()}
+        """Counts of events and labels since the start, and numbers of pending ones.
+
+        labels: arrived. answered: events with their label in time. late: labels of expired events. repeated, corrected:
+        further labels of events, equal to the first and different from it. duplicates: events with the key of an
+        earlier one. expired: events whose label did not arrive in time. waiting, early: pending events and labels.
+        unmatched: labels whose event did not arrive in time. dropped: pending events and labels beyond the bounds.
+        """
+        n, state = self.table.state.counts.tolist(), self.table.state
+        early = int(state.n_early)
+        found = {
+            "answered": n[kernels.IN_TIME],
+            "late": n[kernels.LATE],
+            "repeated": n[kernels.REPEATED],
+            "corrected": n[kernels.CORRECTED] + n[kernels.DIFFERENT],
+        }
+        return {
+            "labels": sum(n[kind] for kind in kernels.LABELS),
+            **found,
+            "duplicates": n[kernels.DUPLICATE],
+            "expired": n[kernels.TIMEOUT],
+            "waiting": self.n_waiting,
+            "early": early,
+            "unmatched": n[kernels.UNMATCHED],
+            "dropped": n[kernels.DROPPED] + n[kernels.LOST],
+        }
 
     @property
     def clock(self) -> int:
         """Newest time so far, in milliseconds; 0 before the first."""
-        return max(0, int(self.slots.ledger.clock))
+        return max(0, int(self.table.state.clock))
 
     @property
     def n_bytes(self) -> int:
         """Memory in use."""
-        return self.slots.n_bytes + self.segments.n_bytes
+        return self.table.n_bytes + self.segments.n_bytes
 
     def numbers(self, labels: Sequence[Any]) -> Ints:
         """Return the numbers of labels, adding new ones."""
@@ -163,137 +148,221 @@ class Store:
 
     # Events and labels ------------------------------------------------------------------------------------------------
 
-    def digests(self, keys: Sequence[str]) -> NDArray[np.uint64]:
-        """Return digests of keys, shape (n, 2)."""
-        texts, found = Texts.of(keys), np.empty((len(keys), 2), np.uint64)
-        _call("digest")(texts.data, np.cumsum(texts.lengths), self._secret, found)
-        return found
+    def digests(self, keys: Sequence[bytes]) -> NDArray[np.uint64]:
+        """Return 128-bit digests of keys that differ between stores, shape (n, 2)."""
+        salt = self._secret
+        found = b"".join([blake2b(key, digest_size=16, salt=salt).digest() for key in keys])
+        return np.frombuffer(found, np.uint64).reshape(-1, 2)
 
-    def sizes(self, rows: Packed, keys: Texts, n_numbers: int) -> Ints:
-        """Return the bytes of pending events with `n_numbers` numbers beside rows and keys.
+    def pack(self, features: Any, n: int) -> Packed:
+        """Pack rows for storage."""
+        if not self.keeps_objects:
+            return self.layouts.pack(features, n)
+        return Packed(np.full(n, OBJECT), np.zeros(0), np.zeros(n, np.int64), rows_of(features, n))
+
+    def sizes(self, rows: Packed, keys: Sequence[bytes], n_numbers: int) -> Ints:
+        """Return the counted bytes of events with `n_numbers` numbers beside rows and keys."""
+        return 8 * (rows.lengths + n_numbers + np.array([-(-len(key) // 8) for key in keys], np.int64))
+
+    def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints, class_bytes: int) -> Ints:
+        """Process events (label -1) and labels in order; return the journal, which the next call overwrites.
+
+        Each pending event takes `class_bytes` more for each class seen as a label.
 
         Raises
         ------
         TooSmall
             If there is no room for a few events like the first.
         """
-        if self.folder is not None:
-            return np.zeros(len(keys), np.int64)
-        sizes = rows.sizes + keys.lengths + 8 * n_numbers
-        if len(sizes) and not self.slots.ledger.next:
-            self._check_room(int(sizes[0]))
-        return sizes
+        self._spare = 0
+        self._make_room(len(times), sizes, class_bytes)
+        return self.table.run(digests, times, labels, sizes if self.folder is None else np.zeros_like(sizes))
 
-    def settle(
-        self,
-        digests: NDArray[np.uint64],
-        times: Ints,
-        labels: Ints,
-        sizes: Ints,
-        class_bytes: int = 0,
-        settled: Settled | None = None,
-    ) -> Iterator[Settled]:
-        """Process events (label -1) and labels in order, after those that are settled; yield results in parts.
-
-        Each pending event takes `class_bytes` more for each class seen as a label.
-        """
-        n, first, ledger, is_over = len(times), 0, self.slots.ledger, False
-        if settled is not None:
-            yield settled
-            first, is_over = settled.end, self._is_over
-        self._spare, ledger.class_bytes = 0, class_bytes if self.folder is None else 0
-        fates, slots, lags = (np.zeros(n, np.int64) for _ in range(3))
-        while first < n or is_over:
-            self.slots.fit(n - first, self._begin)
-            ledger.n_left = 0
-            end = _call("settle")(ledger, first, digests, times, labels, sizes, fates, slots, lags)
-            is_over = self._is_over
-            yield self._settled(slice(first, end), fates, slots, labels, lags)
-            first = end
-
-    def settle_one(self, key: bytes, time: int, label: int = -1, size: int = 0, class_bytes: int = 0) -> Settled:
-        """Process a single event (label -1) or label as `settle`; return the first part of the result."""
-        table = self.slots
+    def run_one(self, key: bytes, time: int, label: int, size: int, class_bytes: int) -> Ints:
+        """Process a single event (label -1) or label as `run`."""
+        times, labels, sizes = self._one
+        times[0], labels[0], sizes[0] = time, label, size if self.folder is None else 0
         if not self._spare:
-            if not table.ledger.next:
-                self._check_room(size)
             self.trim()
-            table.fit(_SPARE, self._begin)
-            self._spare, table.ledger.class_bytes = _SPARE, class_bytes if self.folder is None else 0
+            self._make_room(_SPARE, sizes, class_bytes)
+            self._spare = _SPARE
         self._spare -= 1
-        digests, ends, times, labels, sizes, fates, slots, lags = self._one
-        ends[0], times[0], labels[0], sizes[0] = len(key), time, label, size if self.folder is None else 0
-        _call("digest")(np.frombuffer(key, np.uint8), ends, self._secret, digests)
-        table.n_left[()] = 0
-        end = _call("settle")(table.ledger, 0, digests, times, labels, sizes, fates, slots, lags)
-        if end and not table.n_left[()]:
-            return Settled(0, 1, fates, slots, labels, lags, *_NONE_LEFT)
-        return self._settled(slice(0, end), fates, slots, labels, lags)
+        return self.table.run(self.digests([key]), times, labels, sizes)
 
-    @property
-    def _is_over(self) -> bool:
-        """Whether slots exceed `most_bytes`."""
-        ledger = self.slots.ledger
-        return int(ledger.held + ledger.slot_bytes * (ledger.next - ledger.known)) > self.most_bytes
-
-    def _settled(self, part: slice, fates: Ints, slots: Ints, labels: Ints, lags: Ints) -> Settled:
-        """Return the results of a part, with the slots that left."""
-        left, before = self.slots.left[:, : int(self.slots.ledger.n_left)].copy()
-        expired = left >= 0
-        gone = np.where(expired, left, -1 - left)
-        found = fates[part], slots[part], labels[part], lags[part]
-        return Settled(part.start, part.stop, *found, gone, expired, before)
+    def _make_room(self, n: int, sizes: Ints, class_bytes: int) -> None:
+        """Make room for n events and labels."""
+        state = self.table.state
+        if self.folder is None and not state.next and len(first := sizes[sizes > 0]):
+            self._check_room(int(first[0]))
+        self.table.fit(n, self._begin)
+        state.class_bytes = class_bytes if self.folder is None else 0
 
     @property
     def _begin(self) -> int:
         """First slot that is remembered or has a segment."""
-        known, first = int(self.slots.ledger.known), self.segments.first
-        return known if first is None else min(known, first)
+        return min(int(self.table.state.known), self.segments.all[0].first)
 
     def trim(self) -> None:
         """Free memory of forgotten slots: whole segments always, others if necessary."""
-        ledger = self.slots.ledger
-        self.segments.drop_before(int(ledger.known))
-        self.slots.drop_before(self._begin, 0.5)
-        if self.n_bytes > self.most_bytes:
-            self.segments.squeeze()
-            if self.n_bytes > self.most_bytes:
-                self.slots.drop_before(self._begin, SQUEEZED)
+        self.segments.trim(self.most_bytes - self.table.n_bytes)
+        self.table.drop_before(self._begin, 0.5 if self.n_bytes <= self.most_bytes else 0.125)
+
+    # Contents ---------------------------------------------------------------------------------------------------------
+
+    def records(self, slots: Ints) -> NDArray[Any]:
+        """Return copies of the records of slots."""
+        found: NDArray[Any] = self.table.records.view(np.ndarray)[self.table.at(slots)]
+        return found
+
+    def holds(self, slots: Ints) -> NDArray[np.bool_]:
+        """Return whether the rows of slots are needed."""
+        return self.segments.holds(self.records(slots)["status"])
+
+    def has(self, slots: Ints) -> NDArray[np.bool_]:
+        """Return whether rows are stored; those of events that the model failed to predict are not."""
+        has: NDArray[np.bool_] = self.keeps_objects | (self.records(slots)["n_words"] > 0)
+        return has
+
+    def put(self, slots: Ints, codes: Ints, scores: Floats, origins: Ints) -> None:
+        """Store predictions and origins of events."""
+        records, at = self.table.records, self.table.at(slots)
+        records["code"][at], records["score"][at], records["origin"][at] = codes, scores, origins
+
+    def keep_objects(self, slots: Ints, which: Ints, rows: Packed) -> None:
+        """Store rows that are objects in new slots, before the model may fail."""
+        if self.keeps_objects:
+            own = zip(slots.tolist(), which.tolist(), strict=True)
+            self._objects.update((slot, dict(rows.objects[i])) for slot, i in own)
+
+    def add(self, slots: Ints, which: Ints, rows: Packed, keys: Sequence[bytes], numbers: Floats) -> None:
+        """Store rows, keys and numbers of pending events, given for all events of a batch.
+
+        Parameters
+        ----------
+        slots
+            New slots, ascending.
+        which
+            Index of the event in each slot.
+        rows, keys, numbers
+            Rows, keys, and probabilities with memory, of all events.
+        """
+        if not len(slots):
+            return
+        own, (n, k) = [padded(keys[i]) for i in which.tolist()], numbers[which].shape
+        lengths = np.column_stack([rows.lengths[which], [len(key) // 8 for key in own], np.full(n, k)])
+        sources = rows.words, np.frombuffer(b"".join(own), np.float64), numbers[which].reshape(-1)
+        ends = np.cumsum(lengths, 0)
+        starts = np.column_stack(
+            [
+                (np.cumsum(rows.lengths) - rows.lengths)[which],
+                len(sources[0]) + ends[:, 1] - lengths[:, 1],
+                len(sources[0]) + len(sources[1]) + ends[:, 2] - lengths[:, 2],
+            ]
+        )
+        words = gather(np.concatenate(sources), starts.reshape(-1), lengths.reshape(-1))
+        total, records, at = lengths.sum(1), self.table.records, self.table.at(slots)
+        records["start"][at] = self.segments.append(int(slots[0]), words.tobytes()) + np.cumsum(total) - total
+        records["layout"][at], records["n_row"][at], records["n_words"][at] = rows.layouts[which], lengths[:, 0], total
+        records["n_key"][at] = [len(keys[i]) for i in which.tolist()]
+
+    def add_one(self, slot: int, layout: int, row: bytes, key: bytes, numbers: bytes, code: int, score: float) -> None:
+        """Store the row, key, numbers and prediction of one event."""
+        words, record = row + padded(key) + numbers, self.table.records[self.table.at(slot)]
+        record["start"] = self.segments.append(slot, words)
+        record["layout"], record["n_row"], record["n_key"] = layout, len(row) // 8, len(key)
+        record["n_words"], record["code"], record["score"] = len(words) // 8, code, score
+
+    def part(self, slots: Ints, name: str, width: int = 0) -> tuple[NDArray[Any], Ints]:
+        """Return a part of what is stored of ascending slots, concatenated, and the number of words of each.
+
+        Parameters
+        ----------
+        slots
+            The slots.
+        name
+            "row", "key", "memory" (of `width` words) or "probas" (before it).
+        width
+            Number of words of memory.
+        """
+        records = self.table.records[self.table.at(slots)]
+        row, key = (records[n].astype(np.int64) for n in ("n_row", "n_key"))
+        ends = np.cumsum([0 * row, row, -(-key // 8), records["n_words"] - row + key // -8 - width, 0 * row + width], 0)
+        i = ("row", "key", "probas", "memory").index(name)
+        lengths = ends[i + 1] - ends[i]
+        return self.segments.words(slots, records["start"] + ends[i], lengths), lengths
+
+    def rows(self, slots: Ints) -> Any:
+        """Return the rows of ascending slots as they were at prediction time."""
+        if self.keeps_objects or not len(slots):
+            return [self._objects[slot] for slot in slots.tolist()]
+        layouts = self.table.records["layout"][self.table.at(slots)].astype(np.int64)
+        return self.layouts.unpack(layouts, *self.part(slots, "row"))
+
+    def numbers_one(self, slot: int, width: int) -> tuple[dict[Any, Any], bytes] | None:
+        """Return the row and memory of an event; None unless the row has only numbers."""
+        record = self.table.records[self.table.at(slot)]
+        layout, start, n_row, n_words = (int(record[name]) for name in ("layout", "start", "n_row", "n_words"))
+        if not n_words or layout < 0 or not self.layouts.names[layout][1]:
+            return None
+        words = self.segments.of(slot).data[8 * start : 8 * (start + n_words)]
+        row = np.frombuffer(words, np.float64, n_row).tolist()
+        return dict(zip(self.layouts.names[layout][0], row, strict=True)), bytes(words[8 * (n_words - width) :])
 
     def keys(self, slots: Ints) -> list[str]:
-        """Return the keys of events that are pending or have just left."""
-        return [key.tobytes().decode("utf-8", "surrogatepass") for key in self.segments.part("keys", slots)]
+        """Return the keys of ascending slots that are pending or have just left."""
+        words, lengths = self.part(slots, "key")
+        data, ends = words.tobytes(), (8 * np.cumsum(lengths)).tolist()
+        n = self.table.records["n_key"][self.table.at(slots)].tolist()
+        found = zip([0, *ends], n, strict=False)
+        return [data[start : start + size].decode("utf-8", "surrogatepass") for start, size in found]
+
+    def free(self, slots: Ints) -> None:
+        """Free the rows of ascending slots that are no longer pending."""
+        for slot in slots.tolist() if self._objects else ():
+            self._objects.pop(slot, None)
+        self.segments.free(slots)
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
-    def state(self, folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def state(self, folder: Path) -> State:
         """Return a JSON header and arrays of everything except closed segments.
 
         Closed segments do not change. Each is written once, durably, to a file in the folder; `files` names them.
         """
+        if self._objects:
+            raise TypeError("rows that are objects cannot be saved")
         self.trim()
-        opened = self.segments.state(folder, self._file, self.slots.saved)
-        ledger = self.slots.ledger
-        begin = self.segments.first
-        held = self.slots.at(slice(int(ledger.next) if begin is None else begin, int(ledger.next)))
+        folder.mkdir(exist_ok=True)
+        for i, segment in enumerate(self.segments.all[:-1]):
+            if not segment.is_saved:
+                write_archive(folder / self._file(segment), {"class": _CLASS}, self._segment(i))
+                segment.is_saved = True
+        records = self.table.of(self.segments.all[0].first, int(self.table.state.next))
         header = {
-            "numbers": {name: int(getattr(ledger, name)) for name in _NUMBERS},
             "labels": [encode_label(label) for label in self.labels],
-            "layouts": self.segments.layouts.state(),
-            "secret": [hex(int(half)) for half in self._secret],
-            "segments": self.segments.places,
+            "layouts": self.layouts.state(),
+            "secret": self._secret.hex(),
+            "segments": [segment.first for segment in self.segments.all],
         }
-        arrays = {f"open.{name}": array for name, array in opened.items()}
-        return header, arrays | {"fates": ledger.fates[held], "labels": ledger.labels[held]}
+        changing = {"status": records["status"], "label": records["label"]}
+        own = {"table": ({}, self.table.state.saved()), "open": ({}, self._segment(-1)), "slots": ({}, changing)}
+        return nested(own, header)
+
+    def _segment(self, i: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a segment."""
+        i %= len(self.segments.all)
+        segment = self.segments.all[i]
+        records = self.table.of(segment.first, self.segments.end(i)).view(np.ndarray)
+        return {"data": np.frombuffer(segment.data, np.uint8), "records": records.view(np.int64).reshape(-1, _WORDS)}
 
     @property
     def files(self) -> set[str]:
         """Names of the files that the last `state` needs."""
-        return set(map(self._file, self.segments.saved))
+        return {self._file(segment) for segment in self.segments.all if segment.is_saved}
 
-    def _file(self, first: int) -> str:
+    def _file(self, segment: Segment) -> str:
         """Return the file name of a segment."""
-        return f"{int(self._secret[0]):016x}-{first}.npz"
+        return f"{self._secret.hex()}-{segment.first}.npz"
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
         """Restore the result of `state` into an empty store.
@@ -303,56 +372,52 @@ class Store:
         ValueError, LookupError, TypeError, OSError
             If the state is invalid or a file is missing.
         """
-        self._secret = np.array([int(half, 16) for half in header["secret"]], np.uint64)
-        if len(self._secret) != 2:
-            raise ValueError("keys are told apart by another secret")
-        self.segments.layouts.restore(header["layouts"])
+        self._secret = bytes.fromhex(header["secret"])
+        self.digests([b""])  # refuses a secret of another length
+        self.layouts.restore(header["layouts"])
         for label in decode_labels(header["labels"]):
             self.number(label)
-        numbers = {name: int(header["numbers"][name]) for name in _NUMBERS}
-        places = [(int(first), int(n)) for first, n in header["segments"]]
-        begin = places[0][0] if places else numbers["next"]
-        ends = [first + n for first, n in places]
-        if [first for first, _ in places] != [begin, *ends][: len(places)] or [begin, *ends][-1] != numbers["next"]:
-            raise ValueError("segments that do not follow one another")
-        ledger, n = self.slots.ledger, numbers["next"] - begin
-        self.slots.begin(begin, n)
-        ledger.fates[:n], ledger.labels[:n] = arrays["fates"], arrays["labels"]
-        for first, size in places:
-            is_last = first == places[-1][0]
-            found = under(arrays, "open.") if is_last else read_segment(folder / self._file(first))
-            here = slice(first - begin, first - begin + size)
-            self.slots.restore(here, found)
-            self.segments.restore(first, ~self._holds(ledger.fates[here]), found, saved=not is_last)
-        for name, number in numbers.items():
-            setattr(ledger, name, number)
-        self._check(n, numbers)
-        ledger.held = int(ledger.sizes[:n][self._holds(ledger.fates[:n])].sum())
-        ledger.n_classes = len(self.labels)
-        self.slots.fit(0, begin)
-        self.slots.fill_table()
+        state, found = (dict(header), dict(arrays)), []
+        self.segments.all = [Segment(int(first)) for first in header["segments"]]
+        for segment in self.segments.all[:-1]:
+            kind, held = read_archive(folder / self._file(segment))
+            if kind.get("class") != _CLASS:
+                raise ValueError(f"{folder / self._file(segment)} holds no segment")
+            segment.is_saved = True
+            found.append(held)
+        found.append(part_of(state, "open")[1])
+        records = np.concatenate([self._records(held["records"]) for held in found])
+        for name in ("status", "label"):
+            records[name] = part_of(state, "slots")[1][name]
+        firsts = [segment.first for segment in self.segments.all]
+        ends = np.cumsum([firsts[0], *(len(held["records"]) for held in found)]).tolist()
+        if firsts != ends[:-1] or not np.isin(records["label"], range(-1, len(self.labels))).all():
+            raise ValueError("segments that do not follow one another, or unknown labels")
+        self.table.restore(part_of(state, "table")[1], records, firsts[0])
+        for i, (segment, held) in enumerate(zip(self.segments.all, found, strict=True)):
+            segment.data = bytearray(held["data"].tobytes())
+            self._check(segment, records[firsts[i] - firsts[0] : ends[i + 1] - firsts[0]])
+            self.segments.restore(i)
 
-    def _holds(self, fates: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return which slots have a stored row."""
-        holds: NDArray[np.bool_] = (fates == kernels.WAITING) | (self.relearns & (fates == kernels.ANSWERED))
-        return holds
+    @staticmethod
+    def _records(words: NDArray[Any]) -> NDArray[Any]:
+        """Return records from their saved words."""
+        if words.dtype != np.int64 or words.ndim != 2 or words.shape[1] != _WORDS:
+            raise ValueError("slots of another kind")
+        return words.reshape(-1).view(RECORD)
 
-    def _check(self, n: int, numbers: Mapping[str, int]) -> None:
-        """Refuse invalid states."""
-        ledger = self.slots.ledger
-        fates, labels = ledger.fates[:n], ledger.labels[:n]
-        counts = {"n_waiting": (fates == kernels.WAITING).sum(), "n_early": (fates == kernels.EARLY).sum()}
-        counts["n_known"] = (fates != kernels.GONE).sum()
-        if any(numbers[name] != count for name, count in counts.items()) or fates.max(initial=0) > kernels.EXPIRED:
-            raise ValueError("counts of events that wait do not fit them")
-        if labels.min(initial=0) < -1 or labels.max(initial=-1) >= len(self.labels):
-            raise ValueError("labels that are not known")
-        if not ledger.base <= ledger.known <= ledger.first <= ledger.next:
-            raise ValueError("slots that are not there")
-
-
-_NONE_LEFT = np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64)
-
-
-def _call(name: str) -> Any:
-    return kernels.ENTRY_POINTS[name].compile()
+    def _check(self, segment: Segment, records: NDArray[Any]) -> None:
+        """Refuse records that do not fit the words of their segment."""
+        held = records[self.segments.holds(records["status"])]
+        row, key, n = (held[name].astype(np.int64) for name in ("n_row", "n_key", "n_words"))
+        if len(segment.data) % 8 or ((held["start"] < 0) | (held["start"] + n > len(segment.data) // 8)).any():
+            raise ValueError("events beyond the end of their segment")
+        if ((row < 0) | (key < 0) | (row - key // -8 > n)).any():
+            raise ValueError("rows and keys that do not fit their events")
+        widths = np.array([len(names) if plain else -1 for names, plain in self.layouts.names], np.int64)
+        layout = held["layout"]
+        if ((layout < OBJECT) | (layout >= len(widths))).any():
+            raise ValueError("rows of unknown layouts")
+        plain = (layout >= 0) & (np.append(widths, -1)[layout] >= 0)
+        if (np.append(widths, -1)[layout][plain] != row[plain]).any():
+            raise ValueError("rows of another number of values than their names")

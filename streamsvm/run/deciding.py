@@ -16,7 +16,7 @@ from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.delayed.join import Joined
+from streamsvm.delayed.protocol import Joined
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
@@ -105,19 +105,6 @@ def with_decided(answers: Answers, decided: Decided) -> Answers:
     """Return answers with the decision about each event."""
     alarms = None if decided.alarms is None else decided.alarms > 0
     return replace(answers, members=decided.members, decisions=decided.decisions, alarms=alarms)
-
-
-def together(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any = slice(None)) -> Any:
-    """Concatenate parts, as rows over all known classes; return None without parts."""
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    if known[0].ndim == 1:
-        return np.concatenate(known)[keep]
-    wide = [np.zeros((len(part), n_classes), part.dtype) for part in known]
-    for row, part in zip(wide, known, strict=True):
-        row[:, : part.shape[1]] = part
-    return np.concatenate(wide)[keep]
 
 
 def _spelled(given: Any) -> Any:

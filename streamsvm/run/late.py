@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,17 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels, Rejected
 from connectors.held import numbers_of
-from streamsvm.decide.decisions import Decided
 from streamsvm.delayed.budget import LabelBudget
-from streamsvm.delayed.join import Counts, Events, Join, Joined
+from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
 from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.protocol import Answer, Events, Joined
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import whole
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.checkpoint import writing
 from streamsvm.run.config import RunConfig
-from streamsvm.run.deciding import RunDecisions, of_two, together, with_decided
+from streamsvm.run.deciding import RunDecisions, of_two, with_decided
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, Learner, with_gaps
@@ -94,7 +92,6 @@ class JoinStage:
                 most_bytes=config.max_pending_bytes,
                 keeps_objects=learner.keeps_objects,
                 relearns=config.relearn_corrections,
-                n_origins=N_ORIGINS,
                 folder=None if config.pending_dir is None else Path(config.pending_dir),
             )
         self._decisions = decisions
@@ -113,28 +110,20 @@ class JoinStage:
         # Labels have types, but settings are strings.
         self.join.on_timeout = meant(self._timeout_class, self.learner.classes, late.labels)
         with _room():
-            answers, self._joined = self.join.step(self._events(batch), late, key_texts(late.keys))
+            answer, self._joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         event_times = () if batch.times is None else batch.times
         self._keys.add(() if batch.keys is None else batch.keys, event_times, late.keys, late.times)
-        if self.join.counts.labels >= self._due:
-            self._due = 2 * self.join.counts.labels
+        if (n_labels := self.store.counts["labels"]) >= self._due:
+            self._due = 2 * n_labels
             self.warn_of_keys()
-        codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
-        scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
-        slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
-        self._watch(codes, scores, slots, self._joined)
+        self._watch(answer, self._joined)
         batch, keep = self.learner.settled(batch)
         if isinstance(self.learner, OwnModel):
             batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
-        n = len(self.learner.classes)
-        self._asked = self._ask(scores[keep], slots[keep])
-        probas = together([answer.probas for answer in answers], n, keep)
-        decided = [answer.decided for answer in answers]
-        found = Decided(
-            together([part.members for part in decided], n, keep),
-            *(together([getattr(part, name) for part in decided], n, keep) for name in ("decisions", "alarms")),
-        )
-        self._answers = with_decided(Answers(batch, codes[keep], scores[keep], probas), found)
+        self._asked = self._ask(answer.scores[keep], answer.slots[keep])
+        probas = None if answer.probas is None else answer.probas[keep]
+        found = Answers(batch, answer.codes[keep], answer.scores[keep], probas)
+        self._answers = with_decided(found, answer.decided.part(keep))
         return self._answers
 
     def measure(self, metrics: Metrics) -> None:
@@ -169,7 +158,7 @@ class JoinStage:
     @property
     def key_notice(self) -> str:
         """Return a notice if few labels match an event, or most precede it; else empty."""
-        return self._keys.notice(self.join.totals())
+        return self._keys.notice(self.store.counts)
 
     def warn_of_keys(self) -> None:
         """Warn once if few labels match an event, or most precede it."""
@@ -197,10 +186,9 @@ class JoinStage:
             origins,
         )
 
-    def _watch(
-        self, codes: NDArray[np.int64], scores: NDArray[np.float64], slots: NDArray[np.int64], joined: Joined
-    ) -> None:
-        waits = (slots >= 0) & (codes >= 0)
+    def _watch(self, answer: Answer, joined: Joined) -> None:
+        slots = answer.slots
+        waits = (slots >= 0) & (answer.codes >= 0)
         came = joined.came
         self.lags.add(joined.lags[came])
         known = came & (joined.codes >= 0)
@@ -208,7 +196,7 @@ class JoinStage:
         right = numbers_of(joined.labels, numbers) == joined.codes
         after = np.concatenate([[0], np.cumsum(waits)])[joined.after[known]]
         judged = Judged(joined.slots[known], joined.scores[known], right[known], after)
-        self.estimate.follow(slots[waits], scores[waits], judged)
+        self.estimate.follow(slots[waits], answer.scores[waits], judged)
 
     def _table(self, joined: Joined) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""
@@ -225,7 +213,7 @@ class JoinStage:
 
     def totals(self) -> dict[str, int]:
         """Return all counts and the number of waiting events."""
-        return self.join.totals() | ({} if self.budget is None else {"asked": self.budget.n_asked})
+        return self.store.counts | ({} if self.budget is None else {"asked": self.budget.n_asked})
 
     def summary(self) -> dict[str, Any]:
         """Return all figures for JSON, with delays in seconds."""
@@ -243,7 +231,6 @@ class JoinStage:
         with writing(self._pieces):
             parts = {"store": self.store.state(self._pieces), "estimate": self.estimate.state()}
         own = {
-            "counts": asdict(self.join.counts),
             "places": self._places,
             "budget": None if self.budget is None else self.budget.state(),
         }
@@ -255,7 +242,6 @@ class JoinStage:
         header, arrays = state = states["late"]
         self._decisions.restore(states["decisions"])
         self.store.restore(*part_of(state, "store"), self._pieces)
-        self.join.counts = Counts(**{name: whole(count) for name, count in header["counts"].items()})
         self.estimate.restore(part_of(state, "estimate"))
         if self.budget is not None:
             self.budget = LabelBudget.from_state(header["budget"])

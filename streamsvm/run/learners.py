@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch
-from streamsvm.delayed.join import Answer, Asked
 from streamsvm.delayed.models import OwnModel, RowModel, Shares
+from streamsvm.delayed.protocol import Answer, Asked
 from streamsvm.labels import new_label_notice
 from streamsvm.run.errors import RunError, SetupError
 

@@ -85,7 +85,8 @@ def _late(late: JoinStage) -> str:
     now, median = late.estimate.now, late.lags.quantile(0.5)
     estimate = f"estimated now {now.accuracy:.4f} ± {now.error:.4f}, " if now.events else ""
     behind = f", {span(median / 1000.0)} late" if median == median else ""
-    return f"{estimate}{late.join.counts.answered:,} labels joined{behind}, {late.store.n_waiting:,} events wait"
+    n_joined = late.store.counts["answered"]
+    return f"{estimate}{n_joined:,} labels joined{behind}, {late.store.n_waiting:,} events wait"
 
 
 def _refits(refits: Refits) -> str:

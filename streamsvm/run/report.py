@@ -105,7 +105,7 @@ def _nothing(report: Report) -> str:
     metrics = report.metrics
     if not metrics.taken:
         return "no event came: nothing to measure"
-    if report.late is not None and report.late.join.counts.labels and not metrics.unanswered:
+    if report.late is not None and report.late.store.counts["labels"] and not metrics.unanswered:
         return "no label found its event: nothing to learn or to measure"
     if not metrics.unanswered:
         return "no event had a label: nothing to learn or to measure (does --label name the right column?)"
@@ -233,11 +233,11 @@ def _late(report: Report) -> list[str]:
     others = {
         "expired events": n["expired"],
         "labels after that, not learned": n["late"],
-        "labels of no known event": n["orphans"],
+        "labels of no known event": n["unmatched"],
         "labels whose event has not come": n["early"],
         "labels repeated": n["repeated"],
         "labels corrected": n["corrected"],
-        "events with the key of another": n["doubles"],
+        "events with the key of another": n["duplicates"],
         "dropped for want of room": n["dropped"],
     }
     if any(others.values()):

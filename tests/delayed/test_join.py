@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from connectors.events import LateLabels, SparseRows
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
-from streamsvm.delayed.join import Answer, Asked, Events, Join
+from streamsvm.delayed.join import Join
+from streamsvm.delayed.protocol import Answer, Asked, Events
 from streamsvm.delayed.store import Store
 
 Ops = list[tuple[str, int, int, int]]  # kind, key, time, label
-SLOT_BYTES = slots.SLOT_BYTES + stores.WAITING_BYTES + 8  # with one origin
+SLOT_BYTES = slots.SLOT_BYTES
 
 
 class Echo:
@@ -51,6 +52,14 @@ class Echo:
         return Answer(codes, scores, None)
 
 
+class Blind(Echo):
+    """A model that predicts nothing."""
+
+    def run(self, asked: Asked) -> Answer:
+        n = len(asked.labels)
+        return Answer(np.full(n, -1), np.full(n, np.nan))
+
+
 def _dicts(features: Any, n: int) -> list[dict[Any, Any]]:
     if isinstance(features, dict):
         return [{name: column[i] for name, column in features.items()} for i in range(n)]
@@ -62,9 +71,13 @@ def _as_dict(x: float) -> dict[str, Any]:
 
 
 def _row(x: float, kind: str) -> bytes:
-    """Return the memory size of a row."""
+    """Return the words of a row."""
     values = [*_as_dict(x).values()] if kind == "dicts" else [x, 0.0]
     return orjson.dumps(values) if any(isinstance(value, str) for value in values) else bytes(8 * len(values))
+
+
+def _padded(n: int) -> int:
+    return -(-n // 8) * 8
 
 
 class Twin:
@@ -88,7 +101,7 @@ class Twin:
         self.predicted: list[int] = []
         self.joined: list[tuple[Any, ...]] = []
         self.n = dict.fromkeys(
-            ("answered", "late", "repeated", "corrected", "doubles", "expired", "orphans", "dropped"), 0
+            ("answered", "late", "repeated", "corrected", "duplicates", "expired", "unmatched", "dropped"), 0
         )
 
     def learn(self, slot: dict[str, Any], label: str) -> None:
@@ -124,7 +137,7 @@ class Twin:
     def _bytes(self) -> int:
         holds = {"waiting", "answered"} if self.relearns else {"waiting"}
         rows = [slot for slot in self.slots[self.begin :] if slot["fate"] in holds]
-        held = sum(len(_row(slot["x"], self.kind)) + len(str(slot["key"])) + 8 * Echo.memory_size for slot in rows)
+        held = sum(_padded(len(_row(slot["x"], self.kind))) + 8 + 8 * Echo.memory_size for slot in rows)
         return int(held + SLOT_BYTES * (len(self.slots) - self.begin))
 
     def _expire(self) -> None:
@@ -141,7 +154,7 @@ class Twin:
                 elif slot["fate"] == "early":
                     slot["fate"] = "gone"
                     del self.known[slot["key"]]
-                    self.n["orphans"] += 1
+                    self.n["unmatched"] += 1
         for slot in self.slots:
             if slot["fate"] in ("answered", "expired") and self.clock - slot["came"] > 2 * self.wait:
                 slot["fate"] = "gone"
@@ -172,7 +185,7 @@ class Twin:
             self.learn(slot, other["label"])
             self.join(slot, other["label"], other["time"] - time, "in time")
         else:
-            self.n["doubles"] += 1
+            self.n["duplicates"] += 1
 
     def _label(self, key: int, time: int, label: str) -> None:
         slot = self.known.get(key)
@@ -219,11 +232,11 @@ def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int
             features,
             [str(key) for key, _ in events],
             np.array([t for _, t in events], np.int64),
-            numbers.astype(np.int64)[:, None],
+            np.column_stack([numbers, numbers]).astype(np.int64),
         )
-        answers, joined = join.step(taken, late, [str(key) for key, *_ in labels])
+        answer, joined = join.step(taken, late, [str(key) for key, *_ in labels])
         assert joined.came.tolist() == [how != "timeout" for how in joined.how]
-        codes += [code for answer in answers for code in answer.codes.tolist()]
+        codes += answer.codes.tolist()
         found += zip(joined.keys, joined.labels, joined.codes.tolist(), joined.lags.tolist(), joined.how, strict=True)
     join.n_before = n_before  # type: ignore[attr-defined]
     return codes, found
@@ -265,19 +278,19 @@ def test_a_join_does_what_its_slow_twin_does(
     for op in ops:
         twin.take(*op)
     echo = Echo()
-    options: dict[str, Any] = {"wait_ms": wait, "most": most, "relearns": relearns, "n_origins": 1}
+    options: dict[str, Any] = {"wait_ms": wait, "most": most, "relearns": relearns}
     options["most_bytes"] = most_bytes
     join = Join(Store(**options), echo, on_timeout=on_timeout)
     codes, joined = run(join, ops[:cut], chunk, kind)
     again = Join(Store(**options), echo, on_timeout=on_timeout)
     folder = tmp_path_factory.mktemp("store")
     again.store.restore(*join.store.state(folder), folder)
-    again.counts, again.n_before = join.counts, join.n_before  # type: ignore[attr-defined]
+    again.n_before = join.n_before  # type: ignore[attr-defined]
     more_codes, more_joined = run(again, ops[cut:], chunk, kind)
     assert codes + more_codes == twin.predicted
     assert joined + more_joined == twin.joined
     assert echo.log == twin.log
-    totals = again.totals()
+    totals = again.store.counts
     assert {name: totals[name] for name in twin.n} == twin.n
     assert totals["waiting"] == sum(slot["fate"] == "waiting" for slot in twin.slots)
     assert totals["early"] == sum(slot["fate"] == "early" for slot in twin.slots)
@@ -293,22 +306,21 @@ def test_segments_that_are_closed_and_kept_on_disk(
     tmp_path = tmp_path / "checkpoint"
     monkeypatch.setattr(segments, "SEGMENT", segment)
     monkeypatch.setattr(slots, "FIRST_SLOTS", 1)
-    monkeypatch.setattr(slots, "LEAVING", 2)
     rng = np.random.default_rng(0)
     ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(900)]
     twin = Twin(50, 20, "no", False)
     for op in ops:
         twin.take(*op)
-    echo, codes, joined, n_before, counts = Echo(), [], [], 0, None
+    echo, codes, joined, n_before = Echo(), [], [], 0
     state: Any = None
     for start in range(0, len(ops), 90):
-        join = Join(Store(wait_ms=50, most=20, n_origins=1, folder=folder), echo, on_timeout="no")
+        join = Join(Store(wait_ms=50, most=20, folder=folder), echo, on_timeout="no")
         if state is not None:
             join.store.restore(*state, tmp_path)
-            join.counts, join.n_before = counts, n_before  # type: ignore[assignment,attr-defined]
+            join.n_before = n_before  # type: ignore[attr-defined]
         more_codes, more_joined = run(join, ops[start : start + 90], 5)
         codes, joined = codes + more_codes, joined + more_joined
-        state, counts, n_before = join.store.state(tmp_path), join.counts, join.n_before  # type: ignore[attr-defined]
+        state, n_before = join.store.state(tmp_path), join.n_before  # type: ignore[attr-defined]
         for path in tmp_path.iterdir():
             if path.name not in join.store.files:
                 path.unlink()
@@ -327,13 +339,13 @@ def test_what_waits_on_disk_takes_no_memory_and_leaves_nothing_there(
         for start in range(0, 5_000, 500):
             n = np.arange(start, start + 500)
             events = Events(
-                {f"{c}": n * 1.0 for c in ("x", *range(50))}, [f"k{i}" for i in n], n, np.zeros((500, 0), int)
+                {f"{c}": n * 1.0 for c in ("x", *range(50))}, [f"k{i}" for i in n], n, np.zeros((500, 2), int)
             )
             join.step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
     assert on_disk.n_bytes < 0.5 * in_memory.n_bytes
-    some = np.array([4_999, 3, 2_500])
-    assert on_disk.keys(some) == in_memory.keys(some) == ["k4999", "k3", "k2500"]
-    for column, same in zip(on_disk.segments.rows(some).values(), in_memory.segments.rows(some).values(), strict=True):
+    some = np.array([3, 2_500, 4_999])
+    assert on_disk.keys(some) == in_memory.keys(some) == ["k3", "k2500", "k4999"]
+    for column, same in zip(on_disk.rows(some).values(), in_memory.rows(some).values(), strict=True):
         np.testing.assert_array_equal(column, same)
     assert not list(tmp_path.iterdir())
 
@@ -346,17 +358,16 @@ def test_objects_do_not_wait_on_disk(tmp_path: Path) -> None:
 def test_sparse_rows_come_back_as_they_were() -> None:
     rows = SparseRows(np.array([0, 2, 2, 5]), np.array([3, 9, 0, 1, 9]), np.array([1.5, -2.0, 3.0, 4.0, 5.0]))
     store = Store()
-    list(store.settle(store.digests(["a", "b", "c"]), np.arange(3), np.full(3, -1), np.zeros(3, np.int64)))
-    store.segments.add(3, np.arange(3), store.segments.pack(rows, 3), ["a", "b", "c"])
-    found = store.segments.rows(np.array([2, 0, 1]))
-    assert found.indptr.tolist() == [0, 3, 5, 5]
-    assert found.indices.tolist() == [0, 1, 9, 3, 9]
-    assert found.values.tolist() == [3.0, 4.0, 5.0, 1.5, -2.0]
+    events = Events(rows, ["a", "b", "c"], np.arange(3), np.zeros((3, 2), np.int64))
+    Join(store, Blind()).step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
+    found = store.rows(np.arange(3))
+    for name in ("indptr", "indices", "values"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(rows, name))
 
 
 def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT", 256)
-    store = Store(most_bytes=400_000, n_origins=1)
+    store = Store(most_bytes=400_000)
     join = Join(store, Echo())
     most = 0
     for start in range(0, 20_000, 500):
@@ -371,6 +382,6 @@ def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> None:
     with pytest.raises(stores.TooSmall, match=r"900 bytes hold not even 8 events .* takes \d+ at least: allow \d+ or"):
         Store(most_bytes=900)
-    join = Join(Store(most_bytes=8 * SLOT_BYTES + 100, n_origins=1), Echo())
-    with pytest.raises(stores.TooSmall, match=f"one takes {SLOT_BYTES + 16 + 1 + 16}: allow"):
+    join = Join(Store(most_bytes=8 * SLOT_BYTES + 100), Echo())
+    with pytest.raises(stores.TooSmall, match=f"one takes {SLOT_BYTES + 16 + 8 + 16}: allow"):
         run(join, [("event", 1, 1, 0)], 1)

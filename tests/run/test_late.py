@@ -147,9 +147,9 @@ def test_each_event_finds_its_label_once(tmp_path: Path, streamsvm: Streamsvm) -
     late = figures["late"]
     assert late["answered"] + late["late"] == len(joined)
     assert late["waiting"] + late["answered"] + late["expired"] == N
-    kinds = ("answered", "late", "repeated", "corrected", "early", "orphans")
+    kinds = ("answered", "late", "repeated", "corrected", "early", "unmatched")
     assert late["labels"] == sum(late[kind] for kind in kinds) == len(labels) + 2
-    assert late["early"] + late["orphans"] >= 2
+    assert late["early"] + late["unmatched"] >= 2
     assert figures["rejected"] == 2
     assert figures["judged"] + figures["unanswered"] == len(joined)
     assert 1.7 < late["lag_s"]["median"] < 2.3

@@ -1,0 +1,164 @@
+"""What the join, its models and its callers exchange: events, predictions and matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Features
+from connectors.held import Coded
+from streamsvm.decide.decisions import Decided
+from streamsvm.features.rows import Floats, Ints
+
+if TYPE_CHECKING:
+    from streamsvm.delayed.single import SingleRow
+
+HOW = ("in time", "late", "timeout")
+"""How an event got its label."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """Rows to predict or learn, in order.
+
+    Parameters
+    ----------
+    features
+        The rows.
+    labels
+        Class to learn each row as, None for rows that are only predicted.
+    predicted
+        Whether each row is predicted.
+    times
+        Event times, in milliseconds.
+    memories, apart
+        Arguments of `run_batch` of the learners.
+    """
+
+    features: Any
+    labels: Sequence[Any]
+    predicted: NDArray[np.bool_]
+    times: Ints
+    memories: Ints
+    apart: Ints
+
+
+@dataclass(slots=True)
+class Answer:
+    """Predictions of a model.
+
+    Parameters
+    ----------
+    codes, scores
+        Class numbers (-1 for none) and their probabilities.
+    probas
+        Probabilities of all classes if requested; NaN where unknown.
+    slots
+        Slots of pending events, -1 for events that are not stored; empty if unknown.
+    decided
+        Decisions about the events.
+    """
+
+    codes: Ints
+    scores: Floats
+    probas: Floats | None = None
+    slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    decided: Decided = field(default_factory=Decided)
+
+
+class Model(Protocol):
+    """Interface of a model that the join uses."""
+
+    @property
+    def memory_size(self) -> int:
+        """Number of values stored with an event for learning it later."""
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether probabilities of all classes are stored with events."""
+
+    @property
+    def classes(self) -> Sequence[Any]:
+        """All classes so far; predicted codes index them."""
+
+    @property
+    def single(self) -> SingleRow | None:
+        """Prediction and training of single events without a batch, if possible."""
+
+    def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in order."""
+
+
+@dataclass(slots=True)
+class Events:
+    """Arriving events.
+
+    Parameters
+    ----------
+    features
+        Rows of features.
+    keys, times
+        Key and time of each event; times in milliseconds since 1970.
+    origins
+        Numbers that identify the origin of each event, shape (n, k).
+    """
+
+    features: Features
+    keys: Sequence[str]
+    times: Ints
+    origins: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class Joined:
+    """Matched events and labels, in order of matching.
+
+    Parameters
+    ----------
+    labels
+        The labels.
+    slots
+        Slot of each event, numbered by arrival.
+    codes, scores
+        Predictions of the events.
+    keys, origins
+        Keys and origins of the events; keys are empty unless requested.
+    lags
+        Label time minus event time, in milliseconds.
+    how
+        Index into `HOW`: in time, late, or timeout.
+    after
+        Number of events of the step that arrived before each match.
+    held
+        Stored probabilities and decisions, as in `Decisions.packed`; empty if no longer stored.
+    weights
+        Cost weight of each label.
+    """
+
+    labels: Coded
+    slots: Ints
+    codes: Ints
+    scores: Floats
+    keys: list[str]
+    origins: Ints
+    lags: Ints
+    how: Coded
+    after: Ints
+    held: list[Floats]
+    weights: Floats
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def came(self) -> NDArray[np.bool_]:
+        """Which labels arrived at all."""
+        came: NDArray[np.bool_] = self.how.codes != HOW.index("timeout")
+        return came
