@@ -172,7 +172,7 @@ def taken(features: Features, rows: Ints) -> Features:
     if isinstance(features, list):
         return [features[i] for i in rows.tolist()]
     if isinstance(features, SparseRows):
-        return features.picked(rows)
+        return features.picked(rows.tolist())
     return {name: column[rows] for name, column in features.items()}
 
 

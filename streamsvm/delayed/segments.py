@@ -26,7 +26,8 @@ class Segment:
     """Words of slots from `first` on: in a bytearray, or in a memory-mapped file."""
 
     def __init__(self, first: int, data: Any = b"") -> None:
-        self.first, self.data, self.n_free, self.is_saved = first, bytearray(data), 0, False
+        self.first, self.n_free, self.is_saved = first, 0, False
+        self.data: Any = bytearray(data)
 
     @property
     def n_bytes(self) -> int:
@@ -128,7 +129,8 @@ class Segments:
         lengths = records["n_words"][held].astype(np.int64)
         is_on_disk = not isinstance(segment.data, bytearray)
         segment.data = bytearray(segment.gather(records["start"][held], lengths).tobytes())
-        records["start"][held], segment.n_free = np.cumsum(lengths) - lengths, 0
+        records["start"], segment.n_free = 0, 0
+        records["start"][held] = np.cumsum(lengths) - lengths
         if is_on_disk and self.folder is not None:
             segment.spill(self.folder)
 
@@ -145,6 +147,10 @@ class Segments:
         relearns = bool(self.table.state.relearns)
         holds: NDArray[np.bool_] = (status == kernels.PENDING) | (relearns & (status == kernels.LABELLED))
         return holds
+
+    def compact_last(self) -> None:
+        """Remove all freed words of the open segment."""
+        self._compact(len(self.all) - 1, 0.0)
 
     def trim(self, most_bytes: float) -> None:
         """Remove forgotten segments, and compact the others if more than `most_bytes` are in use."""

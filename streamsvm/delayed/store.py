@@ -332,6 +332,7 @@ class Store:
         if self._objects:
             raise TypeError("rows that are objects cannot be saved")
         self.trim()
+        self.segments.compact_last()
         folder.mkdir(exist_ok=True)
         for i, segment in enumerate(self.segments.all[:-1]):
             if not segment.is_saved:
@@ -345,7 +346,11 @@ class Store:
             "segments": [segment.first for segment in self.segments.all],
         }
         changing = {"status": records["status"], "label": records["label"]}
-        own = {"table": ({}, self.table.state.saved()), "open": ({}, self._segment(-1)), "slots": ({}, changing)}
+        own: dict[str, State] = {
+            "table": ({}, self.table.state.saved()),
+            "open": ({}, self._segment(-1)),
+            "slots": ({}, changing),
+        }
         return nested(own, header)
 
     def _segment(self, i: int) -> dict[str, NDArray[Any]]:
