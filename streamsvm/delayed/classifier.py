@@ -104,7 +104,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         self._join: Join | None = None
         self._timed: set[Hashable] = set()  # names of datetimes that were reported
         self._sets, self._lock = AllSets(), Lock()
-        self._keys, self._key_notice = KeyExamples(), ""
+        self._keys, self._key_notice, self._n_labels = KeyExamples(), "", 0
         # Around a classifier of this package, decisions by costs do not affect learning: join its learner directly.
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
@@ -290,7 +290,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
             if refused := self._refused():
                 raise ValueError(refused[0])
             self._keys.add([], [], keys, [moment])
-            if not self._key_notice and join.store.counts["labels"] == MANY_LABELS:
+            self._n_labels += 1
+            if self._n_labels == MANY_LABELS:
                 self._key_notice = self._keys.notice(join.store.counts)
                 if self._key_notice:
                     logger.warning("%s", self._key_notice)

@@ -61,22 +61,22 @@ class Join:
     ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
         self.decisions, self.tells_keys = decisions or Decisions(), True
-        self._class_bytes, self._n_numbers = 8 * model.tells_all, model.memory_size + _NOTES * model.tells_all
+        self._class_bytes, self._size = 8 * model.tells_all, model.memory_size
+        self._n_numbers = self._size + _NOTES * model.tells_all
 
     # Single events ----------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Any, key: str, time: int) -> Answer:
         """Process a single event; return its prediction."""
         store, single, text = self.store, self._single, _encoded(key)
-        events = Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64))
         if single is None or type(x) is not dict:
-            return self.step(events, LateLabels([], [], [], _NO_TIMES), [])[0]
+            return self.step(_event(x, key, time), LateLabels([], [], [], _NO_TIMES), [])[0]
         layout, row = store.layouts.pack_one(x)
         size = len(row) - 8 * (len(text) // -8) + 8 * self._n_numbers
         journal = store.run_one(text, time, NO_LABEL, size, self._class_bytes)
         entry = self._only_entry(journal)
         if entry is None or (found := single.run(x)) is None:
-            return self._run(events, store.pack([x], 1), [text], [], _EVENT, journal)[0]
+            return self._run(_event(x, key, time), store.pack([x], 1), [text], [], _EVENT, journal)[0]
         code, score, probas, memory = found
         if entry[KIND] == EVENT:
             store.add_one(entry[SLOT], layout, row, text, probas.tobytes() + memory, code, score)
@@ -113,7 +113,7 @@ class Join:
     def _is_learned(self, single: SingleRow, entry: list[int], label: Any) -> bool:
         """Learn a label if a single row can; return whether it did or there was nothing to learn."""
         if entry[KIND] == IN_TIME:
-            stored = self.store.numbers_one(entry[SLOT], self.model.memory_size)
+            stored = self.store.numbers_one(entry[SLOT], self._size)
             return stored is not None and single.run(stored[0], label, stored[1]) is not None
         return entry[KIND] != kernels.CORRECTED or not self.store.relearns
 
@@ -167,7 +167,7 @@ class Join:
 
     def _asked(self, events: Events, turns: _Turns, values: Sequence[Any]) -> Asked:
         """Return rows for the model in order: events to predict, and stored events to learn."""
-        store, n, old, size = self.store, len(events), turns.old, self.model.memory_size
+        store, n, old, size = self.store, len(events), turns.old, self._size
         rows, labels, apart = turns.rows, turns.label + 2, turns.source + 1
         if self.learn:  # a label directly after its event is learned in the row of the event
             labels[turns.fused - 1], apart[turns.fused - 1] = labels[turns.fused], 0
@@ -202,7 +202,7 @@ class Join:
         n, m, source = len(turns.slots), len(turns.matches), turns.source[turns.matches]
         if probas is None:
             return np.zeros((n, 0)), [], np.ones(m), Decided()
-        words, lengths = self.store.part(turns.old, "probas", self.model.memory_size)
+        words, lengths = self.store.part(turns.old, "probas", self._size)
         old = [*np.split(words, np.cumsum(lengths)[:-1])[: len(lengths)], np.zeros(0)]
         stored = [old[i - n if i >= n else -1] for i in source.tolist()]
         weights, decided, k = np.ones(m), Decided(), probas.shape[1]
@@ -310,6 +310,10 @@ class _Turns:
     def entries(self, which: Ints) -> Any:
         """Return kind, position, slot and source of entries."""
         return np.column_stack([self.kind, self.position, self.slot, self.source])[which].tolist()
+
+
+def _event(x: Any, key: str, time: int) -> Events:
+    return Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64))
 
 
 def _encoded(key: str) -> bytes:

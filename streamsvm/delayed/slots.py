@@ -27,14 +27,14 @@ class SlotTable:
     def __init__(self) -> None:
         prepare(tuple(kernels.ENTRY_POINTS.values()))
         self.state = State(kernels.JOIN_TABLE, {"kinds": kernels.N_KINDS})
-        self.records: NDArray[Any] = np.zeros(0, RECORD).view(np.recarray)
+        self.records: NDArray[Any] = np.zeros(0, RECORD)
         self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
         self._bind()
         self.fit(FIRST_SLOTS, 0)
 
     def _bind(self) -> None:
-        self.state.bind(slots=self.records, table=self._table, journal=self._journal)
-        self._n_entries = self.state.number("n_entries").data  # read faster than the attribute
+        self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
+        self._base, self._n_entries = int(self.state.base), self.state.number("n_entries").data  # read faster
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -50,7 +50,7 @@ class SlotTable:
 
     def at(self, slots: Any) -> Any:
         """Return the index or indices of slots in the records."""
-        return slots - int(self.state.base)
+        return slots - self._base
 
     def of(self, first: int, end: int) -> NDArray[Any]:
         """Return the records of a range of slots."""
@@ -83,7 +83,7 @@ class SlotTable:
     def _move(self, begin: int, room: int) -> None:
         """Move the records to start at `begin`, with room for `room` slots."""
         kept = self.of(begin, int(self.state.next))
-        self.records = np.zeros(room, RECORD).view(np.recarray)
+        self.records = np.zeros(room, RECORD)
         self.records[: len(kept)] = kept
         self.state.base = begin
         self._bind()
@@ -108,7 +108,7 @@ class SlotTable:
             raise ValueError("counts of remembered events do not fit them")
         if not begin <= state.known <= state.first <= state.next == begin + n:
             raise ValueError("numbers of events that do not follow one another")
-        state.base, self.records = begin, np.zeros(max(n, FIRST_SLOTS), RECORD).view(np.recarray)
+        state.base, self.records = begin, np.zeros(max(n, FIRST_SLOTS), RECORD)
         self.records[:n], self._table = records, np.zeros(1, np.int64)
         self._bind()
         self.fit(1, begin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import struct
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -187,7 +188,8 @@ class Store:
             self._make_room(_SPARE, sizes, class_bytes)
             self._spare = _SPARE
         self._spare -= 1
-        return self.table.run(self.digests([key]), times, labels, sizes)
+        digest = np.frombuffer(blake2b(key, digest_size=16, salt=self._secret).digest(), np.uint64).reshape(1, 2)
+        return self.table.run(digest, times, labels, sizes)
 
     def _make_room(self, n: int, sizes: Ints, class_bytes: int) -> None:
         """Make room for n events and labels."""
@@ -211,7 +213,7 @@ class Store:
 
     def records(self, slots: Ints) -> NDArray[Any]:
         """Return copies of the records of slots."""
-        found: NDArray[Any] = self.table.records.view(np.ndarray)[self.table.at(slots)]
+        found: NDArray[Any] = self.table.records[self.table.at(slots)]
         return found
 
     def holds(self, slots: Ints) -> NDArray[np.bool_]:
@@ -301,12 +303,12 @@ class Store:
     def numbers_one(self, slot: int, width: int) -> tuple[dict[Any, Any], bytes] | None:
         """Return the row and memory of an event; None unless the row has only numbers."""
         record = self.table.records[self.table.at(slot)]
-        layout, start, n_row, n_words = (int(record[name]) for name in ("layout", "start", "n_row", "n_words"))
-        if not n_words or layout < 0 or not self.layouts.names[layout][1]:
+        layout, start, end = record["layout"], int(record["start"]), int(record["start"] + record["n_words"])
+        if start == end or layout < 0 or not self.layouts.names[layout][1]:
             return None
-        words = self.segments.of(slot).data[8 * start : 8 * (start + n_words)]
-        row = np.frombuffer(words, np.float64, n_row).tolist()
-        return dict(zip(self.layouts.names[layout][0], row, strict=True)), bytes(words[8 * (n_words - width) :])
+        names, data = self.layouts.names[layout][0], self.segments.of(slot).data
+        row = struct.unpack_from(f"{len(names)}d", data, 8 * start)
+        return dict(zip(names, row, strict=True)), bytes(data[8 * (end - width) : 8 * end])
 
     def keys(self, slots: Ints) -> list[str]:
         """Return the keys of ascending slots that are pending or have just left."""
@@ -357,7 +359,7 @@ class Store:
         """Return the arrays of a segment."""
         i %= len(self.segments.all)
         segment = self.segments.all[i]
-        records = self.table.of(segment.first, self.segments.end(i)).view(np.ndarray)
+        records = self.table.of(segment.first, self.segments.end(i))
         return {"data": np.frombuffer(segment.data, np.uint8), "records": records.view(np.int64).reshape(-1, _WORDS)}
 
     @property
