@@ -15,7 +15,7 @@ from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.features import scaler as rows
 from streamsvm.online import batch, calibration
-from streamsvm.online import minibatch as blocks
+from streamsvm.online import batch as blocks
 from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import expert_vote, frozen_models
 
@@ -26,7 +26,7 @@ TABLES = {
     expansion.BSGD: "Budgeted kernel machine (`budgeted/expansion.py`)",
     linear.LINEAR: "Linear member of an ensemble (`ensemble/linear.py`)",
     blend.BLEND: "Ensemble (`ensemble/vote.py`)",
-    blocks.MINIBATCH: "Minibatch of scaled rows for the members of an ensemble (`online/minibatch.py`)",
+    blocks.MINIBATCH: "Minibatch of scaled rows for the members of an ensemble (`online/batch.py`)",
     stacking.STACK: "Stacked vote (`ensemble/stacked_vote.py`)",
     codes.CODES: "Codes (`ensemble/codes.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",

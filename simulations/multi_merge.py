@@ -43,8 +43,6 @@ SETS = {"phishing": (8.0, 8.0), "a9a": (32.0, 0.008), "ijcnn1": (32.0, 2.0)}
 SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
 MERGES = tuple(range(2, 12))
 SEEDS = tuple(range(5))
-# Share of the events over which the averaged machine averages.
-AVERAGE = 0.125
 
 Split = tuple[scipy.sparse.csr_matrix, NDArray[np.int64], scipy.sparse.csr_matrix, NDArray[np.int64]]
 
@@ -105,7 +103,7 @@ def exact(split: Split, C: float, gamma: float) -> dict[str, Any]:
     }
 
 
-def run(split: Split, C: float, gamma: float, budget: int, merges: int, average: int, seed: int) -> list[float]:
+def run(split: Split, C: float, gamma: float, budget: int, merges: int, seed: int) -> list[float]:
     """Train one epoch in random order.
 
     Returns test accuracy, seconds, and the share of time spent on budget maintenance.
@@ -122,7 +120,6 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, average:
         metric="fixed",
         absorb=1.0,
         merges=merges,
-        average=average,
         scaling="none",
     )
     order = np.random.default_rng(seed).permutation(n)
@@ -145,16 +142,13 @@ def measure() -> dict[str, Any]:
         split = load(name)
         reference = known.get(name, {}).get("exact") or exact(split, C, gamma)
         print(f"{name}: exact {reference}", flush=True)
-        run(split, C, gamma, 10, 2, 0, 0)  # compiles
+        run(split, C, gamma, 10, 2, 0)  # compiles
         budgets = {share: max(round(share * reference["vectors"]), 2) for share in SHARES}
-        cells = list(itertools.product(SHARES, MERGES, (0, round(AVERAGE * len(split[1])))))
+        cells = list(itertools.product(SHARES, MERGES))
         # Orders are the outer loop, so that temporary load on the machine affects all cells alike.
-        passes = [
-            [run(split, C, gamma, budgets[share], merges, average, seed) for share, merges, average in cells]
-            for seed in SEEDS
-        ]
+        passes = [[run(split, C, gamma, budgets[share], merges, seed) for share, merges in cells] for seed in SEEDS]
         runs = []
-        for (share, merges, average), *values in zip(cells, *passes, strict=True):
+        for (share, merges), *values in zip(cells, *passes, strict=True):
             accuracies = [accuracy for accuracy, _, _ in values]
             _, seconds, merging = min(values, key=lambda value: value[1])
             runs.append(
@@ -162,7 +156,6 @@ def measure() -> dict[str, Any]:
                     "share": share,
                     "budget": budgets[share],
                     "merges": merges,
-                    "averaged": average > 0,
                     "accuracy": [statistics.mean(accuracies), statistics.stdev(accuracies)],
                     "seconds": seconds,
                     "merging": merging,
@@ -176,9 +169,8 @@ def measure() -> dict[str, Any]:
 # Tables and pictures ----------------------------------------------------------------------------------------------
 
 
-def pick(result: dict[str, Any], name: str, averaged: bool, **wanted: Any) -> list[dict[str, Any]]:
+def pick(result: dict[str, Any], name: str, **wanted: Any) -> list[dict[str, Any]]:
     """Select the runs of a data set with given settings."""
-    wanted["averaged"] = averaged
     return [r for r in result[name]["runs"] if all(r[key] == value for key, value in wanted.items())]
 
 
@@ -190,19 +182,17 @@ def print_tables(result: dict[str, Any]) -> None:
             f"\n{name}: exact {reference['accuracy']:.2f} % with {reference['vectors']} support vectors, "
             f"{reference['seconds']:.1f} s"
         )
-        for averaged in (False, True):
-            title = "averaged" if averaged else "last iterate"
-            print(f"  accuracy in %, {title}, mean (spread) over {len(SEEDS)} orders")
-            print("      B " + "".join(f"       M={m:<5}" for m in MERGES))
-            for share in SHARES:
-                row = pick(result, name, averaged, share=share)
-                cells = "".join(f"  {r['accuracy'][0]:6.2f} ({r['accuracy'][1]:4.2f})" for r in row)
-                print(f"  {row[0]['budget']:5d} {cells}")
+        print(f"  accuracy in %, mean (spread) over {len(SEEDS)} orders")
+        print("      B " + "".join(f"       M={m:<5}" for m in MERGES))
+        for share in SHARES:
+            row = pick(result, name, share=share)
+            cells = "".join(f"  {r['accuracy'][0]:6.2f} ({r['accuracy'][1]:4.2f})" for r in row)
+            print(f"  {row[0]['budget']:5d} {cells}")
         for key, title in (("seconds", "training time in s"), ("merging", "share of the time spent merging")):
             print(f"  {title}")
             print("      B " + "".join(f"   M={m:<4}" for m in MERGES))
             for share in SHARES:
-                row = pick(result, name, False, share=share)
+                row = pick(result, name, share=share)
                 cells = "".join(f"  {r[key]:6.3f} " for r in row)
                 print(f"  {row[0]['budget']:5d} {cells}")
 
@@ -221,35 +211,32 @@ def draw(result: dict[str, Any]) -> None:
     shown = (2, 3, 4, 5, 8, 11)
     colors = dict(zip(shown, pyplot.get_cmap("viridis")(np.linspace(0.0, 0.9, len(shown))), strict=True))
 
-    figure, axes = pyplot.subplots(len(result), 3, figsize=(15, 4 * len(result)), squeeze=False)
+    figure, axes = pyplot.subplots(len(result), 2, figsize=(10, 4 * len(result)), squeeze=False)
     for (name, part), row in zip(result.items(), axes, strict=True):
-        for axis, averaged in zip(row, (False, True), strict=False):
-            for merges in shown:
-                runs = pick(result, name, averaged, merges=merges)
-                axis.errorbar(
-                    [r["budget"] for r in runs],
-                    [r["accuracy"][0] for r in runs],
-                    yerr=[r["accuracy"][1] for r in runs],
-                    color=colors[merges],
-                    label=f"M = {merges}",
-                    capsize=2,
-                    marker="o",
-                    markersize=3,
-                )
-            axis.axhline(part["exact"]["accuracy"], color="black", linestyle=":", label="exact")
-            axis.set(xscale="log", xlabel="budget", ylabel="test accuracy (%)")
-            axis.set_title(f"{name}, {'averaged' if averaged else 'last iterate'}")
-        row[0].sharey(row[1])
         for merges in shown:
-            runs = pick(result, name, False, merges=merges)
-            row[2].plot(
+            runs = pick(result, name, merges=merges)
+            row[0].errorbar(
+                [r["budget"] for r in runs],
+                [r["accuracy"][0] for r in runs],
+                yerr=[r["accuracy"][1] for r in runs],
+                color=colors[merges],
+                label=f"M = {merges}",
+                capsize=2,
+                marker="o",
+                markersize=3,
+            )
+        row[0].axhline(part["exact"]["accuracy"], color="black", linestyle=":", label="exact")
+        row[0].set(xscale="log", xlabel="budget", ylabel="test accuracy (%)", title=name)
+        for merges in shown:
+            runs = pick(result, name, merges=merges)
+            row[1].plot(
                 [r["budget"] for r in runs],
                 [1e3 * r["seconds"] for r in runs],
                 color=colors[merges],
                 marker="o",
                 markersize=3,
             )
-        row[2].set(xscale="log", yscale="log", xlabel="budget", ylabel="training time (ms)", title=name)
+        row[1].set(xscale="log", yscale="log", xlabel="budget", ylabel="training time (ms)", title=name)
     axes[0, 0].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(PICTURES / "multi-merge-accuracy-time.png", dpi=110)
@@ -258,7 +245,7 @@ def draw(result: dict[str, Any]) -> None:
     figure, axes = pyplot.subplots(1, len(result), figsize=(5 * len(result), 4), sharey=True, squeeze=False)
     for axis, name in zip(axes[0], result, strict=True):
         for merges in shown:
-            runs = pick(result, name, False, merges=merges)
+            runs = pick(result, name, merges=merges)
             axis.plot(
                 [r["budget"] for r in runs],
                 [100.0 * r["merging"] for r in runs],
@@ -274,27 +261,25 @@ def draw(result: dict[str, Any]) -> None:
     figure.savefig(PICTURES / "multi-merge-share.png", dpi=110)
     pyplot.close(figure)
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(12, 5), sharey=True)
+    figure, axis = pyplot.subplots(figsize=(7, 5))
     markers = dict(zip(SHARES, "os^Dv", strict=True))
     palette = pyplot.get_cmap("viridis")(np.linspace(0.0, 0.95, len(MERGES)))
-    for axis, averaged in zip(axes, (False, True), strict=True):
-        points = []
-        for share in SHARES:
-            runs = pick(result, "a9a", averaged, share=share)
-            x, y = [1e3 * r["seconds"] for r in runs], [r["accuracy"][0] for r in runs]
-            axis.plot(x, y, color="gray", linestyle=":", linewidth=0.8)
-            axis.scatter(x, y, c=palette, marker=markers[share], label=f"B = {runs[0]['budget']}")
-            points += list(zip(x, y, strict=True))
-        front = [p for p in sorted(points) if all(q[1] < p[1] or q == p for q in points if q[0] <= p[0])]
-        axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, label="best trade-offs")
-        axis.axhline(result["a9a"]["exact"]["accuracy"], color="black", linestyle=":", linewidth=0.8)
-        axis.set(xscale="log", xlabel="training time (ms)", title=f"a9a, {'averaged' if averaged else 'last iterate'}")
-        axis.set_xticks([10, 20, 50, 100, 200], ["10", "20", "50", "100", "200"])
-        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes[0].set_ylabel("test accuracy (%)")
-    axes[1].legend(fontsize=8, loc="lower right")
+    points = []
+    for share in SHARES:
+        runs = pick(result, "a9a", share=share)
+        x, y = [1e3 * r["seconds"] for r in runs], [r["accuracy"][0] for r in runs]
+        axis.plot(x, y, color="gray", linestyle=":", linewidth=0.8)
+        axis.scatter(x, y, c=palette, marker=markers[share], label=f"B = {runs[0]['budget']}")
+        points += list(zip(x, y, strict=True))
+    front = [p for p in sorted(points) if all(q[1] < p[1] or q == p for q in points if q[0] <= p[0])]
+    axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, label="best trade-offs")
+    axis.axhline(result["a9a"]["exact"]["accuracy"], color="black", linestyle=":", linewidth=0.8)
+    axis.set(xscale="log", xlabel="training time (ms)", ylabel="test accuracy (%)", title="a9a")
+    axis.set_xticks([10, 20, 50, 100, 200], ["10", "20", "50", "100", "200"])
+    axis.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axis.legend(fontsize=8, loc="lower right")
     scale = pyplot.cm.ScalarMappable(pyplot.Normalize(2, 11), "viridis")
-    figure.colorbar(scale, ax=axes, label="M")
+    figure.colorbar(scale, ax=axis, label="M")
     figure.savefig(PICTURES / "multi-merge-trade-off.png", dpi=110, bbox_inches="tight")
     pyplot.close(figure)
 

@@ -32,7 +32,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 
 # Modules whose entry points `warmup` compiles, and further ones with `everything`.
 _KERNELS = (
-    *("features.encoding", "features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
+    *("features.rows", "features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.maintenance"),
     *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "keyed.snapshots"),
 )

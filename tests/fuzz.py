@@ -160,7 +160,7 @@ def models() -> list[State]:
     small = CPMClassifier(n_faces=2)
     made: list[Any] = [
         CPMClassifier(n_faces=2, average=5, scaling="rank", scaling_window=8),
-        BSGDClassifier(budget=10, average=5),
+        BSGDClassifier(budget=10),
         StreamSVMClassifier(budget=4),
         StreamSVMClassifier(effort="low", budget=4, members=("ranks", "polytope")),
         DecidingClassifier(small, cost={0: {1: 2.0}}, class_weight="balanced", abstain=0.4),

@@ -78,13 +78,12 @@ def test_dependencies_fit_one_another(fresh):
 
 
 def test_the_main_job_is_done_with_core_dependencies_alone(fresh, tmp_path):
-    uncompiled = {"NUMBA_DISABLE_JIT": "1"}  # compiling takes half a minute; this runs the same code
     (tmp_path / "events.csv").write_text("heat,place,state\n" + "1,a,up\n2,b,down\n" * 30)
     results = ("--out", "p.csv", "--save", "model", "--checkpoint", "ck", "--summary", "s.json", "--quiet")
-    run(fresh.parent / "streamsvm", "run", "events.csv", "--label", "state", *results, cwd=tmp_path, env=uncompiled)
+    run(fresh.parent / "streamsvm", "run", "events.csv", "--label", "state", *results, cwd=tmp_path)
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + 60
     asked = "import streamsvm as s; print(s.load('model').predict_one({'heat': 1, 'place': 'a'}), s.__file__)"
-    label, place = run(fresh, "-c", asked, cwd=tmp_path, env=uncompiled).split()
+    label, place = run(fresh, "-c", asked, cwd=tmp_path).split()
     assert label == "up"
     assert Path(place).is_relative_to(fresh.parents[1])
 

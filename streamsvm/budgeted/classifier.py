@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.budgeted import expansion, kernels
 from streamsvm.budgeted import vectors as support
-from streamsvm.budgeted.memory import EXPERIMENTAL, LOSSES, SEARCHES, BudgetedMemory
+from streamsvm.budgeted.memory import LOSSES, BudgetedMemory
 from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors, put_sparse_coefs
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
@@ -82,9 +82,6 @@ class BSGDClassifier(BudgetedMemory):
     metric
         `"learned"` trains a relevance of each column in the distance with the same loss. Irrelevant columns fade and
         gamma matters less, at up to twice the cost of events that change the model. `"fixed"` weighs columns equally.
-    average
-        Predict with coefficients averaged over about this many events; 0 predicts with the latest. Averaging is
-        steadier and follows drift more slowly.
     l2
         Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
         l2 = 2 / (C n).
@@ -96,10 +93,8 @@ class BSGDClassifier(BudgetedMemory):
     merges
         Number of support vectors merged into one, 2 to 11. More merges cost less time and more accuracy. Vectors merge
         only if their coefficients have the same direction; without such vectors the smallest is removed.
-    experimental
-        Settings of experiments by name: `gamma_factor` (1.0) multiplies the default `gamma`; `bias` (False) trains an
-        intercept; `metric_rate` (0.05) is the step size of the learned metric; `search` (`"table"`) is how the merged
-        point is found, from a precomputed table or by `"golden"` section search.
+    gamma_factor
+        Factor of the default `gamma`.
 
     Attributes
     ----------
@@ -130,7 +125,7 @@ class BSGDClassifier(BudgetedMemory):
     another value than zero has been learned.
 
     The machine of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is their
-    M. With more than two merges, `average` and a bias help. The defaults are good single choices over fourteen streams.
+    M. The defaults are good single choices over fourteen streams.
     heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another point on average
     at two to three times the time, most with many or noisy classes.
 
@@ -161,12 +156,11 @@ class BSGDClassifier(BudgetedMemory):
         max_classes: int = 1_000,
         *,
         metric: str = "learned",
-        average: int = 0,
         l2: float = 3e-4,
         horizon: int = 100_000,
         absorb: float = 0.9,
         merges: int = 2,
-        experimental: dict[str, Any] | None = None,
+        gamma_factor: float = 1.0,
     ) -> None:
         self.budget = budget
         self.gamma = gamma
@@ -179,12 +173,11 @@ class BSGDClassifier(BudgetedMemory):
         self.max_features = max_features
         self.max_classes = max_classes
         self.metric = metric
-        self.average = average
         self.l2 = l2
         self.horizon = horizon
         self.absorb = absorb
         self.merges = merges
-        self.experimental = experimental
+        self.gamma_factor = gamma_factor
         self.categories = base.check_categories(categories)
         self._check_params()
         self._reset()
@@ -201,11 +194,10 @@ class BSGDClassifier(BudgetedMemory):
         for rate in (self.learning_rate, *(rate for _, rate in self.heads or ())):
             if rate is not None and rate * self.l2 >= 1.0:
                 raise ParameterError("learning_rate", f"times `l2` must be below 1, got {rate!r} times {self.l2!r}")
-        check_number("average", self.average, 0)
         check_choice("metric", self.metric, METRICS)
         check_number("absorb", self.absorb, 0.0, 1.0)
         check_number("merges", self.merges, 2, expansion.MOST_MERGES, whole=True)
-        _check_experimental(self.experimental)
+        check_number("gamma_factor", self.gamma_factor, 1e-12, 1e12)
         check_choice("scaling", self.scaling, SCALINGS)
         check_number("scaling_window", self.scaling_window, 2, whole=True)
         check_class_weight(self.class_weight, LARGEST)
@@ -217,14 +209,8 @@ class BSGDClassifier(BudgetedMemory):
         yield {}
         yield {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3}
         yield {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1}
-        yield {
-            "budget": 10,
-            "average": 100,
-            "scaling": "rank",
-            "class_weight": "balanced",
-            "experimental": {"bias": True},
-        }
-        yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1)), "average": 10}
+        yield {"budget": 10, "scaling": "rank", "class_weight": "balanced"}
+        yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))}
         yield {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"}
         yield {"budget": 10, "gamma": 0.1, "absorb": 1.0}
 
@@ -285,13 +271,8 @@ class BSGDClassifier(BudgetedMemory):
         state = self._state
         d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
         head = int(state.heads.weight.argmax())
-        fields = state.heads[head]
-        coefs = class_coefs(state, "coefs")[head]
-        biases = state.split("mean_biases" if self.average else "biases")[head, :c].copy()
-        if self.average:
-            coefs = fields.mean_v * coefs + fields.mean_u * class_coefs(state, "averaged")[head]
-        else:
-            coefs = fields.scale * coefs
+        coefs = state.heads[head].scale * class_coefs(state)[head]
+        biases = state.split("biases")[head, :c].copy()
         if c == 2:
             coefs[0], biases[0] = -coefs[1], -biases[1]
         return KernelExpansion(
@@ -367,7 +348,7 @@ class BSGDClassifier(BudgetedMemory):
         state.classes.learned[:c] = self.n_events_learned / c
         state.gamma_now = model.gamma
         state.gamma = model.gamma if held else self.gamma or 0.0
-        state.sum_of_squares = self._experimental["gamma_factor"] * self._rows.seen / model.gamma
+        state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
         if self.metric == "learned":
             state.relevance[:d] = model.relevance
             state.theta[:d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
@@ -381,12 +362,11 @@ class BSGDClassifier(BudgetedMemory):
         state, (n, d), c = self._state, vectors.shape, len(biases)
         if c == 2:
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
-        state.vectors[:], state.coefs[:], state.averaged[:] = 0.0, 0.0, 0.0
+        state.vectors[:], state.coefs[:] = 0.0, 0.0
         state.vectors[:d, :n] = vectors.T
         put_sparse_coefs(state, coefs)
-        state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
-        heads = state.heads
-        heads.scale[:], heads.mean_v[:], heads.mean_u[:], heads.steps[:] = 1.0, 0.0, 1.0, self.horizon
+        state.split("biases")[:, :c] = biases
+        state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
         support.measure_all(state)
@@ -427,22 +407,6 @@ def _check_head(place: str, loss: Any, rate: Any) -> None:
     check_choice(f"{place}loss", loss, tuple(LOSSES))
     if rate is not None:
         check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
-
-
-def _check_experimental(values: Any) -> None:
-    if values is None:
-        return
-    if not isinstance(values, dict):
-        raise ParameterTypeError("experimental", f"must be a dict or None, got {values!r}")
-    for name, value in values.items():
-        check_choice("experimental", name, tuple(EXPERIMENTAL))
-        if name == "bias":
-            if not isinstance(value, bool):
-                raise ParameterTypeError("experimental['bias']", f"must be a bool, got {value!r}")
-        elif name == "search":
-            check_choice("experimental['search']", value, tuple(SEARCHES))
-        else:
-            check_number(f"experimental[{name!r}]", value, 1e-12, 1e12 if name == "gamma_factor" else 1.0)
 
 
 def _check_heads(heads: Any) -> None:

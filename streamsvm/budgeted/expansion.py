@@ -22,7 +22,7 @@ from streamsvm.budgeted.sparse_coefs import (
     sum_sparse_coefs,
 )
 from streamsvm.core.access import state_at
-from streamsvm.core.jit import inlined, kernel, view
+from streamsvm.core.jit import inlined
 from streamsvm.core.losses import best_class
 from streamsvm.core.math import ONE, TWO, ZERO, exp32
 from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records, u64
@@ -44,9 +44,6 @@ from streamsvm.online.calibration import CALIBRATION
 INFINITE = np.float32(np.inf)
 # Scalars below this are multiplied into their arrays.
 SMALLEST = 1e-9
-# mean_v V and mean_u U cancel when the average is longer than the memory of the coefficients. They are merged when
-# mean_v exceeds this multiple of the scale.
-MOST_CANCELLED = 100.0
 # Up to NEAR stored numbers, sums stay in registers. Beyond, RUNS columns are accumulated per pass over the slots.
 NEAR, RUNS = 24_576, 24
 # Unscaled values are clipped here, so that their squares do not overflow in float32.
@@ -75,21 +72,17 @@ BSGD = Schema(
         "n_heads": Number("number of heads", i64),
         "l2": Number("regularisation strength"),
         "horizon": Number("maximum t of Pegasos' steps"),
-        "average": Number("number of events that coefficients are averaged over, 0 for none"),
         "balanced": Number("whether class weights are balanced"),
-        "bias": Number("whether the bias is trained"),
         "absorb": Number("kernel value above which the nearest vector absorbs an event"),
         "metric_rate": Number("step size of the learned metric, 0 if fixed"),
         "gamma": Number("fixed gamma, 0 if it follows the data", saved=True, bounds=(0.0, 1e300)),
         "gamma_factor": Number("factor of a gamma that follows the data"),
         "merges": Number("number of vectors merged into one", i64),
-        "search": Number("search of the merged point", i64),
         "maintain": address("address of `maintenance.maintain`"),
         "gamma_now": Number("current gamma", saved=True, bounds=(0.0, 1e300)),
         "sum_of_squares": Number("sum of squared norms of events", saved=True, bounds=(0.0, 1e300)),
         "vectors": Array(("columns", "slots"), "support vectors", f32, saved=True, bounds=_VALUE),
         "coefs": Array(("heads*sparse_coefs", "slots"), "V of the coefficients", f32, saved=True, bounds=_COEF),
-        "averaged": Array(("mean_heads*sparse_coefs", "slots"), "U of their average", f32, saved=True, bounds=_COEF),
         "coef_classes": Array(
             ("listed_coefs", "slots"), "classes of sparse coefficients", i64, saved=True, bounds=_COUNT
         ),
@@ -105,8 +98,7 @@ BSGD = Schema(
         "norms": Array(("slots",), "weighted squared norms of the vectors", f32, saved=True),
         "squares": Array(("heads", "slots"), "squared norms of coefficients by head", f32),
         "touched": Array(("slots", "words"), "bit mask of nonzero columns", u64),
-        "biases": Array(("heads*classes",), "biases of the scores", saved=True, bounds=_BIAS),
-        "mean_biases": Array(("heads*classes",), "averaged biases", saved=True, bounds=_BIAS),
+        "biases": Array(("heads*classes",), "biases of the scores of an adopted model", saved=True, bounds=_BIAS),
         "heads": records(
             ("heads",),
             "heads",
@@ -114,10 +106,6 @@ BSGD = Schema(
             rate=Number("constant step size, 0 for 1 / (l2 t)"),
             scale=Number("factor of V", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
             steps=Number("number of steps", saved=True, bounds=_COUNT),
-            mean_v=Number(
-                "factor of V in the average mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)
-            ),
-            mean_u=Number("factor of U in the average", start=1.0, saved=True, bounds=(SMALLEST, 1.0)),
             eta=Number("step size of the current event", saved=True),
             accuracy=Number("decayed accuracy", saved=True, bounds=_SHARE),
             weight=Number("weight in the vote", saved=True, bounds=_SHARE),
@@ -138,7 +126,6 @@ BSGD = Schema(
         ),
         "square": Array(("metric",), "decayed square of the gradient", saved=True, bounds=(0.0, LARGEST_GRADIENT**2)),
         "scores": Array(("heads*classes",), "scores of the current event"),
-        "mean_scores": Array(("heads*classes",), "averaged scores of the current event"),
         "update": Array(("heads*classes",), "gradient of the loss in the scores, negated"),
         "proba": Array(("classes",), "class probabilities"),
         "kernel": Array(("slots",), "kernel values of the current event and the vectors", f32),
@@ -300,59 +287,22 @@ def kernel_row(state, m):
 
 
 @inlined
-def evaluate(state, m, averaging):
-    """Compute the scores of the current event by all heads, with `averaging` also the averaged scores."""
+def evaluate(state, m):
+    """Compute the scores of the current event by all heads."""
     kernel_row(state, m)
-    score_heads(state, state.kernel, averaging)
-
-
-@inlined
-def score_heads(state, row, averaging):
-    """Compute scores from kernel values."""
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
-    scores, means = state.scores, state.mean_scores
-    coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
+    scores, biases = state.scores, state.biases
     if is_sparse(state):
-        evaluate_sparse(state, row, averaging)
-        return
-    rows = n_sparse_coefs(state)
-    for i in range(first, n):
-        sum_heads(coefs, i, rows, row, slots, scores, capacity)
-        if averaging:
-            sum_heads(averaged, i, rows, row, slots, means, capacity)
+        sum_sparse_coefs(state, state.kernel, scores)
+    else:
+        for c in range(first, n):
+            sum_heads(state.coefs, c, n_sparse_coefs(state), state.kernel, slots, scores, capacity)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
-        if first == 1:
-            scores[at] = means[at] = 0.0
         for c in range(at + first, at + n):
-            s = scores[c]
-            scores[c] = head.scale * s + biases[c]
-            if averaging:
-                means[c] = (head.mean_v * s + head.mean_u * means[c]) + mean_biases[c]
-        if first == 1 and n == 2:
-            scores[at], means[at] = -scores[at + 1], -means[at + 1]
-
-
-@kernel
-def evaluate_sparse(state, row, averaging):
-    """Compute scores with sparse coefficients."""
-    capacity, n, scores, means = state.classes.size, state.n_classes, state.scores, state.mean_scores
-    sum_sparse_coefs(state, row, state.coefs, scores)
-    if averaging:
-        sum_sparse_coefs(state, row, state.averaged, means)
-    for h in range(state.n_heads):
-        head = state.heads[h]
-        for c in range(h * capacity, h * capacity + n):
-            s = scores[uint(c)]
-            scores[uint(c)] = head.scale * s + state.biases[uint(c)]
-            if averaging:
-                means[uint(c)] = head.mean_v * s + head.mean_u * means[uint(c)] + state.mean_biases[uint(c)]
-
-
-@view
-def deciding(state):
-    """Scores used for prediction."""
-    return state.mean_scores if state.average > 0.0 else state.scores
+            scores[c] = head.scale * scores[c] + biases[c]
+        if first == 1:
+            scores[at] = -scores[at + 1] if n == 2 else 0.0
 
 
 @inlined

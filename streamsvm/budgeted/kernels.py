@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from streamsvm.budgeted.expansion import (
     BSGD,
-    MOST_CANCELLED,
     SMALLEST,
     best_of_head,
     bsgd_at,
-    deciding,
     evaluate,
     first_class,
     first_of,
@@ -33,8 +31,8 @@ from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import current_row, follow
 from streamsvm.online import driver
+from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
-from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 
 __all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 
@@ -56,13 +54,13 @@ def find_proba(state):
         find_votes(state)
     else:
         beta = inverse_temperature(state.heads[0].loss)
-        find_softmax(state.calibration, deciding(state), state.n_classes, beta, state.proba)
+        find_softmax(state.calibration, state.scores, state.n_classes, beta, state.proba)
 
 
 @kernel
 def find_votes(state):
     """Compute class probabilities as the weighted mean over heads."""
-    n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, deciding(state), state.update
+    n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, state.scores, state.update
     for c in range(n):
         proba[c] = 0.0
     for h in range(state.n_heads):
@@ -80,9 +78,9 @@ def predict(state, m):
     n = state.n_classes
     if n == 0:
         return -1
-    evaluate(state, m, state.average > 0.0)
+    evaluate(state, m)
     if state.n_heads == 1:
-        return best_class(deciding(state), 0, n)
+        return best_class(state.scores, 0, n)
     find_votes(state)
     return best_class(state.proba, 0, n)
 
@@ -98,7 +96,7 @@ def calibrate(state, label, has_proba):
     """Update the calibration with the label of the event that the scores belong to."""
     if state.n_heads == 1:
         beta = inverse_temperature(state.heads[0].loss)
-        learn_softmax(state.calibration, deciding(state), state.n_classes, beta, label)
+        learn_softmax(state.calibration, state.scores, state.n_classes, beta, label)
         return
     if not has_proba:
         find_votes(state)
@@ -106,21 +104,6 @@ def calibrate(state, label, has_proba):
 
 
 # Learning ---------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def score_to_learn(state, m, label):
-    """Compute the scores of an event to learn, and update the calibration with it."""
-    is_calibrating = calibrates(state, label)
-    evaluate(state, m, votes_on_means(state) or (is_calibrating and state.average > 0.0))
-    if is_calibrating:
-        calibrate(state, label, False)
-
-
-@inlined
-def votes_on_means(state):
-    """Whether learning needs averaged scores."""
-    return state.n_heads > 1 and state.average > 0.0
 
 
 @inlined
@@ -153,10 +136,7 @@ def step(state, m, label, weight):
     for h in range(state.n_heads):
         shrink(state, h)
     if acting:
-        slot = find_slot(state, m)
-        add_update(state, slot, weight)
-    if state.average > 0.0:
-        average(state)
+        add_update(state, find_slot(state, m), weight)
 
 
 @inlined
@@ -178,7 +158,7 @@ def follow_norms(state, square):
 @kernel
 def vote(state, label):
     """Update the accuracies and the weights of heads with the label of the current event."""
-    heads, scores, n_heads = state.heads, deciding(state), state.n_heads
+    heads, scores, n_heads = state.heads, state.scores, state.n_heads
     top = 0.0
     for h in range(n_heads):
         right = 1.0 if best_of_head(state, scores, h) == label else 0.0
@@ -206,7 +186,6 @@ def shrink(state, h):
         for c in range(h * rows, (h + 1) * rows):
             for b in range(coefs.shape[1]):
                 coefs[uint(c), uint(b)] *= scale
-        head.mean_v /= head.scale
         head.scale = 1.0
         measure_all(state)
 
@@ -226,9 +205,9 @@ def find_slot(state, m):
 
 @inlined
 def add_update(state, slot, weight):
-    """Add the steps of all heads to the coefficients of a slot and to the biases."""
+    """Add the steps of all heads to the coefficients of a slot."""
     capacity, n, update = state.classes.size, state.n_classes, state.update
-    coefs, averaged, biases, sparse = state.coefs, state.averaged, state.biases, is_sparse(state)
+    coefs, sparse = state.coefs, is_sparse(state)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         change = weight * head.eta
@@ -238,39 +217,7 @@ def add_update(state, slot, weight):
                 delta = change * update[c] / head.scale
                 delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
                 coefs[row, slot] += f32(delta)
-                if state.average > 0.0:
-                    # Keeps mean_v V + mean_u U; `average` adds the new V.
-                    averaged[row, slot] -= f32(delta * head.mean_v / head.mean_u)
-                biases[c] += state.bias * change * update[c]
     measure(state, slot)
-
-
-@kernel
-def average(state):
-    """Update the averages: decay mean_v V + mean_u U and add V."""
-    capacity, n, biases, means = state.classes.size, state.n_classes, state.biases, state.mean_biases
-    for h in range(state.n_heads):
-        head, at = state.heads[h], h * capacity
-        share = max(1.0 / (head.steps + 1.0), 1.0 / state.average)
-        head.mean_v *= 1.0 - share
-        head.mean_u *= 1.0 - share
-        head.mean_v += share * head.scale
-        if state.bias > 0.0:
-            for c in range(at + first_class(state), at + n):
-                means[c] += share * (biases[c] - means[c])
-        if head.mean_u < SMALLEST or head.mean_v > MOST_CANCELLED * head.scale:
-            settle_average(state, h)
-
-
-@kernel
-def settle_average(state, h):
-    """Move the average of a head into U."""
-    head, rows, coefs, averaged = state.heads[h], n_sparse_coefs(state), state.coefs, state.averaged
-    p, q = f32(head.mean_v), f32(head.mean_u)
-    for c in range(h * rows, (h + 1) * rows):
-        for b in range(coefs.shape[1]):
-            averaged[uint(c), uint(b)] = p * coefs[uint(c), uint(b)] + q * averaged[uint(c), uint(b)]
-    head.mean_v, head.mean_u = 0.0, 1.0
 
 
 # Entry points -----------------------------------------------------------------------------------------------------
@@ -288,14 +235,16 @@ def run_event(address):
         if has_proba:
             find_proba(state)
         elif best < 0 and label >= 0:
-            evaluate(state, m, False)
+            evaluate(state, m)
         if rows.following:
             follow(rows, label, rows.at)
         if label >= 0 and calibrates(state, label):
             calibrate(state, label, has_proba)
     elif label >= 0:
         rows.best = -1
-        score_to_learn(state, m, label)
+        evaluate(state, m)
+        if calibrates(state, label):
+            calibrate(state, label, False)
     if label >= 0:
         learn(state, m, label, rows.weight)
 
@@ -308,7 +257,7 @@ def run_member(address, block_address, i, cached):
         row = block.rows[k]
         m = load_cached_row(block, k, member.way, rows)
         if cached == 0:
-            evaluate(state, m, False)
+            evaluate(state, m)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:
             rows.seen = row.seen

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, is_weighing, padded, smallest_of
-from streamsvm.budgeted.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
+from streamsvm.budgeted.merging import look_up, near_loss, ratio_of, refine
 from streamsvm.budgeted.sparse_coefs import (
     clear_sparse_coef,
     clear_sparse_coefs,
@@ -26,11 +26,6 @@ from streamsvm.core.math import ONE, ZERO
 from streamsvm.core.schema import f32
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, uint
-
-# Searches of the merged point.
-LOOKUP, GOLDEN = 0, 1
-# Bounds of the error of `near_loss`.
-LOOSE, TINY = 1.6, 1e-4
 
 
 def maintain(address):
@@ -93,8 +88,6 @@ def choose(state, i):
     """
     n, chosen, costs, count = state.n_vectors, state.chosen, state.work[3], 1
     find_costs(state, i, costs)
-    if state.search == GOLDEN:
-        settle_costs(state, i, costs)
     chosen[0] = i
     while count < min(state.merges, n):
         best = smallest_of(costs, n)
@@ -121,22 +114,6 @@ def find_costs(state, i, costs):
         cost = near_loss(sizes[uint(b)] * share, product, far[uint(b)])
         costs[uint(b)] = cost if product > ZERO else INFINITE
     costs[uint(i)] = INFINITE
-
-
-@kernel
-def settle_costs(state, i, costs):
-    """Compute exact degradations for vectors that may be the best to merge with i."""
-    n, sizes, products, far = state.n_vectors, state.work[0], state.work[1], state.work[2]
-    least = costs[smallest_of(costs, n)] if state.merges == 2 else INFINITE
-    limit = LOOSE * least / (1.0 + least) + TINY if least < INFINITE else 1.0
-    size = float(sizes[i])
-    for b in range(n):
-        if costs[b] == INFINITE:
-            continue
-        if costs[b] <= limit * (1.0 + costs[b]):
-            ratio = ratio_of(math.sqrt(sizes[b] / size), 1.0)
-            cosine = min(products[b] / (size * ratio), 1.0)
-            costs[b] = degradation(golden_section(ratio, cosine, -far[b]), ratio, cosine, -far[b])
 
 
 # Merging ----------------------------------------------------------------------------------------------------------
@@ -174,12 +151,9 @@ def merge_pair(state, a, b, log_kappa):
     ratio, cosine = ratio_of(larger, smaller), 1.0
     if smaller > 0.0 and not is_plain(state):
         cosine = min(product(state, a, b) / (larger * smaller), 1.0)
-    if state.search == GOLDEN:
-        h = golden_section(ratio, cosine, log_kappa)
-    else:
-        h = look_up(state.table, ratio / (1.0 + ratio), math.exp(log_kappa))
-        if not is_plain(state):
-            h = refine(h, ratio, cosine, log_kappa)
+    h = look_up(state.table, ratio / (1.0 + ratio), math.exp(log_kappa))
+    if not is_plain(state):
+        h = refine(h, ratio, cosine, log_kappa)
     of_a = h if size_a >= size_b else 1.0 - h
     join(state, a, b, of_a, math.exp(log_kappa * (1.0 - of_a) * (1.0 - of_a)), math.exp(log_kappa * of_a * of_a))
 
@@ -209,14 +183,7 @@ def join_coefs(state, a, b, keep_a, keep_b):
     if is_sparse(state):
         join_sparse_coefs(state, a, b, keep_a, keep_b)
         return
-    join_rows(state, state.coefs, a, b, keep_a, keep_b)
-    if state.averaged.size > 0:
-        join_rows(state, state.averaged, a, b, keep_a, keep_b)
-
-
-@inlined
-def join_rows(state, coefs, a, b, keep_a, keep_b):
-    """Apply `join_coefs` to dense coefficients."""
+    coefs = state.coefs
     for h in range(state.n_heads):
         for c in coef_range(state, h):
             coefs[uint(c), uint(a)] = keep_a * coefs[uint(c), uint(a)] + keep_b * coefs[uint(c), uint(b)]

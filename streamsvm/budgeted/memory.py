@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from streamsvm.adjusting import Setting
 from streamsvm.budgeted import expansion, maintenance, merging
 from streamsvm.budgeted import vectors as support
@@ -17,13 +15,11 @@ from streamsvm.core.state import State
 from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
 from streamsvm.online import base, calibration
-from streamsvm.online.archive import check_bounds
 from streamsvm.online.scaling import new_rows
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
-SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
-# Defaults of the settings that only experiments change.
-EXPERIMENTAL: dict[str, Any] = {"gamma_factor": 1.0, "bias": False, "metric_rate": 0.05, "search": "table"}
+# Step size of the learned metric.
+METRIC_RATE = 0.05
 # Number of float32 in a cache line.
 CACHE_LINE = 16
 
@@ -39,10 +35,9 @@ class BudgetedMemory(base.OnlineClassifier):
     scaling_window: int
     class_weight: dict[Any, float] | str | None
     metric: str
-    average: int
     absorb: float
     merges: int
-    experimental: dict[str, Any] | None
+    gamma_factor: float
 
     def _room_for(self, n: int) -> int:
         return n if n < self.budget else ROOM
@@ -68,7 +63,6 @@ class BudgetedMemory(base.OnlineClassifier):
             "slots": slots,
             "words": -(-n_columns // 64),
             "heads": len(heads),
-            "mean_heads": len(heads) if self.average else 0,
             "work": 4,
             "merged": expansion.MOST_MERGES if is_full else 0,
         }
@@ -99,35 +93,22 @@ class BudgetedMemory(base.OnlineClassifier):
         while state.n_vectors > self.budget:
             maintain.ctypes(state.address)
 
-    @property
-    def _experimental(self) -> dict[str, Any]:
-        """Settings of experiments, with defaults."""
-        return EXPERIMENTAL | (self.experimental or {})
-
     def _heads(self) -> tuple[tuple[str, float | None], ...]:
         return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
 
     def _set_params(self, state: State) -> None:
         """Copy the settings to the state."""
-        experimental = self._experimental
         state.budget = self.budget
         state.n_heads = len(self._heads())
         state.l2 = self.l2
         state.horizon = self.horizon
-        state.average = self.average
         state.balanced = self.class_weight == "balanced"
-        state.bias = experimental["bias"]
         state.absorb = self.absorb
-        state.metric_rate = experimental["metric_rate"] if self.metric == "learned" else 0.0
-        state.gamma_factor = experimental["gamma_factor"]
+        state.metric_rate = METRIC_RATE if self.metric == "learned" else 0.0
+        state.gamma_factor = self.gamma_factor
         state.merges = self.merges
-        state.search = SEARCHES[experimental["search"]]
         for head, (loss, rate) in zip(state.heads, self._heads(), strict=True):
             head.loss, head.rate = LOSSES[loss], rate or 0.0
-
-    def _check_restored(self, state: State) -> None:
-        if not self.average:
-            check_bounds("heads", state.heads.view(np.ndarray)["mean_v"], 0.0, 0.0)
 
     def _refresh(self, state: State) -> None:
         n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)

@@ -61,23 +61,12 @@ def nearly_kept(h, ratio, cosine, log_kappa):
     return large, small, large * large + small * small + 2.0 * cosine * large * small
 
 
-@inlined
-def degradation(h, ratio, cosine, log_kappa):
-    """Return the squared norm that merging at h loses.
-
-    It equals |r phi(v_b) + phi(v_i)|^2 minus `kept`, arranged so that no digits cancel.
-    """
-    large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
-    lost = -ratio * ratio * math.expm1(2.0 * large) - math.expm1(2.0 * small)
-    return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
-
-
 @jit_fma
 def near_loss(square, product, far):
     """Return a cheap ranking criterion for candidate pairs, in float32.
 
-    For the criterion q, q / (1 + q) is 0.8 to 1.3 times the smallest `degradation`. To second order in `far` the loss
-    is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c). Loops over it vectorise.
+    For the criterion q, q / (1 + q) is 0.8 to 1.3 times the smallest loss |r phi(v_b) + phi(v_i)|^2 minus `kept`. To
+    second order in `far` the loss is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c). Loops over it vectorise.
 
     Parameters
     ----------

@@ -43,35 +43,20 @@ def head_weight(state, h):
 @kernel
 def begin_sparse_coefs(state):
     """Switch to sparse coefficients, at the first class beyond `MAX_SPARSE_COEFS`."""
-    n_coefs, taken, coef_classes, coefs, averaged = (
-        n_sparse_coefs(state),
-        state.taken,
-        state.coef_classes,
-        state.coefs,
-        state.averaged,
-    )
+    n_coefs, taken, coef_classes, coefs = n_sparse_coefs(state), state.taken, state.coef_classes, state.coefs
     for b in range(state.n_vectors):
         n = 0
         for e in range(n_coefs):
             holds = False
             for h in range(state.n_heads):
                 holds |= coefs[h * n_coefs + e, b] != _ZERO
-                if averaged.size > 0:
-                    holds |= averaged[h * n_coefs + e, b] != _ZERO
             if holds:
                 coef_classes[n, b] = e
                 for h in range(state.n_heads if n < e else 0):
-                    move(coefs, h * n_coefs + e, h * n_coefs + n, b)
-                    if averaged.size > 0:
-                        move(averaged, h * n_coefs + e, h * n_coefs + n, b)
+                    row = h * n_coefs + e
+                    coefs[h * n_coefs + n, b], coefs[row, b] = coefs[row, b], _ZERO
                 n += 1
         taken[b] = n
-
-
-@inlined
-def move(coefs, start, to, b):
-    """Move a coefficient of vector b to another row."""
-    coefs[to, b], coefs[start, b] = coefs[start, b], _ZERO
 
 
 @inlined
@@ -109,8 +94,6 @@ def clear_sparse_coef(state, e, b):
     n_coefs = n_sparse_coefs(state)
     for h in range(state.n_heads):
         state.coefs[h * n_coefs + e, b] = _ZERO
-        if state.averaged.size > 0:
-            state.averaged[h * n_coefs + e, b] = _ZERO
 
 
 @inlined
@@ -122,10 +105,10 @@ def clear_sparse_coefs(state, b):
 
 
 @kernel
-def sum_sparse_coefs(state, row, coefs, out):
+def sum_sparse_coefs(state, row, out):
     """out[h, c] = sum over the vectors of their coefficients times their kernel values, for all heads and classes."""
     capacity, n, n_coefs, n_heads = state.classes.size, state.n_classes, n_sparse_coefs(state), state.n_heads
-    coef_classes, taken = state.coef_classes, state.taken
+    coefs, coef_classes, taken = state.coefs, state.coef_classes, state.taken
     for h in range(n_heads):
         for c in range(h * capacity, h * capacity + n):
             out[uint(c)] = 0.0
@@ -194,19 +177,15 @@ def sparse_products(state, a, out):
 @kernel
 def join_sparse_coefs(state, a, b, keep_a, keep_b):
     """Coefficients of vector a become keep_a times its own plus keep_b times those of b."""
-    n_coefs, coefs, averaged, averaging = n_sparse_coefs(state), state.coefs, state.averaged, state.averaged.size > 0
+    n_coefs, coefs = n_sparse_coefs(state), state.coefs
     if keep_a == _ZERO:
         clear_sparse_coefs(state, a)
     for e in range(state.taken[a]):
         for h in range(state.n_heads):
             coefs[h * n_coefs + e, a] *= keep_a
-            if averaging:
-                averaged[h * n_coefs + e, a] *= keep_a
     if keep_b == _ZERO:
         return
     for e in range(state.taken[b]):
         to = find_sparse_coef(state, a, state.coef_classes[e, b])
         for h in range(state.n_heads):
             coefs[h * n_coefs + to, a] += keep_b * coefs[h * n_coefs + e, b]
-            if averaging:
-                averaged[h * n_coefs + to, a] += keep_b * averaged[h * n_coefs + e, b]

@@ -14,9 +14,9 @@ from streamsvm.features.space import FeatureSpace
 from streamsvm.online.scaling import unscaled
 
 
-def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
-    """Return `coefs` or `averaged` of the vectors in `slots` (default all), shape (heads, classes, n)."""
-    held, c = state.split(name), int(state.n_classes)
+def class_coefs(state: State, slots: Ints | None = None) -> Floats:
+    """Return the coefficients V of the vectors in `slots` (default all), shape (heads, classes, n)."""
+    held, c = state.split("coefs"), int(state.n_classes)
     chosen = np.arange(int(state.n_vectors)) if slots is None else slots
     if not sparse_coefs.is_sparse(state):
         return held[:, :c, chosen].astype(float)
@@ -73,11 +73,7 @@ def most_like(state: State, n: int) -> Ints:
 
 def labels_of_vectors(state: State, slots: Ints, weights: Floats) -> list[int]:
     """Return the class with the largest coefficient of each vector, with weights of heads."""
-    coefs = class_coefs(state, "coefs", slots)
-    if state.average:
-        v, u = (state.heads[name][:, None, None] for name in ("mean_v", "mean_u"))
-        coefs = v * coefs + u * class_coefs(state, "averaged", slots)
-    said = (weights[:, None, None] * coefs).sum(axis=0)
+    said = (weights[:, None, None] * class_coefs(state, slots)).sum(axis=0)
     found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
     return list(map(int, found))
 
@@ -91,8 +87,6 @@ def put_sparse_coefs(state: State, coefs: Floats) -> None:
         coefs = np.take_along_axis(coefs, largest, axis=0)
         state.coef_classes[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
     state.split("coefs")[:, :k, :n] = coefs
-    if state.averaged.size:
-        state.split("averaged")[:, :k, :n] = coefs
 
 
 def mark_touched(state: State) -> None:

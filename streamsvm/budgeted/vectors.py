@@ -5,18 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.budgeted.expansion import first_class, is_weighing
-from streamsvm.budgeted.sparse_coefs import (
-    begin_sparse_coefs,
-    is_sparse,
-    n_sparse_coefs,
-)
+from streamsvm.budgeted.sparse_coefs import begin_sparse_coefs, is_sparse, n_sparse_coefs
 from streamsvm.core.bits import lowest_bit
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO
 from streamsvm.core.schema import f32
-from streamsvm.core.simd import (
-    uint,
-)
+from streamsvm.core.simd import uint
 from streamsvm.features.scaler import current_row
 
 # Vectors ----------------------------------------------------------------------------------------------------------
@@ -99,19 +93,16 @@ def log_kernel_between(state, a, b):
 @kernel
 def open_classes(state, n):
     """Add classes with zero coefficients up to n; with the third, classes 0 and 1 get separate coefficients."""
-    capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
+    capacity, coefs = state.classes.size, state.coefs
     before, rows = state.n_classes, n_sparse_coefs(state)
     for h in range(state.n_heads):
         at, first = h * capacity, h * rows
         for c in range(at + before, at + n):
-            state.scores[c] = state.mean_scores[c] = 0.0
+            state.scores[c] = 0.0
         if before == 2 and n > 2:
             for b in range(coefs.shape[1]):
                 coefs[first, b] = -coefs[first + 1, b]
-            if averaged.size > 0:
-                for b in range(averaged.shape[1]):
-                    averaged[first, b] = -averaged[first + 1, b]
-            state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
+            state.biases[at] = -state.biases[at + 1]
     if before <= rows < n:
         begin_sparse_coefs(state)
     state.n_classes = max(before, n)

@@ -5,13 +5,12 @@ A value of this type is the address of a state record.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
@@ -31,7 +30,7 @@ from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from streamsvm.core.schema import SCHEMAS, Array, Number, Schema, SchemaEntry, Substate
-from streamsvm.core.state import LIVING, State
+from streamsvm.core.state import State
 
 
 class StateType(types.Type):
@@ -133,8 +132,6 @@ def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> 
 
 def state_at(schema: Schema) -> Callable[[int], Any]:
     """Return a function for kernels that converts an address to a state."""
-    if config.DISABLE_JIT:
-        return lambda address: LIVING[int(address)]
     kind = StateType(schema.name)
 
     def at(_: Any, address: Any) -> Any:
@@ -146,7 +143,8 @@ def state_at(schema: Schema) -> Callable[[int], Any]:
     return intrinsic(at)  # type: ignore[return-value]
 
 
-def _address_of(_: Any, state: Any) -> Any:
+@intrinsic
+def address_of(_: Any, state: Any) -> Any:
     """Return the address of a state, to pass to separately compiled functions."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -155,16 +153,11 @@ def _address_of(_: Any, state: Any) -> Any:
     return types.int64(state), codegen
 
 
-address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intrinsic(_address_of)
-
-
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
 def _array_at(element: Any) -> Callable[[int, int], Any]:
     """Return a function for kernels that views n 8-byte elements at an address."""
-    if config.DISABLE_JIT:
-        return lambda address, n: np.ctypeslib.as_array((_C_TYPES[element] * int(n)).from_address(int(address)))
     kind = types.Array(element, 1, "C")
 
     def at(_: Any, address: Any, n: Any) -> Any:
@@ -176,11 +169,11 @@ def _array_at(element: Any) -> Callable[[int, int], Any]:
     return intrinsic(at)  # type: ignore[return-value]
 
 
-_C_TYPES: dict[Any, Any] = {types.float64: ctypes.c_double, types.int64: ctypes.c_int64}
 values_at, columns_at = _array_at(types.float64), _array_at(types.int64)
 
 
-def _element_address(_: Any, array: Any, i: Any) -> Any:
+@intrinsic
+def element_address(_: Any, array: Any, i: Any) -> Any:
     """Return the address of element i of a one-dimensional array."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -188,11 +181,6 @@ def _element_address(_: Any, array: Any, i: Any) -> Any:
         return builder.ptrtoint(builder.gep(array.data, [values[1]]), ir.IntType(64))
 
     return types.int64(array, types.int64), codegen
-
-
-element_address: Any = (
-    (lambda array, i: array.ctypes.data + 8 * int(i)) if config.DISABLE_JIT else intrinsic(_element_address)
-)
 
 
 # Values of a single event ---------------------------------------------------------------------------------------------
@@ -247,7 +235,8 @@ def _unbox_packed(kind: PackedType, packed: Any, c: Any) -> NativeValue:
     return NativeValue(found._getvalue(), is_error=c.builder.not_(is_ok))
 
 
-def _packed_values(_: Any, packed: Any) -> Any:
+@intrinsic
+def packed_values(_: Any, packed: Any) -> Any:
     """View the packed values of an event as a float64 array."""
     kind = types.Array(types.float64, 1, "C")
 
@@ -256,25 +245,6 @@ def _packed_values(_: Any, packed: Any) -> Any:
         return _array(context, builder, kind, found.start, [builder.lshr(found.size, ir.IntType(64)(3))], 8)
 
     return kind(packed), codegen
-
-
-packed_values: Any = (
-    (lambda packed: np.frombuffer(packed) if packed else np.zeros(0))
-    if config.DISABLE_JIT
-    else intrinsic(_packed_values)
-)
-
-
-def _nothing_packed(_: Any) -> Any:
-    """Return no values, for an event already in the memory of the learner."""
-
-    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return context.get_constant_null(PACKED)
-
-    return PACKED(), codegen
-
-
-nothing_packed: Any = bytes if config.DISABLE_JIT else intrinsic(_nothing_packed)
 
 
 @box(SharesType)
@@ -288,7 +258,8 @@ def _box_shares(kind: SharesType, shares: Any, c: Any) -> Any:
     return made
 
 
-def _shares_of(_: Any, array: Any, n: Any) -> Any:
+@intrinsic
+def shares_of(_: Any, array: Any, n: Any) -> Any:
     """Return the first n numbers of an array as a value that boxes to a list."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -298,6 +269,3 @@ def _shares_of(_: Any, array: Any, n: Any) -> Any:
         return shares._getvalue()
 
     return SHARES(array, types.intp), codegen
-
-
-shares_of: Any = (lambda array, n: array[:n].tolist()) if config.DISABLE_JIT else intrinsic(_shares_of)

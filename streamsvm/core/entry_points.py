@@ -1,7 +1,7 @@
 """Entry points: functions compiled separately, with everything they call.
 
 ``python -m streamsvm.core.entry_points NAME...`` compiles entry points, so that several processes can compile in
-parallel and share the results on disk. It prints the name of each compiled function.
+parallel and share the results on disk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from numba import config, types
-from numba.core import event
+from numba import types
 
 from streamsvm.core.cache import code_path, is_tested
 from streamsvm.core.jit import as_cfunc
@@ -44,7 +43,7 @@ class EntryPoint:
     @property
     def is_compiled(self) -> bool:
         """Whether the compiled code is loaded or on disk."""
-        return config.DISABLE_JIT or not is_tested() or "_compiled" in self.__dict__ or self._path.exists()
+        return not is_tested() or "_compiled" in self.__dict__ or self._path.exists()
 
     @property
     def _path(self) -> Path:
@@ -87,22 +86,6 @@ def _reach(function: Any, found: set[str]) -> None:
             _reach(other, found)
 
 
-class Listener(event.Listener):
-    """Numba event listener that reports each compiled kernel."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-
-    def on_start(self, event: event.Event) -> None:
-        """Ignore the start of a compilation."""
-
-    def on_end(self, event: event.Event) -> None:
-        """Report the compiled kernel."""
-        function = event.data["dispatcher"].py_func
-        if function.__module__.startswith("streamsvm."):
-            self._tell(name_of(function))
-
-
 def find(name: str) -> EntryPoint:
     """Return the entry point with this name."""
     module = importlib.import_module(f"streamsvm.{name.rpartition('.')[0]}")
@@ -112,7 +95,6 @@ def find(name: str) -> EntryPoint:
 
 def main() -> None:
     """Compile the entry points named on the command line."""
-    event.register("numba:compile", Listener(lambda name: print(name, flush=True)))
     for name in sys.argv[1:]:
         find(name).compile()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 from llvmlite import ir
@@ -20,6 +20,8 @@ from streamsvm.core.cache import NEWEST_TESTED, is_tested
 
 logger = logging.getLogger(__name__)
 
+if numba.config.DISABLE_JIT:
+    raise ImportError("streamsvm needs numba's compiler: unset NUMBA_DISABLE_JIT")
 if is_tested():
     from numba.core.ccallback import CFunc
 
@@ -41,7 +43,7 @@ _OPTIONS: dict[str, Any] = {"forceinline": False, "fastmath": False, "error_mode
 def _compiled(function: Callable[..., Any], nogil: bool = True, counts: bool = False, **options: Any) -> Any:
     """Compile a function; `counts` enables numba's reference counting of arrays."""
     options = _OPTIONS | options
-    if not is_tested() or numba.config.DISABLE_JIT:
+    if not is_tested():
         return numba.njit(nogil=nogil, cache=True, **options)(function)
     options["_nrt"] = counts
     exported = numba.njit(nogil=nogil, pipeline_class=Exported, **options)(function)
@@ -99,20 +101,6 @@ def jit_fastmath(function: Callable[..., Any]) -> Any:
     return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
-class _Plain:
-    """Function without compiled code, as `as_cfunc` returns it if numba is disabled."""
-
-    functions: ClassVar[dict[int, Callable[..., Any]]] = {}
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.address = id(function)
-        self.functions[self.address] = function
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the function."""
-        return self.functions[self.address](*arguments)
-
-
 ADDRESSES = (types.int64,) * 8
 
 
@@ -122,8 +110,6 @@ def as_cfunc(function: Callable[..., Any], n_arguments: int) -> Any:
 
     `call_pointer` calls it by its `address`. Callers compile faster, because they do not contain its code.
     """
-    if numba.config.DISABLE_JIT:
-        return _Plain(function)
     if not is_tested():
         return numba.cfunc(types.void(*ADDRESSES[:n_arguments]), cache=True)(function)
     compiled = CFunc(function, (ADDRESSES[:n_arguments], types.void), {}, {}, pipeline_class=Exported)  # type: ignore[arg-type]
@@ -132,7 +118,8 @@ def as_cfunc(function: Callable[..., Any], n_arguments: int) -> Any:
     return compiled
 
 
-def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
+@intrinsic
+def call_pointer(_: Any, address: Any, arguments: Any) -> Any:
     """Call a function compiled by `as_cfunc` with a tuple of integers."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -143,10 +130,3 @@ def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, arguments), codegen
-
-
-def _plain_call(address: int, arguments: tuple[int, ...]) -> None:
-    _Plain.functions[int(address)](*arguments)
-
-
-call_pointer: Any = _plain_call if numba.config.DISABLE_JIT else intrinsic(_typed_call)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import config, types
-from numba.extending import intrinsic
 
 from streamsvm.core.jit import inlined, jit_fma
 
-f32 = np.float32
+f32, i32 = np.float32, np.int32
 
 # exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2, and the polynomial p of Cephes' expf. ln 2 is split into two
 # parts so that r is exact. Adding and subtracting ROUNDER rounds to an integer. LEAST_EXPONENT keeps products with
@@ -21,10 +19,6 @@ LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 LEAST_EXPONENT = np.float32(-60.0)
-# 2^f for |f| <= 1/2: fifth-degree Chebyshev approximation that minimises the relative error.
-P0, P1, P2 = np.float32(1.0000000710e00), np.float32(6.9314694916e-01), np.float32(2.4022121754e-01)
-P3, P4, P5 = np.float32(5.5507426160e-02), np.float32(9.6754597456e-03), np.float32(1.3266970386e-03)
-LEAST_POWER = np.float32(-80.0)
 # ln(x) = n ln 2 + ln(1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and the polynomial of Cephes' logf.
 L0, L1, L2 = np.float32(7.0376836292e-2), np.float32(-1.1514610310e-1), np.float32(1.1676998740e-1)
 L3, L4, L5 = np.float32(-1.2420140846e-1), np.float32(1.4249322787e-1), np.float32(-1.6668057665e-1)
@@ -33,57 +27,22 @@ ROOT_OF_HALF = 0x3F3504F3
 ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(2.0)
 
 
-def _typed_times_power_of_two(_, value, power):
-    """Multiply a float32 by 2^n, with n in the lowest bits of `power`."""
-
-    def codegen(context, builder, signature, arguments):
-        integer = context.get_value_type(types.int32)
-        value, power = (builder.bitcast(argument, integer) for argument in arguments)
-        shifted = builder.shl(power, integer(23))
-        return builder.bitcast(builder.add(value, shifted), context.get_value_type(types.float32))
-
-    return types.float32(types.float32, types.float32), codegen
+@inlined
+def times_power_of_two(value, power):
+    """Multiply a float32 by 2^n, with n in the lowest bits of the float32 `power`."""
+    return i32(f32(value).view(i32) + (f32(power).view(i32) << 23)).view(f32)
 
 
-def _plain_times_power_of_two(value, power):
-    return (value.view(np.int32) + (power.view(np.int32) << np.int32(23))).view(f32)
-
-
-def _typed_power_in(_, value):
+@inlined
+def power_in(x):
     """Return the exponent n of a positive float32 `2^n (1 + f)`."""
-
-    def codegen(context, builder, signature, arguments):
-        integer = context.get_value_type(types.int32)
-        bits = builder.sub(builder.bitcast(arguments[0], integer), integer(ROOT_OF_HALF))
-        return builder.sitofp(builder.ashr(bits, integer(23)), context.get_value_type(types.float32))
-
-    return types.float32(types.float32), codegen
+    return f32(i32(f32(x).view(i32) - ROOT_OF_HALF) >> 23)
 
 
-def _typed_without_power(_, value):
+@inlined
+def without_power(x):
     """Return the mantissa `1 + f` of a positive float32 `2^n (1 + f)`."""
-
-    def codegen(context, builder, signature, arguments):
-        integer = context.get_value_type(types.int32)
-        bits = builder.sub(builder.bitcast(arguments[0], integer), integer(ROOT_OF_HALF))
-        kept = builder.add(builder.and_(bits, integer(0x7FFFFF)), integer(ROOT_OF_HALF))
-        return builder.bitcast(kept, context.get_value_type(types.float32))
-
-    return types.float32(types.float32), codegen
-
-
-def _plain_power_in(value):
-    return f32((f32(value).view(np.int32) - np.int32(ROOT_OF_HALF)) >> np.int32(23))
-
-
-def _plain_without_power(value):
-    bits = f32(value).view(np.int32) - np.int32(ROOT_OF_HALF)
-    return ((bits & np.int32(0x7FFFFF)) + np.int32(ROOT_OF_HALF)).view(f32)
-
-
-_power_in = _plain_power_in if config.DISABLE_JIT else intrinsic(_typed_power_in)
-_without_power = _plain_without_power if config.DISABLE_JIT else intrinsic(_typed_without_power)
-_times_power_of_two = _plain_times_power_of_two if config.DISABLE_JIT else intrinsic(_typed_times_power_of_two)
+    return i32((i32(f32(x).view(i32) - ROOT_OF_HALF) & 0x7FFFFF) + ROOT_OF_HALF).view(f32)
 
 
 @jit_fma
@@ -98,19 +57,7 @@ def exp32(x):
     r = x - n * LN2_HIGH
     r = r - n * LN2_LOW
     p = ((((C0 * r + C1) * r + C2) * r + C3) * r + C4) * r + C5
-    return _times_power_of_two((p * (r * r) + r) + ONE, shifted)
-
-
-@jit_fma
-def power32(x):
-    """Compute 2^x for float32 x < 1 with relative error 3e-7.
-
-    Inputs below -80 are clipped to -80. It takes 0.75 times as long as `exp32`.
-    """
-    x = x if x > LEAST_POWER else LEAST_POWER
-    shifted = x + ROUNDER
-    f = x - (shifted - ROUNDER)
-    return _times_power_of_two(((((P5 * f + P4) * f + P3) * f + P2) * f + P1) * f + P0, shifted)
+    return times_power_of_two((p * (r * r) + r) + ONE, shifted)
 
 
 @jit_fma
@@ -119,7 +66,7 @@ def log32(x):
 
     The error is 2e-7, relative where `abs(ln(x)) > 1` and absolute elsewhere. Loops over it vectorise.
     """
-    n, f = _power_in(x), _without_power(x) - ONE
+    n, f = power_in(x), without_power(x) - ONE
     p = ((((((((L0 * f + L1) * f + L2) * f + L3) * f + L4) * f + L5) * f + L6) * f + L7) * f + L8) * f
     square = f * f
     return (f + ((p * square + n * LN2_LOW) - HALF * square)) + n * LN2_HIGH

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from numba.core import event
 
 from streamsvm.core.cache import cache_folder, can_keep, one_at_a_time
 from streamsvm.core.clock import compiling
-from streamsvm.core.entry_points import EntryPoint, Listener
+from streamsvm.core.entry_points import EntryPoint
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +23,6 @@ JOBS = "STREAMSVM_JOBS"
 
 # Minimum number of functions per process: starting one costs as much as compiling these.
 _LEAST_SHARE = 20
-_SAY_EVERY_S = 5.0
 
 _ready: set[str] = set()
 
@@ -52,19 +49,17 @@ def prepare(entries: Sequence[EntryPoint], jobs: int | None = None) -> None:
 
 def _compile(cold: Sequence[EntryPoint], jobs: int | None) -> None:
     shares = _shares(cold, (jobs or _jobs()) if can_keep() else 1)  # results of other processes pass through the cache
-    progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
-    others = [_Other(share, progress) for share in shares[1:]]
+    say_compiling()
+    others = list(filter(None, map(_start, shares[1:])))
     try:
-        _Current.progress = progress
         for entry in shares[0]:
             entry.compile()
         for other in others:
             other.wait()
     finally:
-        _Current.progress = None
         for other in others:
-            other.stop()
-        progress.close()
+            other.terminate()
+            other.wait()
 
 
 def _jobs() -> int:
@@ -112,104 +107,35 @@ class _Said:
     done = False
 
 
-def _say_compiling(total: int | None = None) -> None:
+def say_compiling() -> None:
     """Announce once that compilation takes a while."""
     if _Said.done:
         return
     _Said.done = True
-    what = "kernels" if total is None else f"{total} functions"
-    if can_keep():
-        _say(
-            "compiling %s, once on this machine (15 to 40 s for the default classifier); kept in %s",
-            what,
-            cache_folder(),
-        )
-    else:
-        _say("compiling %s (15 to 40 s for the default classifier)", what)
+    kept = f", once on this machine; kept in {cache_folder()}" if can_keep() else ""
+    _say("compiling kernels (15 to 40 s for the default classifier)%s", kept)
 
 
-class _Other:
-    """Another process that compiles entry points."""
-
-    def __init__(self, entries: Sequence[EntryPoint], progress: _Progress) -> None:
-        self._progress = progress
-        names = [entry.name for entry in entries]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())}
-        command = [sys.executable, "-P", "-m", "streamsvm.core.entry_points", *names]
-        self._process: subprocess.Popen[str] | None = None
-        try:
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        except OSError:
-            return  # its entry points are compiled at their first call
-        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
-        self._reader.start()
-
-    def _read(self, lines: Any) -> None:
-        for line in lines:
-            self._progress.done(line.strip())
-
-    def wait(self) -> None:
-        if self._process is not None:
-            self._reader.join()
-            self._process.wait()
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
+def _start(entries: Sequence[EntryPoint]) -> subprocess.Popen[bytes] | None:
+    """Start another process that compiles entry points; if that fails, their first call compiles them."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())}
+    command = [sys.executable, "-P", "-m", "streamsvm.core.entry_points", *(entry.name for entry in entries)]
+    nowhere = subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(command, env=environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    return None
 
 
-class _Progress:
-    """Progress of the compilation: a bar on a terminal, lines in the log otherwise."""
+class _Listener(event.Listener):
+    """Announces compilations of functions that no `prepare` has compiled."""
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._lock = total, set[str](), threading.Lock()
-        self._said = time.monotonic()
-        self._bar: Any = None
-        if sys.stderr is not None and sys.stderr.isatty() and logging.getLogger("streamsvm").level <= logging.INFO:
-            from tqdm import tqdm
+    def on_start(self, event: event.Event) -> None:
+        """Announce the compilation of a kernel."""
+        if event.data["dispatcher"].py_func.__module__.startswith("streamsvm."):
+            say_compiling()
 
-            self._bar = tqdm(total=total, desc="compiling, once on this machine", unit=" functions", leave=False)
-        else:
-            _say_compiling(total)
-
-    def done(self, name: str) -> None:
-        """Count a function as compiled, by this or another process."""
-        with self._lock:
-            if name in self._done:
-                return
-            self._done.add(name)
-            n = min(len(self._done), self._total)
-            if self._bar is not None:
-                self._bar.set_postfix_str(name, refresh=False)
-                self._bar.update(n - self._bar.n)
-            elif time.monotonic() - self._said > _SAY_EVERY_S:
-                self._said = time.monotonic()
-                _say("%d of %d functions are compiled", n, self._total)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    def on_end(self, event: event.Event) -> None:
+        """Ignore the end of a compilation."""
 
 
-class _Current:
-    """Progress that receives the compilations of this process."""
-
-    progress: _Progress | None = None
-
-
-def _tell(name: str) -> None:
-    if _Current.progress is not None:
-        _Current.progress.done(name)
-    else:
-        _say_compiling()
-
-
-event.register("numba:compile", Listener(_tell))
+event.register("numba:compile", _Listener())

@@ -18,7 +18,7 @@ import operator
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global
@@ -83,11 +83,6 @@ def _place(context, builder, signature, arguments, at):
     array = context.make_array(kind)(context, builder, arguments[at])
     place = cgutils.get_item_pointer(context, builder, kind, array, indices, wraparound=False)
     return builder.bitcast(place, _KINDS[kind.dtype].vector.as_pointer())
-
-
-def _either(typed, plain):
-    """Return the intrinsic, or its plain Python version if numba is disabled."""
-    return plain if config.DISABLE_JIT else intrinsic(typed)
 
 
 # Arithmetic -------------------------------------------------------------------------------------------------------
@@ -184,46 +179,20 @@ def _typed_first_equal(_, lanes, value):
     return types.int64(lanes, lanes.element), codegen
 
 
-# Without the compiler ---------------------------------------------------------------------------------------------
-
-
-def _n_lanes(element):
-    return LANES if element == np.float32 else DOUBLES
-
-
-def _slice(array, index):
-    *before, at = index if isinstance(index, tuple) else (index,)
-    return array[(*before, slice(int(at), int(at) + _n_lanes(array.dtype)))]
-
-
-def _plain_put_lanes(value, array, index):
-    _slice(array, index)[:] = value
-
-
-def _plain_sum_of(value):
-    while len(value) > 1:
-        value = value[: len(value) // 2] + value[len(value) // 2 :]
-    return value[0]
-
-
-def _plain_first_equal(value, x):
-    return int(np.append(np.flatnonzero(value == x), len(value))[0])
-
-
 # What kernels call ------------------------------------------------------------------------------------------------
 
 # lanes(value): broadcast a number to all lanes.
-lanes = _either(_typed_lanes, lambda value: np.full(_n_lanes(np.asarray(value).dtype), value))
+lanes = intrinsic(_typed_lanes)
 # lanes_at(array, index): load consecutive elements of an array, starting at an index or tuple of indices.
-lanes_at = _either(_typed_lanes_at, lambda array, index: _slice(array, index).copy())
+lanes_at = intrinsic(_typed_lanes_at)
 # put_lanes(value, array, index): store to consecutive elements of an array.
-put_lanes = _either(_typed_put_lanes, _plain_put_lanes)
+put_lanes = intrinsic(_typed_put_lanes)
 # times_plus(a, b, c): a * b + c for SIMD values or numbers, fused if the processor supports it.
-times_plus = _either(_typed_times_plus, lambda a, b, c: a * b + c)
+times_plus = intrinsic(_typed_times_plus)
 # larger(a, b): elementwise maximum.
-larger = _either(_typed_larger, lambda a, b: np.where(a > b, a, b))
+larger = intrinsic(_typed_larger)
 # sum_of(value), largest_of(value): sum and maximum over the lanes.
-sum_of = _either(_typed_sum_of, _plain_sum_of)
-largest_of = _either(_typed_largest_of, lambda value: value.max())
+sum_of = intrinsic(_typed_sum_of)
+largest_of = intrinsic(_typed_largest_of)
 # first_equal(value, x): index of the first lane equal to x, or the number of lanes.
-first_equal = _either(_typed_first_equal, _plain_first_equal)
+first_equal = intrinsic(_typed_first_equal)

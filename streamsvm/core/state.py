@@ -6,13 +6,12 @@ and shape. Compiled code takes a state as the address of that record, and reads 
     state.n_vectors        state.coefs[h, c, b]        state.heads[h].eta        state.ranks.seen
 
 as loads and stores at fixed offsets. Array views are built from the addresses without reference counts. The module
-`access` implements this. Without the compiler (`NUMBA_DISABLE_JIT=1`) kernels work on the `State` object itself.
+`access` implements this.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,7 +37,6 @@ from streamsvm.core.schema import (
 )
 
 _Start = c_char * 0
-LIVING: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
 
 
 def array_address(array: NDArray[Any]) -> int:
@@ -131,7 +129,7 @@ class State:
     """
 
     __slots__ = (
-        *("__weakref__", "_arrays", "_block", "_floats", "_layout", "_words"),
+        *("_arrays", "_block", "_floats", "_layout", "_words"),
         *("address", "schema", "dims", "parts"),
     )
 
@@ -178,7 +176,6 @@ class State:
         for name, key, start in schema.array_starts:
             array = self._view(name)
             (array if key is None else array[key])[...] = start
-        LIVING[address] = self
 
     def _view(self, name: str) -> NDArray[Any]:
         """Return a view of an array."""

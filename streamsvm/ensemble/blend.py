@@ -18,9 +18,8 @@ from streamsvm.features.scaler import (
     MOST_EVENTS,
     SCALER,
 )
-from streamsvm.online.batch import BATCH
+from streamsvm.online.batch import BATCH, MINIBATCH
 from streamsvm.online.calibration import CALIBRATION, inverse_temperature
-from streamsvm.online.minibatch import MINIBATCH
 
 VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies start as if an expert had been wrong on this number of events.

@@ -15,7 +15,7 @@ from streamsvm.core.schema import Array, Number, Schema, Substate, i64
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
-from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
+from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
 # Number of events that an average covers, and rate of the decayed share of late labels.

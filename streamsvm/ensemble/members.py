@@ -118,7 +118,7 @@ class _KernelMember(Member):
             scaling="none",
             absorb=0.95,
             max_features=1,
-            experimental={"gamma_factor": gamma_factor},
+            gamma_factor=gamma_factor,
         )
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]

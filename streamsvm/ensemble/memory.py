@@ -21,11 +21,10 @@ from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
-from streamsvm.online.archive import check_bounds, check_ranks
-from streamsvm.online.batch import one_event
+from streamsvm.online.batch import MINIBATCH, one_event
 from streamsvm.online.calibration import HEARING, MEMORY, new_calibration
 from streamsvm.online.memory import capacity_for
-from streamsvm.online.minibatch import MINIBATCH
+from streamsvm.online.saving import check_bounds, check_ranks
 from streamsvm.online.scaling import new_rows
 from streamsvm.parameters import check_number
 

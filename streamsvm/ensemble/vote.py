@@ -51,8 +51,7 @@ from streamsvm.features.scaler import (
 )
 from streamsvm.features.statistics import observe
 from streamsvm.features.transform import load, load_pairs
-from streamsvm.online.batch import BATCH, answer, late_at
-from streamsvm.online.minibatch import keep_pairs
+from streamsvm.online.batch import BATCH, answer, keep_pairs, late_at
 
 # Rows -------------------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class EventEncoder(KnownFeatures):
                 entries = self._encode_any(timed, learn)
                 if learn:
                     self.say_times(datetimes.names_of_times(x))
-        self.columns.look_for_fast_path(x)
+        self.look_for_fast_path(x)
         if len(entries[0]) or not learn:
             self.mismatches.look_at(1, len(entries[0]), x)
         return entries
@@ -70,12 +70,12 @@ class EventEncoder(KnownFeatures):
             return None
         if not (np.abs(values) < _LARGE).all():
             return None
-        columns = self.columns.of_numbers(x)
+        columns = self.of_numbers(x)
         if learn and (new := np.flatnonzero(columns < 0)).size:
             names = list(x)
             for i in sorted(new.tolist(), key=lambda i: name_key(names[i])):
                 columns[i] = self.add(names[i], None)
-                self.columns.n_refused += int(columns[i] < 0)
+                self.n_refused += int(columns[i] < 0)
         order = columns.argsort()
         order = order[np.count_nonzero(columns < 0) :]
         return columns[order], values[order]
@@ -83,7 +83,7 @@ class EventEncoder(KnownFeatures):
     def _encode_any(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats]:
         entries: list[tuple[int, float]] = []
         unseen: list[tuple[Hashable, str | None, float]] = []
-        numbers, strings = self.columns.numbers, self.columns.strings
+        numbers, strings = self.numbers, self.strings
         string: str | None
         for name, value in x.items():
             if value is None:
@@ -123,10 +123,10 @@ class EventEncoder(KnownFeatures):
             column = self.add(name, string)
             if column >= 0:
                 entries.append((column, number))
-                if string is None or len(self.columns.strings[name]) == 1:
+                if string is None or len(self.strings[name]) == 1:
                     begun.append(name)
             else:
-                self.columns.n_refused += 1
+                self.n_refused += 1
         self.texts.say_mixed(begun)
 
 

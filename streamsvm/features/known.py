@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+import struct
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from copy import copy
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Self
+
+import numpy as np
 
 from connectors.notices import Notice, Notices, grouped
 from streamsvm.features import datetimes
-from streamsvm.features.columns import Columns
 from streamsvm.features.names import Mismatches
 from streamsvm.features.rows import Ints
+from streamsvm.features.tables import Single
 from streamsvm.features.texts import Recurrence, Texts
+from streamsvm.features.values import check_name
 
 logger = logging.getLogger("streamsvm.features")
 
 
 class KnownFeatures:
-    """Columns of features, the names whose strings are categories, and warnings.
+    """Columns of features in order of first arrival, the names whose strings are categories, and warnings.
 
     Parameters
     ----------
@@ -28,8 +36,21 @@ class KnownFeatures:
 
     Attributes
     ----------
-    columns
-        Column of each name and of each string.
+    names
+        Name of each column; a `(name, string)` pair if `is_indicator` is true.
+    is_indicator
+        Whether a column is the indicator of a string.
+    numbers
+        Column of each numeric feature.
+    strings
+        Columns of the string values of each feature.
+    n_refused
+        Number of values in learned events without a column because `max_features` columns exist.
+    plain_length, getter, packer, filler
+        Fast path for events that have a number under each known name and nothing else, so that len(x) is
+        `plain_length`. `packer(*getter(x))` returns the values of such an event x as bytes in column order.
+        `filler(buffer, 0, *getter(x))` writes them to memory. Both raise one of `NOT_PLAIN` for other events.
+        `plain_length` is -1 while there is no fast path.
     texts
         Decision which names have categories.
     mismatches
@@ -37,30 +58,144 @@ class KnownFeatures:
     """
 
     def __init__(self, max_features: int, categories: Iterable[Hashable] = ()) -> None:
-        self.columns = Columns(max_features)
+        self.max_features = max_features
+        self.names: list[Any] = []
+        self.is_indicator: list[bool] = []
+        self.numbers: dict[Hashable, int] = {}
+        self.strings: dict[Hashable, dict[str, int]] = {}
+        self.n_refused = 0
+        self._has_warned = False
+        self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `of_integers`
+        self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)  # see `of_numbers`
+        self.set_fast_path()
         self.noticed: list[Notice] = []  # notices about the first rows
         self.said = Notices(logger)  # shared with copies, so that each warning is issued once
         self.timed: dict[Hashable, None] = {}  # names of learned datetimes
-        self.texts = Texts(self.columns, categories, self.said)
-        self.mismatches = Mismatches(self.columns, self.texts, self.said, logger)
+        self.texts = Texts(self, categories, self.said)
+        self.mismatches = Mismatches(self, self.texts, self.said, logger)
 
     def __len__(self) -> int:
-        return len(self.columns.names)
+        return len(self.names)
 
-    @property
-    def names(self) -> list[Any]:
-        """Name of each column."""
-        return self.columns.names
+    def __getstate__(self) -> dict[str, Any]:
+        fast_path = ("plain_length", "getter", "packer", "filler")  # structs cannot be pickled
+        return {name: value for name, value in self.__dict__.items() if name not in fast_path}
 
-    @property
-    def is_indicator(self) -> list[bool]:
-        """Whether each column is the indicator of a string."""
-        return self.columns.is_indicator
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.set_fast_path()
 
-    @property
-    def n_refused(self) -> int:
-        """Number of values without a column."""
-        return self.columns.n_refused
+    def copy(self) -> Self:
+        """Return a copy that shares only the record of issued warnings."""
+        twin = copy(self)
+        twin.names, twin.is_indicator = self.names.copy(), self.is_indicator.copy()
+        twin.numbers = self.numbers.copy()
+        twin.strings = {name: strings.copy() for name, strings in self.strings.items()}
+        twin._of_integers, twin._n_tabled = np.zeros(0, np.int64), 0
+        twin.noticed, twin.timed = self.noticed.copy(), dict(self.timed)
+        twin.texts = self.texts.copy(twin)
+        twin.mismatches = self.mismatches.copy(twin, twin.texts)
+        return twin
+
+    def set_fast_path(self) -> None:
+        """Set up the fast path for the current columns; a new column disables it."""
+        n = len(self.names)
+        self.plain_length = n if n > 0 and not self.strings else -1
+        self.getter: Callable[[Any], tuple[Any, ...]] = itemgetter(*self.names) if n > 1 else Single(self.names)
+        values = struct.Struct(f"{n}d")
+        self.packer, self.filler = values.pack, values.pack_into
+
+    def look_for_fast_path(self, x: Mapping[Any, Any]) -> None:
+        """Set up the fast path if an event has as many features as there are columns."""
+        if len(x) == len(self.names) != self.plain_length and not self.strings:
+            self.set_fast_path()
+
+    def add(self, name: Hashable, string: str | None) -> int:
+        """Add a column for a numeric feature, or for a string value of a feature.
+
+        Parameters
+        ----------
+        name
+            Feature name.
+        string
+            String value, or None for a numeric feature.
+
+        Returns
+        -------
+        int
+            The new column, or -1 if `max_features` columns exist.
+        """
+        check_name(name)
+        column = len(self.names)
+        if column >= self.max_features:
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"all {self.max_features} columns are taken: {name!r}{'' if string is None else f' = {string!r}'} "
+                    "and other new names or strings are ignored from here on (counted in `n_refused`); "
+                    "raise `max_features` to take them in",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return -1
+        if string is None:
+            self.numbers[name] = column
+            self.names.append(name)
+        else:
+            self.strings.setdefault(name, {})[string] = column
+            self.names.append((name, string))
+            self.texts.begin(name)
+        self.is_indicator.append(string is not None)
+        self.plain_length = -1
+        return column
+
+    def add_numbers(self, names: list[Any], counts: Ints) -> None:
+        """Add columns for numeric features.
+
+        Parameters
+        ----------
+        names
+            Feature names.
+        counts
+            Number of values per name, which count as refused if there is no room.
+        """
+        for name in names:
+            check_name(name)
+        before, room = len(self), max(self.max_features - len(self), 0)
+        self.names += names[:room]
+        self.is_indicator += [False] * (len(self) - before)
+        self.numbers.update(zip(names, range(before, len(self)), strict=False))
+        if before < len(self):
+            self.plain_length = -1
+        if len(names) > room:
+            self.add(names[room], None)  # this warns
+            self.n_refused += int(counts[room:].sum())
+        self.texts.say_mixed(filter(self.strings.__contains__, names))
+
+    def of_numbers(self, x: Mapping[Any, Any]) -> Ints:
+        """Return the columns of the numeric features of an event, -1 for unknown names.
+
+        The last result is cached, because the predicted event is usually learned next.
+        """
+        names, n = list(x), len(self.names)
+        if self._last[:2] != (n, names):
+            self._last = n, names, np.fromiter(map(self.numbers.get, names, repeat(-1)), np.int64, len(names))
+        return self._last[2].copy()
+
+    def of_integers(self, size: int) -> Ints:
+        """Return the columns of integer names below at least `size`, -1 for unknown ones."""
+        if size > len(self._of_integers):
+            self._of_integers, self._n_tabled = np.full(max(size, 2 * len(self._of_integers)), -1), 0
+        table = self._of_integers
+        for column in range(self._n_tabled, len(self)):
+            name = self.names[column]
+            # Names that equal an integer have its hash: 1, 1.0 and True.
+            if not self.is_indicator[column] and 0 <= (number := hash(name)) < len(table) and name == number:
+                table[number] = column
+        self._n_tabled = len(self)
+        return table
+
+    # Restoring and notices -------------------------------------------------------------------------------------------
 
     @property
     def left_out(self) -> dict[Hashable, str]:
@@ -70,15 +205,6 @@ class KnownFeatures:
     def is_dead(self, column: int) -> bool:
         """Return whether a column belongs to a string of a name that is left out."""
         return self.texts.is_dead(column)
-
-    def copy(self) -> Self:
-        """Return a copy that shares only the record of issued warnings."""
-        twin = object.__new__(type(self))
-        twin.columns = self.columns.copy()
-        twin.noticed, twin.said, twin.timed = self.noticed.copy(), self.said, dict(self.timed)
-        twin.texts = self.texts.copy(twin.columns)
-        twin.mismatches = self.mismatches.copy(twin.columns, twin.texts)
-        return twin
 
     def restore(
         self,
@@ -95,7 +221,7 @@ class KnownFeatures:
         Parameters
         ----------
         names, is_indicator, n_refused, left_out, watched, quoted, noticed
-            Attributes of the other space, its `texts` and its `columns`.
+            Attributes of the other space and its `texts`.
         """
         for name, indicator in zip(names, is_indicator, strict=True):
             self.add(*(name if indicator else (name, None)))
@@ -105,10 +231,8 @@ class KnownFeatures:
 
     def recall(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
         """Copy the counters of another space with the same columns."""
-        self.columns.n_refused = n_refused
+        self.n_refused = n_refused
         self.texts.recall(watched)
-
-    # Notices -----------------------------------------------------------------------------------------------------
 
     def notices(self) -> list[str]:
         """Return all notices about features, grouped by kind."""
@@ -125,17 +249,3 @@ class KnownFeatures:
         new = [name for name in names if name not in self.timed]
         self.timed |= dict.fromkeys(new)
         self.said.say(*map(datetimes.notice, new))
-
-    # New columns -------------------------------------------------------------------------------------------------
-
-    def add(self, name: Hashable, string: str | None) -> int:
-        """Add a column; see `Columns.add`."""
-        column = self.columns.add(name, string)
-        if string is not None and column >= 0:
-            self.texts.begin(name)
-        return column
-
-    def add_numbers(self, names: list[Any], counts: Ints) -> None:
-        """Add columns for numeric features; see `Columns.add_numbers`."""
-        self.columns.add_numbers(names, counts)
-        self.texts.say_mixed(filter(self.columns.strings.__contains__, names))

@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from connectors.cells import shown
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices
-from streamsvm.features.columns import Columns
 from streamsvm.features.tables import names_with_values
 from streamsvm.features.texts import Texts, conversion
 from streamsvm.labels import twin_of
+
+if TYPE_CHECKING:
+    from streamsvm.features.known import KnownFeatures
 
 _SHOWN = 5
 # Number of consecutive events without a known feature that raises a warning.
@@ -151,7 +153,7 @@ class Mismatches:
         Names or width of the rows compared last.
     """
 
-    def __init__(self, columns: Columns, texts: Texts, said: Notices, log: logging.Logger) -> None:
+    def __init__(self, columns: KnownFeatures, texts: Texts, said: Notices, log: logging.Logger) -> None:
         self._columns, self._texts, self._said, self._log = columns, texts, said, log
         self.width: int | None = None
         self.accepted: Any = None
@@ -161,7 +163,7 @@ class Mismatches:
         self._n_asked: dict[Hashable, int] = {}
         self._other_kinds: dict[Hashable, Notice] = {}
 
-    def copy(self, columns: Columns, texts: Texts) -> Mismatches:
+    def copy(self, columns: KnownFeatures, texts: Texts) -> Mismatches:
         """Return a copy for copies of the learned features."""
         twin = copy(self)
         twin._columns, twin._texts = columns, texts

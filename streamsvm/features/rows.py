@@ -1,19 +1,24 @@
-"""Encoded rows, and the error for rows that cannot be encoded."""
+"""Encoded rows, their order of entries, and the error for rows that cannot be encoded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import allocating, inlined
 from streamsvm.core.precompile import prepare
-from streamsvm.features.encoding import ENTRY_POINTS
+from streamsvm.core.signatures import INTEGERS, NUMBERS
+from streamsvm.core.simd import uint
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+# Up to INSERTED_MOST entries use insertion sort.
+INSERTED_MOST = 32
 
 
 class BadRows(ValueError):
@@ -61,20 +66,47 @@ class EncodedRows:
         return EncodedRows(self.values[first:last], columns, indptr - first, self.shared)
 
 
+@allocating
+def order(columns, values, indptr, out_columns, out_values, out_indptr):
+    """Copy rows with their entries in ascending column order, without negative columns."""
+    at = out_indptr[0] = 0
+    for i in range(indptr.size - 1):
+        first, last, ascending = at, -1, True
+        for k in range(indptr[i], indptr[i + 1]):
+            column = columns[uint(k)]
+            if column >= 0:
+                ascending &= column > last
+                last = column
+                out_columns[uint(at)], out_values[uint(at)] = column, values[uint(k)]
+                at += 1
+        if not ascending and at - first <= INSERTED_MOST:
+            insert(out_columns, out_values, first, at)
+        elif not ascending:
+            by_column = np.argsort(out_columns[first:at])
+            out_columns[first:at] = out_columns[first:at][by_column]
+            out_values[first:at] = out_values[first:at][by_column]
+        out_indptr[uint(i + 1)] = at
+
+
+@inlined
+def insert(columns, values, first, end):
+    """Sort the entries from `first` to `end - 1` by column with insertion sort."""
+    for k in range(first + 1, end):
+        column, value, j = columns[uint(k)], values[uint(k)], k
+        while j > first and columns[uint(j - 1)] > column:
+            columns[uint(j)], values[uint(j)] = columns[uint(j - 1)], values[uint(j - 1)]
+            j -= 1
+        columns[uint(j)], values[uint(j)] = column, value
+
+
+ENTRY_POINTS = {"order": EntryPoint(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS))}
+
+
 def in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
     """Sort the entries of rows by column and drop negative columns."""
     rows = EncodedRows(np.empty_like(values), np.empty_like(columns), np.empty_like(indptr), False)
-    call_kernel("order", columns, values, indptr, rows.columns, rows.values, rows.indptr)
+    prepare([ENTRY_POINTS["order"]])
+    ENTRY_POINTS["order"].compile()(columns, values, indptr, rows.columns, rows.values, rows.indptr)
     n = int(rows.indptr[-1])
     rows.values, rows.columns = rows.values[:n], rows.columns[:n]
     return rows
-
-
-def call_kernel(name: str, *arrays: NDArray[Any]) -> None:
-    """Call an entry point of `encoding` without type checks.
-
-    Arrays may therefore be read-only.
-    """
-    entry = ENTRY_POINTS[name]
-    prepare([entry])
-    entry.compile()(*arrays)

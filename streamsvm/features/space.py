@@ -15,7 +15,7 @@ from connectors.events import SparseRows
 from streamsvm.features import datetimes
 from streamsvm.features.events import EventEncoder
 from streamsvm.features.names import FeatureMismatchError
-from streamsvm.features.rows import EncodedRows, Floats, Ints, call_kernel, in_order
+from streamsvm.features.rows import EncodedRows, Floats, Ints, in_order
 from streamsvm.features.tables import (
     TEXT_OR_NONE,
     column_of,
@@ -199,11 +199,11 @@ class FeatureSpace(EventEncoder):
         n, _ = X.shape
         refuse_lengths(n, learn)
         refuse_rows(infinite_rows(X, names))
-        numbers = self.columns.numbers
+        numbers = self.numbers
         if n > 0 and learn is not None and not all(map(numbers.__contains__, names)):
             self._meet_numbers(names, X, np.asarray(learn, bool))
         known = [(numbers[name], j) for j, name in enumerate(names) if name in numbers]
-        if n and len(known) < len(names) and self.columns.strings and not learns(learn):
+        if n and len(known) < len(names) and self.strings and not learns(learn):
             for j in (j for j, name in enumerate(names) if name not in numbers):
                 there = ~np.isnan(X[:, j])
                 self.mismatches.meet_other_kind(names[j], X[there.argmax(), j].item(), int(there.sum()))
@@ -216,11 +216,11 @@ class FeatureSpace(EventEncoder):
 
     def _meet_numbers(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> None:
         """Add columns for new names of learned rows, in the order single events would."""
-        unknown = [j for j, name in enumerate(names) if name not in self.columns.numbers]
+        unknown = [j for j, name in enumerate(names) if name not in self.numbers]
         first = int(use.argmax())
         # Usually the first row has all names, and the other rows need not be searched.
         met = X[first : first + 1, unknown] if use[first] else X[:0, unknown]
-        if np.isnan(met).any() or len(self) + len(unknown) > self.columns.max_features:
+        if np.isnan(met).any() or len(self) + len(unknown) > self.max_features:
             first, met = 0, np.where(use[:, None], X[:, unknown], np.nan)
         there = ~np.isnan(met)  # a name gets its column with its first number
         if not len(there):
@@ -273,7 +273,7 @@ class FeatureSpace(EventEncoder):
 
     def _place(self, name: Any) -> tuple[int, tuple[int, str]]:
         """Sort key of names: by column, then in the order of arrival within one event."""
-        return self.columns.numbers.get(name, sys.maxsize), name_key(name)
+        return self.numbers.get(name, sys.maxsize), name_key(name)
 
     def _encode_known(self, table: Mapping[Any, NDArray[Any]], learn: Any) -> EncodedRows | None:
         """Encode rows without new features; return None if they need individual encoding."""
@@ -286,7 +286,7 @@ class FeatureSpace(EventEncoder):
             if is_numeric(given):
                 there = ~np.isnan(given)
                 np.copyto(values[:, k], given, where=there)
-                column = self.columns.numbers.get(name, -1)
+                column = self.numbers.get(name, -1)
                 columns[:, k] = np.where(there, column, -1)
                 if column < 0 and not learned.any():
                     self.mismatches.meet_other_kind(name, given[there.argmax()].item(), int(there.sum()))
@@ -308,7 +308,7 @@ class FeatureSpace(EventEncoder):
 
         The column is -1 for an unknown string. Return None if other values are present.
         """
-        strings = self.columns.strings.get(name, {})
+        strings = self.strings.get(name, {})
         try:
             columns = np.fromiter(map(strings.get, given, repeat(-1)), np.int64, len(given))
         except TypeError:  # an unhashable value is not a string
@@ -319,7 +319,7 @@ class FeatureSpace(EventEncoder):
             return None
         if predicting and len(others):
             texts = [value for value in others if value is not None]
-            if name in self.columns.strings:
+            if name in self.strings:
                 self.mismatches.meet_unknown_texts(name, texts)
             else:
                 self.mismatches.meet_other_kind(name, texts[0] if texts else "", len(texts))
@@ -344,11 +344,12 @@ class FeatureSpace(EventEncoder):
         table = self._table_of(names, distinct)
         columns = table[names]
         if learn is not None and (columns < 0).any():
-            first, counts = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
-            call_kernel("meet", names, values, indptr, np.ascontiguousarray(learn, bool), table, first, counts)
-            met = np.flatnonzero(counts)
-            met = met[first[met].argsort(kind="stable")]  # by row, then by size
-            self.add_numbers((met if distinct is None else distinct[met]).tolist(), counts[met])
+            learned = np.repeat(np.asarray(learn, bool), np.diff(indptr))
+            new = np.flatnonzero((columns < 0) & learned & ~np.isnan(values))
+            met, first, counts = np.unique(names[new], return_index=True, return_counts=True)
+            order = np.searchsorted(indptr, new[first], side="right").argsort(kind="stable")  # by row, then by size
+            met = met[order]
+            self.add_numbers((met if distinct is None else distinct[met]).tolist(), counts[order])
             columns = self._table_of(names, distinct)[names]
         rows = in_order(columns, values, indptr)
         if not learns(learn):
@@ -359,5 +360,5 @@ class FeatureSpace(EventEncoder):
     def _table_of(self, names: Ints, distinct: Ints | None) -> Ints:
         """Return the columns of the integers from 0 on, or of `distinct`; -1 if unknown."""
         if distinct is None:
-            return self.columns.of_integers(int(names.max(initial=-1)) + 1)
-        return np.array([self.columns.numbers.get(name, -1) for name in distinct.tolist()], np.int64)
+            return self.of_integers(int(names.max(initial=-1)) + 1)
+        return np.array([self.numbers.get(name, -1) for name in distinct.tolist()], np.int64)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.cells import is_missing, shown
 from connectors.notices import Notice, Notices
 from connectors.spelling import are_numbers, conversions
 from connectors.time_formats import formats_of
 from connectors.times import is_spelled_out
-from streamsvm.features.columns import Columns
 from streamsvm.features.values import name_key, text_of
+
+if TYPE_CHECKING:
+    from streamsvm.features.known import KnownFeatures
 
 # A name is watched from its first string on, and again at this number of columns and each time the number doubles:
 # categories may turn into identifiers.
@@ -71,14 +73,14 @@ class Texts:
         Names whose strings are numbers, with the conversion.
     """
 
-    def __init__(self, columns: Columns, categories: Iterable[Hashable], said: Notices) -> None:
+    def __init__(self, columns: KnownFeatures, categories: Iterable[Hashable], said: Notices) -> None:
         self._columns, self._categories, self._said = columns, set(categories), said
         self.left_out: dict[Hashable, str] = {}
         self.quoted: dict[Hashable, str] = {}
         self.watched: dict[Hashable, Recurrence] = {}
         self.closed: set[Hashable] = set()
 
-    def copy(self, columns: Columns) -> Texts:
+    def copy(self, columns: KnownFeatures) -> Texts:
         """Return a copy for a copy of the columns."""
         twin = Texts(columns, self._categories, self._said)
         twin.left_out, twin.quoted, twin.closed = dict(self.left_out), dict(self.quoted), set(self.closed)

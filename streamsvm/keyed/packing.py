@@ -28,8 +28,8 @@ from streamsvm.features.known import logger
 from streamsvm.keyed.sections import KeyStateError
 from streamsvm.keyed.snapshots import Snapshots
 from streamsvm.models.archive import DAMAGED
-from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.saving import encode_param
 from streamsvm.parameters import ParameterError, ParameterTypeError
 
 # Maximum memory of the learners of cached schemas, and of free learners. Free learners are reused, because creating one

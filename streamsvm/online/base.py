@@ -14,11 +14,11 @@ from streamsvm.features.rows import Floats
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import LOADABLE
 from streamsvm.online.calibration import noise_of
-from streamsvm.online.schema import SchemaLearner
+from streamsvm.online.saving import SavedLearner
 from streamsvm.parameters import ParameterTypeError
 
 
-class OnlineClassifier(SchemaLearner):
+class OnlineClassifier(SavedLearner):
     """Base of the online learners.
 
     Labels have any hashable type; a class is added with its first learned event. Features are encoded by

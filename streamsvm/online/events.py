@@ -110,7 +110,7 @@ class EventLearner(LearnerMemory):
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
         self._rows.listed = 1 + n
-        if self._fast[0] != self._space.columns.plain_length:
+        if self._fast[0] != self._space.plain_length:
             self._follow_space()
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
@@ -235,7 +235,7 @@ class EventLearner(LearnerMemory):
             Features by name.
         """
         self._make_room(1)
-        if self._fast[0] != self._space.columns.plain_length:
+        if self._fast[0] != self._space.plain_length:
             self._follow_space()
         return self._row[: self._fast[0]] if self._pack(x) else None
 
@@ -252,7 +252,7 @@ class EventLearner(LearnerMemory):
             Number of its class.
         """
         if self._first is not None:
-            n = self._space.columns.plain_length
+            n = self._space.plain_length
             self._look_at_event(np.arange(n), self._row[:n].copy())
         return self._learn_packed(code)
 
@@ -273,7 +273,7 @@ class EventLearner(LearnerMemory):
         x
             Features by name.
         """
-        self._space.columns.look_for_fast_path(x)
+        self._space.look_for_fast_path(x)
 
 
 def _entry(name: str) -> Any:

@@ -161,10 +161,10 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
-        self._fast = (space.columns.plain_length, space.columns.packer, space.columns.getter, self._rows)
+        self._fast = (space.plain_length, space.packer, space.getter, self._rows)
         # The first events take the slow path, which checks their features.
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
-        self._fill, self._view = space.columns.filler, self._row.data
+        self._fill, self._view = space.filler, self._row.data
 
     def _sets_began(self) -> None:
         """Connect prediction sets with the probabilities of single events."""

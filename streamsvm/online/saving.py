@@ -1,16 +1,21 @@
-"""Saving and copying of learners, and adoption of models."""
+"""Saving and copying of learners, adoption of models, and schemas.
+
+A schema is the columns and labels that learners of many keys share. A learner takes the place of another one with the
+same schema by its memory alone.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.notices import Notice, grouped
+from connectors.notices import Notice, Notices, grouped
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.conformal import AllSets
@@ -21,7 +26,6 @@ from streamsvm.features.texts import Recurrence
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label
-from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.classes import Classes
 from streamsvm.online.rows import RowLearner
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
@@ -31,7 +35,14 @@ SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
 
 
 class SavedLearner(RowLearner):
-    """Saving, copying, and adoption of models given as arrays."""
+    """A learner that can be saved and copied, adopts models, and shares its schema."""
+
+    blocks: list[NDArray[np.uint64]]
+    """The memory as 8-byte words, see `State.blocks`; a learner that grows gets another one."""
+
+    def _use(self, state: State) -> None:
+        super()._use(state)
+        self.blocks = state.blocks()
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -48,10 +59,8 @@ class SavedLearner(RowLearner):
         header = {
             "class": type(self).__name__,
             "params": {name: encode_param(value) for name, value in self._get_params().items()},
-            "classes": [encode_label(label) for label in self.classes_],
-            "names": [encode_label(name) for name in space.names],
+            **self._schema_header(),
             "n_refused": space.n_refused,
-            "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
             "watched": [
                 [encode_label(name), found.before, found.seen, *sorted(found.again)]
                 for name, found in space.texts.watched.items()
@@ -61,8 +70,16 @@ class SavedLearner(RowLearner):
             "many_classes_at": self.labels.many_at,
             "sets": self._sets.header(),
         }
-        arrays = tight.saved() | {"is_indicator": np.array(space.is_indicator, bool)}
-        return header, arrays | self._sets.arrays()
+        return header, tight.saved() | self._sets.arrays()
+
+    def _schema_header(self) -> dict[str, Any]:
+        space = self._space
+        return {
+            "names": [encode_label(name) for name in space.names],
+            "indicators": [j for j, is_indicator in enumerate(space.is_indicator) if is_indicator],
+            "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
+            "classes": [encode_label(label) for label in self.classes_],
+        }
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -72,14 +89,14 @@ class SavedLearner(RowLearner):
     @classmethod
     def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
-        self._restore_space(header, arrays["is_indicator"])
+        self._restore_space(header)
         self._first = None
         self.labels = Classes(decode_labels(header["classes"]))
         self.labels.many_at = int(header["many_classes_at"])
         self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), scaling.ROOM
         state = self._new_state(len(self._space), len(self.labels.codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
-        check_names(arrays, {*state.names(), "is_indicator", *self._sets.arrays()})
+        check_names(arrays, {*state.names(), *self._sets.arrays()})
         state.restore(arrays)
         self._accept(state)
         if self._capacity != (len(self._space), len(self.labels.codes)):
@@ -97,16 +114,17 @@ class SavedLearner(RowLearner):
         self._check_restored(state)
         self._refresh(state)
 
-    def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
+    def _restore_space(self, header: Mapping[str, Any]) -> None:
         """Restore the columns of an archive, and the names left out."""
-        names, n_refused = header["names"], header["n_refused"]
-        indicators = np.zeros(len(names), bool)
-        fill(indicators, is_indicator, "is_indicator")
+        names, n_refused, chosen = header["names"], header["n_refused"], set(header["indicators"])
+        if type(names) is not list or not chosen <= set(range(len(names))):
+            raise ArchiveError("indicators that are not columns")
         columns = [decode_label(name) for name in names]
-        for name, indicator in zip(columns, indicators.tolist(), strict=True):
+        indicators = [j in chosen for j in range(len(columns))]
+        for name, indicator in zip(columns, indicators, strict=True):
             if indicator and not (type(name) is tuple and len(name) == 2 and type(name[1]) is str):
                 raise ArchiveError(f"{name!r} is not the name of an indicator")
-        if type(names) is not list or len(set(zip(columns, indicators.tolist(), strict=True))) < len(columns):
+        if len(set(zip(columns, indicators, strict=True))) < len(columns):
             raise ArchiveError("two columns have the same name")
         if type(n_refused) is not int or not 0 <= n_refused <= scaling.MOST_EVENTS:
             raise ArchiveError(f"{n_refused!r} columns were refused")
@@ -114,15 +132,15 @@ class SavedLearner(RowLearner):
             raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
         self._space.restore(
             columns,
-            indicators.tolist(),
+            indicators,
             n_refused,
             {decode_label(name): kind for name, kind in header["left_out"]},
             {
                 decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
                 for name, before, seen, *again in header["watched"]
             },
-            {decode_label(name): str(way) for name, way in header.get("quoted", ())},
-            map(Notice, map(str, header.get("noticed", ()))),
+            {decode_label(name): str(way) for name, way in header["quoted"]},
+            map(Notice, map(str, header["noticed"])),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -133,34 +151,23 @@ class SavedLearner(RowLearner):
             state["_state"].take(self._state)
             state["labels"] = self.labels.copy()
             state["_sets"], state["_first"] = deepcopy(self._sets), deepcopy(self._first)
-            state["_columns"] = tuple(map(copy, state["_columns"]))
+            state["_space"] = self._space.copy()
             return state
 
     def _shared_state(self) -> dict[str, Any]:
         """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
         views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning", "blocks")
-        for name in (*views, "_fill", "_view", "_lock", "_space"):
+        for name in (*views, "_fill", "_view", "_lock"):
             del state[name]
-        space = self._space
-        state["_columns"] = (
-            *(space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.texts.watched)),
-            *(space.texts.quoted, space.noticed),
-        )
-        state["_width"] = space.mismatches.width
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        columns, memory, width = state.pop("_columns"), state.pop("_state"), state.pop("_width", None)
         self.__dict__.update(state)
         self._lock = LearnerLock()
-        self._space = FeatureSpace(self.max_features, self.categories or ())
-        self._space.restore(*columns)
-        self._space.mismatches.width = width
         prepare(self._entries())
         fresh = self._fresh_state()
-        fresh.take(memory)
+        fresh.take(self._state)
         self._use(fresh)
 
     def _scaler(self) -> Scaler:
@@ -183,3 +190,157 @@ class SavedLearner(RowLearner):
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._grow()
         adopt_statistics(scaler, self._rows)
+
+    # Schemas ------------------------------------------------------------------------------------------------------
+
+    @property
+    def buffer(self) -> State:
+        """The state; a learner that grows gets another one."""
+        return self._state
+
+    @property
+    def capacity(self) -> tuple[int, int]:
+        """Number of columns and classes that the memory has room for."""
+        return self._capacity
+
+    @property
+    def schema_size(self) -> tuple[int, int, int]:
+        """Number of columns, of labels, and of names left out."""
+        return len(self._space.names), len(self.labels), len(self._space.left_out)
+
+    def schema(self) -> bytes:
+        """Return columns and labels as JSON."""
+        return json.dumps(self._schema_header(), separators=(",", ":"), ensure_ascii=False).encode(
+            "utf-8", "surrogatepass"
+        )
+
+    def with_schema(self, data: bytes, notices: Notices) -> Self:
+        """Set the schema of this learner, which has learned nothing, and return it.
+
+        Parameters
+        ----------
+        data
+            The result of `schema`.
+        notices
+            The warnings given so far, shared by all learners.
+        """
+        self._make_room(scaling.ROOM)  # the memory may be replaced by that of a learner with more events
+        content = json.loads(data)
+        self._restore_space(content | {"n_refused": 0, "watched": [], "quoted": [], "noticed": []})
+        self._space.said = notices
+        self.labels = Classes(decode_labels(content["classes"]))
+        self._space.set_fast_path()
+        self._grow()
+        for code, label in enumerate(self.classes_):
+            self._weight_class(label, code)
+        self._follow_space()
+        return self
+
+    def check_buffer(self) -> None:
+        """Check the memory after it was replaced, and update what is derived from it.
+
+        Raises
+        ------
+        ArchiveError
+            If no stream can have left it.
+        """
+        self._accept(self._state)
+
+    def counts(self) -> bytes:
+        """Return the counters that are not in memory: refused columns, many classes, and watched names.
+
+        A watched name is given by its first column.
+        """
+        space = self._space
+        if not (space.texts.watched or space.n_refused or self.labels.many_at):
+            return b""
+        numbers = [space.n_refused, self.labels.many_at]
+        for name, found in space.texts.watched.items():
+            first = min(space.strings[name].values())
+            numbers += [first, found.before, found.seen, len(found.again), *sorted(found.again)]
+        return np.array(numbers, np.int64).tobytes()
+
+    def restore_counts(self, counts: bytes) -> None:
+        """Restore the result of `counts`.
+
+        Parameters
+        ----------
+        counts
+            The result of `counts`.
+
+        Raises
+        ------
+        ArchiveError
+            If it is not the result for this schema.
+        """
+        space = self._space
+        if not counts:
+            if space.texts.watched or space.n_refused or self.labels.many_at:
+                self._own_space().recall(0, {})
+                self.labels.many_at = 0
+            return
+        numbers = np.frombuffer(counts, np.int64).tolist()
+        n_refused, self.labels.many_at = numbers[:2]
+        watched, i = {}, 2
+        while i < len(numbers):
+            column, before, seen, n_again = numbers[i : i + 4]
+            if min(column, n_again) < 0 or not space.is_indicator[column]:
+                raise ArchiveError("counters of names that are not categories")
+            watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
+            i += 4 + n_again
+        self._own_space().recall(n_refused, watched)
+
+
+# Checks and parameters --------------------------------------------------------------------------------------------
+
+
+def check_statistics(rows: State, space: FeatureSpace) -> None:
+    """Refuse inconsistent statistics of an archive.
+
+    The bounds of single values have been checked; this checks relations between values.
+    """
+    count, present = rows.count, rows.present
+    # For booleans, `a > b` is `a and not b`.
+    if np.logical_or.reduce(((present > 0.0) > (count >= 1.0)) | ((rows.centred > 0.0) > (present >= 1.0))):
+        raise ArchiveError(f"statistics hold values that are not between 1 and {scaling.MOST_EVENTS:g}")
+    if np.logical_or.reduce(present < rows.began):
+        raise ArchiveError(f"statistics hold values that are not between 0 and {scaling.MOST_EVENTS:g}")
+    n, due = len(space), rows.due
+    if (due[:n] < 0.0).tolist() != space.is_indicator or np.logical_or.reduce(due[n:] != 0.0):
+        raise ArchiveError("statistics take other columns for indicators than the header does")
+    check_ranks(rows, rows)
+
+
+def check_ranks(rows: State, by: State) -> None:
+    """Refuse recent values of an archive that contradict the statistics of their columns."""
+    n, width = rows.ranks.shape
+    if not rows.ranks.size:
+        return
+    is_held = np.arange(width) < np.minimum(by.present - by.began, rows.window)[:n, None]
+    ring, ranks = (np.where(is_held, values, math.inf) for values in (rows.ring, rows.ranks))
+    alike = (np.sort(ring, axis=1) == ranks).all(axis=1)
+    if not alike.all():
+        raise ArchiveError(f"the sorted values of column {int(alike.argmin())} are not its values")
+
+
+def check_bounds(name: str, values: NDArray[Any], low: float, high: float) -> None:
+    """Refuse values of an archive outside [low, high]."""
+    # `reduce` takes half the time of `min` for few values, and states of keys are checked at every load.
+    if values.size and not (
+        low <= np.minimum.reduce(values, axis=None) and np.maximum.reduce(values, axis=None) <= high
+    ):
+        raise ArchiveError(f"{name} hold values that are not between {low:g} and {high:g}")
+
+
+def encode_param(value: Any) -> Any:
+    """Return a parameter as JSON values."""
+    if isinstance(value, dict):
+        return {"dict": [[encode_label(k), encode_label(v)] for k, v in value.items()]}
+    return encode_label(value)
+
+
+def decode_param(value: Any) -> Any:
+    """Return the parameter that `encode_param` encoded."""
+    if isinstance(value, dict) and set(value) == {"dict"}:
+        return {decode_label(k): decode_label(v) for k, v in value["dict"]}
+    return decode_label(value)

@@ -22,7 +22,7 @@ from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base, calibration
-from streamsvm.online.archive import check_bounds
+from streamsvm.online.saving import check_bounds
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels

@@ -23,6 +23,7 @@ from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row, follow
 from streamsvm.online import driver
+from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.online.calibration import (
     CALIBRATION,
     MOST_SURPRISE,
@@ -33,7 +34,6 @@ from streamsvm.online.calibration import (
     stepped,
     surprise,
 )
-from streamsvm.online.minibatch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.face_counts import assign, step_count
 from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces, square_norm
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
-from streamsvm.online.archive import check_bounds, decode_param, encode_param
+from streamsvm.online.saving import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec
 from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.jobs import Refit

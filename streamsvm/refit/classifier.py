@@ -23,8 +23,8 @@ from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.saved import LOADABLE, Archived
-from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
 from streamsvm.refit import archive, expert_vote, frozen_models, outliers
 from streamsvm.refit.jobs import get_ready

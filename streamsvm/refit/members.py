@@ -15,7 +15,7 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
-from streamsvm.online.archive import check_bounds
+from streamsvm.online.saving import check_bounds
 from streamsvm.refit import expert_vote, frozen_models
 from streamsvm.refit.estimators import allows_nan, proba_of
 from streamsvm.refit.tasks import Solution, Task, is_wide

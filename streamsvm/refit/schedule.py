@@ -14,8 +14,8 @@ import numpy as np
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.models.archive import real, whole
-from streamsvm.online.archive import check_bounds
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
 from streamsvm.refit import archive
 from streamsvm.refit.jobs import Job, JobHandle, Refit

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.models import ArchiveError
-from streamsvm.online.archive import check_bounds
+from streamsvm.online.saving import check_bounds
 
 if TYPE_CHECKING:
     import scipy.sparse

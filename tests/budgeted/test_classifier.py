@@ -62,9 +62,7 @@ def accuracy(model, X, y):
         {},
         {"loss": "log"},
         {"metric": "fixed"},
-        {"experimental": {"search": "golden"}},
-        {"average": 200},
-        {"absorb": 1.0, "experimental": {"bias": True}},
+        {"absorb": 1.0, "gamma_factor": 2.0},
         {"learning_rate": None, "l2": 1e-3},
         {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
         {"scaling": "rank"},
@@ -116,20 +114,6 @@ def test_tiny_budgets(budget):
     assert np.isfinite(model.model.coefs).all()
 
 
-def test_averaging_steadies():
-    X, y = blobs(3_000, 2, d=2)
-    changes = {}
-    for average in (0, 500):
-        model = BSGDClassifier(budget=50, learning_rate=1.0, average=average)
-        model.learn_many(X[:2_000], y[:2_000])
-        scores = []
-        for x, label in zip(dicts(X[2_000:]), y[2_000:], strict=True):
-            model.learn_one(x, label)
-            scores.append(model.predict_proba_one({0: 0.5, 1: 0.5}).get(0))
-        changes[average] = np.abs(np.diff(scores)).mean()
-    assert changes[500] < 0.5 * changes[0]
-
-
 def test_weights_count():
     X, y = blobs(400, 2)
     heavy, light = BSGDClassifier(), BSGDClassifier()
@@ -167,8 +151,7 @@ def test_a_column_met_first_does_not_change_the_prediction():
 
 
 def test_model_predicts_as_the_learner_does():
-    logistic = {"loss": "log", "experimental": {"bias": True}}
-    for settings in ({}, {"average": 100}, {"metric": "fixed"}, {"scaling": "rank"}, logistic):
+    for settings in ({}, {"metric": "fixed"}, {"scaling": "rank"}, {"loss": "log"}):
         for n_classes in (2, 4):
             X, y = blobs(500, n_classes)
             model = BSGDClassifier(budget=40, **settings)
@@ -176,7 +159,7 @@ def test_model_predicts_as_the_learner_does():
             assert np.mean(np.array(model.model.predict(X)) == model.predict_many(X)) > 0.995
 
 
-@each_choice(("settings", [{}, {"metric": "fixed"}, {"average": 50}, {"learning_rate": None}]), ("n_classes", [2, 4]))
+@each_choice(("settings", [{}, {"metric": "fixed"}, {"learning_rate": None}]), ("n_classes", [2, 4]))
 def test_adopts_a_model(settings, n_classes):
     X, y = blobs(500, n_classes)
     first, second = (BSGDClassifier(budget=40, **settings) for _ in range(2))
@@ -288,7 +271,7 @@ def test_very_wide_sparse_rows(metric):
 
 
 def test_columns_and_classes_that_arrive_late_have_room():
-    model = BSGDClassifier(budget=20, average=20)
+    model = BSGDClassifier(budget=20)
     rng = np.random.default_rng(7)
     for i in range(400):
         model.learn_one({j: float(rng.normal()) for j in range(1 + i // 5)}, i // 50)
@@ -313,11 +296,9 @@ def test_columns_and_classes_that_arrive_late_have_room():
         ({"learning_rate": 1.0, "l2": 1.0}, ValueError, "learning_rate"),
         ({"merges": 12}, ValueError, "merges"),
         ({"merges": 1}, ValueError, "merges"),
-        ({"experimental": {"search": "random"}}, ValueError, "experimental['search']"),
-        ({"experimental": {"step": 1.0}}, ValueError, "experimental"),
+        ({"gamma_factor": 0.0}, ValueError, "gamma_factor"),
         ({"metric": "own"}, ValueError, "metric"),
         ({"absorb": 1.5}, ValueError, "absorb"),
-        ({"experimental": {"bias": 1}}, TypeError, "experimental['bias']"),
         ({"class_weight": "even"}, ValueError, "class_weight"),
     ],
 )
@@ -329,13 +310,13 @@ def test_refuses_bad_parameters(settings, error, parameter):
 @pytest.mark.parametrize(
     "params",
     [
-        {"learning_rate": 1.0, "l2": 0.01, "average": 1000},
-        {"learning_rate": None, "horizon": 100, "average": 1000},
-        {"learning_rate": None, "horizon": 1000, "average": 10_000},
+        {"learning_rate": 1.0, "l2": 0.01},
+        {"learning_rate": None, "horizon": 100},
+        {"learning_rate": None, "horizon": 1000},
     ],
     ids=str,
 )
-def test_an_average_may_be_longer_than_the_memory(params):
+def test_coefficients_may_shrink_often(params):
     rng = np.random.default_rng(20)
     X = rng.normal(size=(10_000, 3))
     y = (X**2).sum(axis=1) > 2.3

@@ -30,8 +30,6 @@ def pair(n, settings, n_said=5):
 SETTINGS = {
     "merge": {},
     "merge several": {"merges": 4},
-    "golden": {"experimental": {"search": "golden"}},
-    "averaged": {"average": 10},
 }
 
 
@@ -44,10 +42,9 @@ def test_classes_that_nothing_is_said_about_change_nothing_of_maintenance(settin
         n = few.n_support_vectors
         assert many.n_support_vectors == n
         np.testing.assert_allclose(many._state.vectors[:, :n], few._state.vectors[:, :n], rtol=1e-5, atol=1e-6)
-        for name in ("coefs", "averaged") if few.average else ("coefs",):
-            found = class_coefs(many._state, name)[0]
-            np.testing.assert_allclose(found[3::7][:5], class_coefs(few._state, name)[0], rtol=1e-4, atol=1e-6)
-            assert np.count_nonzero(found.any(axis=1)) <= 5
+        found = class_coefs(many._state)[0]
+        np.testing.assert_allclose(found[3::7][:5], class_coefs(few._state)[0], rtol=1e-4, atol=1e-6)
+        assert np.count_nonzero(found.any(axis=1)) <= 5
 
 
 def stream(n, n_classes, seed=0):
@@ -61,7 +58,6 @@ def stream(n, n_classes, seed=0):
     "settings",
     [
         {"loss": "log", "learning_rate": 0.5},
-        {"average": 50, "experimental": {"bias": True}},
         {"heads": (("hinge", 1.0), ("log", 0.5))},
     ],
 )
@@ -73,20 +69,20 @@ def test_scores_are_the_expansion_in_plain_numpy(settings):
     model.run_rows(model.encode(X[:1]), predict=False, score=True)
     expected = held.coefs @ gram(np.sqrt(held.relevance) * held.vectors, np.sqrt(held.relevance) * X[:1], held.gamma)
     head, n = int(state.heads.weight.argmax()), len(held.classes)
-    found = (state.split("mean_scores") if model.average else state.split("scores"))[head, :n]
+    found = state.split("scores")[head, :n]
     np.testing.assert_allclose(found, expected[:, 0] + held.biases, rtol=1e-3, atol=1e-4)
 
 
 def test_a_vector_says_most_about_the_classes_that_keep_their_seats():
     _, many = pair(3, {})
     state = many._state
-    before = np.abs(class_coefs(state, "coefs")[0, :, 0])
+    before = np.abs(class_coefs(state)[0, :, 0])
     taken = int(state.taken[0])
     for c in range(MANY):
         e = sparse_coefs.find_sparse_coef(state, 0, c)
         if before[c] == 0.0:
             state.coefs[e, 0] = 1e-3 * (1 + c)
-    after = class_coefs(state, "coefs")[0, :, 0]
+    after = class_coefs(state)[0, :, 0]
     assert state.taken[0] == sparse_coefs.MAX_SPARSE_COEFS
     assert np.count_nonzero(after) == sparse_coefs.MAX_SPARSE_COEFS
     assert (np.abs(after)[before > 0.2] > 0.2).all()
@@ -96,18 +92,17 @@ def test_a_vector_says_most_about_the_classes_that_keep_their_seats():
 
 def test_vectors_are_seated_when_one_class_too_many_comes():
     X, y = stream(400, sparse_coefs.MAX_SPARSE_COEFS)
-    model = BSGDClassifier(budget=50, heads=(("hinge", 1.0), ("log", 0.5)), average=20, scaling="none")
+    model = BSGDClassifier(budget=50, heads=(("hinge", 1.0), ("log", 0.5)), scaling="none")
     model.learn_many(X, y)
     state = model._state
     assert state.n_classes == sparse_coefs.MAX_SPARSE_COEFS
     assert not sparse_coefs.is_sparse(state)
-    before = [class_coefs(state, name) for name in ("coefs", "averaged")]
+    before = class_coefs(state)
     model._code("new")
     support.open_classes(model._state, sparse_coefs.MAX_SPARSE_COEFS + 1)
     assert sparse_coefs.is_sparse(model._state)
-    for name, held in zip(("coefs", "averaged"), before, strict=True):
-        np.testing.assert_array_equal(class_coefs(model._state, name)[:, :-1], held)
-        assert not class_coefs(model._state, name)[:, -1].any()
+    np.testing.assert_array_equal(class_coefs(model._state)[:, :-1], before)
+    assert not class_coefs(model._state)[:, -1].any()
 
 
 def test_sizes_are_those_of_the_seats_taken():
@@ -120,7 +115,7 @@ def test_sizes_are_those_of_the_seats_taken():
         support.measure_all(state)
         np.testing.assert_array_equal(state.squares, held)
         n = model.n_support_vectors
-        np.testing.assert_allclose(held[:, :n], (class_coefs(state, "coefs") ** 2).sum(axis=1), rtol=1e-4)
+        np.testing.assert_allclose(held[:, :n], (class_coefs(state) ** 2).sum(axis=1), rtol=1e-4)
         assert not held[:, n:].any()
     assert sparse_coefs.is_sparse(state)
 
@@ -128,18 +123,17 @@ def test_sizes_are_those_of_the_seats_taken():
 def test_two_classes_become_very_many_at_once():
     """For example for a member that was inactive meanwhile."""
     X, y = stream(100, 2)
-    model = BSGDClassifier(budget=20, average=20, scaling="none")
+    model = BSGDClassifier(budget=20, scaling="none")
     model.learn_many(X, y)
     for c in range(2, MANY):
         model._code(c)
     model._grow()
-    signed = [model._state.split(name)[0, 1, : model.n_support_vectors].copy() for name in ("coefs", "averaged")]
+    held = model._state.split("coefs")[0, 1, : model.n_support_vectors].copy()
     support.open_classes(model._state, MANY)
     assert sparse_coefs.is_sparse(model._state)
-    for name, held in zip(("coefs", "averaged"), signed, strict=True):
-        found = class_coefs(model._state, name)[0]
-        np.testing.assert_array_equal(found[:2], [-held, held])
-        assert not found[2:].any()
+    found = class_coefs(model._state)[0]
+    np.testing.assert_array_equal(found[:2], [-held, held])
+    assert not found[2:].any()
     kept = model._state.squares.copy()
     support.measure_all(model._state)
     np.testing.assert_array_equal(model._state.squares, kept)

@@ -1,4 +1,4 @@
-"""Compilation of steps: as few times as possible, large parts separately, and running without it."""
+"""Compilation of steps: as few times as possible, and large parts separately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import config
 from numba.core import event
 
 from streamsvm.core import cache
@@ -21,9 +20,6 @@ from streamsvm.core.schema import Array, Schema
 from streamsvm.core.state import State
 from streamsvm.online import driver
 from streamsvm.polytope import kernels as polytope
-from tests.core.programs import printed, printed_uncompiled
-
-needs_compiler = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 
 
 @kernel
@@ -51,7 +47,6 @@ def fill_apart(address, state, value):
     call_pointer(address, (address_of(state), value))
 
 
-@needs_compiler
 def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     with event.install_recorder("numba:compile") as recorder:
@@ -60,7 +55,6 @@ def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkey
     assert compiled == [plus.py_func, plus_constants.py_func]
 
 
-@needs_compiler
 def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     assert kernel(plus_constants.py_func)(10) == 23
@@ -69,7 +63,6 @@ def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tm
 
 
 @pytest.mark.slow
-@needs_compiler
 def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
     code = """if True:
         import numpy as np
@@ -92,7 +85,6 @@ def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for
 
 
 @pytest.mark.slow
-@needs_compiler
 def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_told(tmp_path):
     code = """if True:
         import numba
@@ -127,7 +119,6 @@ def test_what_is_apart_is_compiled_once():
     assert as_cfunc(fill, 2) is as_cfunc(fill, 2)
 
 
-@needs_compiler
 def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     entry = driver.ENTRY_POINTS["event_proba"]
     assert {"online.driver.event_proba", "online.driver.event"} <= entry.reached()
@@ -137,34 +128,6 @@ def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     entry.compile()
     assert entry.is_compiled
     assert entries.find("online.driver.event_proba") is entry
-
-
-LEARN = """
-import json
-import numpy as np
-from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
-
-X = np.random.default_rng(0).normal(size=(25, 3))
-X[5, 1] = np.nan
-y = (X[:, 0] * X[:, 2] > 0.0).tolist()
-models = [
-    CPMClassifier(average=5, scaling="rank"),
-    BSGDClassifier(budget=4, average=3, heads=(("hinge", 0.1), ("log", 0.2))),
-    BSGDClassifier(budget=4, merges=3),
-    StreamSVMClassifier(budget=4, members=("standard", "ranks", "polytope", "linear")),
-]
-for model in models:
-    _, proba = model.test_then_train(X, y, proba=True)
-    model.learn_one({0: 1.0, 2: 0.5}, True)
-    print(json.dumps([*proba[-5:, 1].tolist(), model.predict_proba_one({0: 0.1, 1: 0.2})[True]]))
-"""
-
-
-@pytest.mark.slow
-def test_learners_are_the_same_without_the_compiler():
-    """For debuggers and coverage."""
-    for plain, compiled in zip(printed_uncompiled(LEARN), printed(LEARN), strict=True):
-        assert plain == pytest.approx(compiled, abs=1e-4)
 
 
 def test_what_was_compiled_of_sources_long_unused_is_removed(tmp_path):

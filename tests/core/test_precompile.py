@@ -35,9 +35,9 @@ import logging, sys
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 from streamsvm.core import precompile
 from streamsvm.ensemble import linear
-from streamsvm.features import encoding
+from streamsvm.features import rows
 precompile._LEAST_SHARE = 1  # two processes for as little as this
-entries = [linear.ENTRY_POINTS["run_member"], encoding.ENTRY_POINTS["meet"]]
+entries = [linear.ENTRY_POINTS["run_member"], rows.ENTRY_POINTS["order"]]
 cold = [entry.name for entry in entries if not entry.is_compiled]
 precompile.prepare(entries, jobs=2)
 print(cold, [entry.is_compiled for entry in entries])
@@ -45,7 +45,7 @@ entries[0].compile()
 """
 
 
-COLD = "['ensemble.linear.run_member', 'features.encoding.meet'] [True, True]"
+COLD = "['ensemble.linear.run_member', 'features.rows.order'] [True, True]"
 WARM = "[] [True, True]"
 
 

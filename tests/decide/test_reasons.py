@@ -130,9 +130,7 @@ def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: 
     "model",
     [
         BSGDClassifier(budget=30),
-        BSGDClassifier(
-            budget=20, heads=(("hinge", 0.3), ("log", 0.1)), average=50, scaling="rank", experimental={"bias": True}
-        ),
+        BSGDClassifier(budget=20, heads=(("hinge", 0.3), ("log", 0.1)), scaling="rank"),
         StreamSVMClassifier(effort="low", budget=30),
         StreamSVMClassifier(members=("ranks", "polytope", "linear"), budget=20),
         CPMClassifier(),

@@ -45,8 +45,6 @@ MAKERS = [
         metric="fixed",
         absorb=1.0,
         merges=3,
-        average=5,
-        experimental={"bias": True},
     ),
     partial(BSGDClassifier, budget=3, scaling="rank", scaling_window=5, heads=(("hinge", 1.0), ("log", None))),
     partial(BSGDClassifier, budget=2, max_features=2, class_weight="balanced", loss="log"),
@@ -169,7 +167,7 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     "make",
     [
         CPMClassifier,
-        partial(BSGDClassifier, budget=20, average=30, heads=(("hinge", 1.0), ("log", 0.5))),
+        partial(BSGDClassifier, budget=20, heads=(("hinge", 1.0), ("log", 0.5))),
         partial(StreamSVMClassifier, budget=10),
         partial(StreamSVMClassifier, budget=10, label_autocorrelation=False, members=("standard", "polytope")),
     ],

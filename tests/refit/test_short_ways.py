@@ -13,7 +13,7 @@ import pytest
 import streamsvm
 from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
-from streamsvm.online.archive import encode_param
+from streamsvm.online.saving import encode_param
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest
 from tests.errors import raises
