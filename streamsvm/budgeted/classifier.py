@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.budgeted import expansion, kernels
 from streamsvm.budgeted import vectors as support
 from streamsvm.budgeted.memory import LOSSES, BudgetedMemory
-from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors, put_sparse_coefs
+from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
 from streamsvm.locks import locked
@@ -364,7 +364,7 @@ class BSGDClassifier(BudgetedMemory):
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
         state.vectors[:], state.coefs[:] = 0.0, 0.0
         state.vectors[:d, :n] = vectors.T
-        put_sparse_coefs(state, coefs)
+        state.split("coefs")[:, :c, :n] = coefs
         state.split("biases")[:, :c] = biases
         state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0

@@ -15,12 +15,6 @@ import math
 
 import numpy as np
 
-from streamsvm.budgeted.sparse_coefs import (
-    MAX_SPARSE_COEFS,
-    is_sparse,
-    n_sparse_coefs,
-    sum_sparse_coefs,
-)
 from streamsvm.core.access import state_at
 from streamsvm.core.jit import inlined
 from streamsvm.core.losses import best_class
@@ -82,19 +76,7 @@ BSGD = Schema(
         "gamma_now": Number("current gamma", saved=True, bounds=(0.0, 1e300)),
         "sum_of_squares": Number("sum of squared norms of events", saved=True, bounds=(0.0, 1e300)),
         "vectors": Array(("columns", "slots"), "support vectors", f32, saved=True, bounds=_VALUE),
-        "coefs": Array(("heads*sparse_coefs", "slots"), "V of the coefficients", f32, saved=True, bounds=_COEF),
-        "coef_classes": Array(
-            ("listed_coefs", "slots"), "classes of sparse coefficients", i64, saved=True, bounds=_COUNT
-        ),
-        "taken": Array(
-            ("listed_slots",),
-            "number of sparse coefficients of a vector",
-            i64,
-            saved=True,
-            bounds=(0.0, MAX_SPARSE_COEFS),
-        ),
-        "coef_sizes": Array(("sparse_coefs",), "magnitudes of the sparse coefficients of a vector"),
-        "coef_of": Array(("classes",), "index of each class among sparse coefficients, -1 if absent", i64, start=-1),
+        "coefs": Array(("heads*classes", "slots"), "V of the coefficients", f32, saved=True, bounds=_COEF),
         "norms": Array(("slots",), "weighted squared norms of the vectors", f32, saved=True),
         "squares": Array(("heads", "slots"), "squared norms of coefficients by head", f32),
         "touched": Array(("slots", "words"), "bit mask of nonzero columns", u64),
@@ -170,19 +152,19 @@ def dot(coefs, c, row, n):
 
 
 @inlined
-def sum_heads(coefs, c, rows, row, n, out, capacity):
+def sum_heads(coefs, c, row, n, out, capacity):
     """Write `dot` of each head to `out`; three heads share one pass over the row."""
-    c, heads = uint(c), coefs.shape[0] // rows
+    c, heads = uint(c), coefs.shape[0] // capacity
     if heads != 3:
         for h in range(heads):
-            out[uint(h * capacity) + c] = dot(coefs, uint(h * rows) + c, row, n)
+            out[uint(h * capacity) + c] = dot(coefs, uint(h * capacity) + c, row, n)
         return
     first, second, third = lanes(ZERO), lanes(ZERO), lanes(ZERO)
     for b in range(0, n, LANES):
         values = lanes_at(row, uint(b))
         first = times_plus(lanes_at(coefs, (c, uint(b))), values, first)
-        second = times_plus(lanes_at(coefs, (uint(rows) + c, uint(b))), values, second)
-        third = times_plus(lanes_at(coefs, (uint(2 * rows) + c, uint(b))), values, third)
+        second = times_plus(lanes_at(coefs, (uint(capacity) + c, uint(b))), values, second)
+        third = times_plus(lanes_at(coefs, (uint(2 * capacity) + c, uint(b))), values, third)
     out[c], out[uint(capacity) + c] = float(sum_of(first)), float(sum_of(second))
     out[uint(2 * capacity) + c] = float(sum_of(third))
 
@@ -236,21 +218,14 @@ def take_event(state, m):
     """
     rows, scaled = current_row(state.rows)
     pairs, weighted, relevance, known = state.pairs, state.weighted, state.relevance, state.n_known
-    square, norm = ZERO, ZERO
-    if is_weighing(state):
-        for i in range(1, m):
-            x = f32(scaled[uint(i)])
-            w = x * f32(relevance[uint(rows[uint(i)] - 1)]) if rows[uint(i)] <= known else ZERO
-            pairs[uint(i)], weighted[uint(i)] = x, w
-            square += x * x
-            norm += w * x
-    else:
-        for i in range(1, m):
-            x = f32(scaled[uint(i)])
-            w = x if rows[uint(i)] <= known else ZERO
-            pairs[uint(i)], weighted[uint(i)] = x, w
-            square += x * x
-            norm += w * x
+    square, norm, weighing = ZERO, ZERO, is_weighing(state)
+    for i in range(1, m):
+        x, row = f32(scaled[uint(i)]), rows[uint(i)]
+        w = x * f32(relevance[uint(row - 1)]) if weighing else x
+        w = w if row <= known else ZERO
+        pairs[uint(i)], weighted[uint(i)] = x, w
+        square += x * x
+        norm += w * x
     pairs[0], weighted[0] = square, norm
 
 
@@ -292,11 +267,8 @@ def evaluate(state, m):
     kernel_row(state, m)
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     scores, biases = state.scores, state.biases
-    if is_sparse(state):
-        sum_sparse_coefs(state, state.kernel, scores)
-    else:
-        for c in range(first, n):
-            sum_heads(state.coefs, c, n_sparse_coefs(state), state.kernel, slots, scores, capacity)
+    for c in range(first, n):
+        sum_heads(state.coefs, c, state.kernel, slots, scores, capacity)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         for c in range(at + first, at + n):

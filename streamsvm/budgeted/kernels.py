@@ -19,7 +19,6 @@ from streamsvm.budgeted.expansion import (
     largest,
 )
 from streamsvm.budgeted.metric import is_due, relearn_metric
-from streamsvm.budgeted.sparse_coefs import find_sparse_coef, is_sparse, n_sparse_coefs
 from streamsvm.budgeted.vectors import measure, measure_all, open_classes, write_vector
 from streamsvm.core.access import address_of, state_at
 from streamsvm.core.entry_points import EntryPoint
@@ -182,7 +181,7 @@ def shrink(state, h):
     head.steps += 1.0
     head.scale *= 1.0 - head.eta * state.l2
     if head.scale < SMALLEST:
-        rows, coefs, scale = n_sparse_coefs(state), state.coefs, f32(head.scale)
+        rows, coefs, scale = state.classes.size, state.coefs, f32(head.scale)
         for c in range(h * rows, (h + 1) * rows):
             for b in range(coefs.shape[1]):
                 coefs[uint(c), uint(b)] *= scale
@@ -207,16 +206,15 @@ def find_slot(state, m):
 def add_update(state, slot, weight):
     """Add the steps of all heads to the coefficients of a slot."""
     capacity, n, update = state.classes.size, state.n_classes, state.update
-    coefs, sparse = state.coefs, is_sparse(state)
+    coefs = state.coefs
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         change = weight * head.eta
         for c in range(at + first_class(state), at + n):
             if update[c] != 0.0:
-                row = h * n_sparse_coefs(state) + (find_sparse_coef(state, slot, c - at) if sparse else c - at)
                 delta = change * update[c] / head.scale
                 delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
-                coefs[row, slot] += f32(delta)
+                coefs[c, slot] += f32(delta)
     measure(state, slot)
 
 

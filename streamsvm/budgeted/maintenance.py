@@ -9,15 +9,6 @@ import math
 
 from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, is_weighing, padded, smallest_of
 from streamsvm.budgeted.merging import look_up, near_loss, ratio_of, refine
-from streamsvm.budgeted.sparse_coefs import (
-    clear_sparse_coef,
-    clear_sparse_coefs,
-    head_weight,
-    is_sparse,
-    join_sparse_coefs,
-    sparse_product,
-    sparse_products,
-)
 from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, take_vector
 from streamsvm.core.bits import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
@@ -50,10 +41,14 @@ def is_plain(state):
 
 @kernel
 def find_smallest(state):
-    """Return the vector with the smallest coefficients; writes squared norms of coefficients to work row 0."""
+    """Return the vector with the smallest coefficients; writes squared norms of coefficients to work row 0.
+
+    A head counts with its weight, in units of its step.
+    """
     squares, sizes, heads = state.squares, state.work[0], state.heads
     for h in range(state.n_heads):
-        heads[h].share = head_weight(state, h) ** 2
+        head = heads[h]
+        head.share = (math.sqrt(head.weight) / head.eta * head.scale) ** 2
     for b in range(0, padded(state.n_vectors), LANES):
         sums = lanes(ZERO)
         for h in range(state.n_heads):
@@ -66,9 +61,6 @@ def find_smallest(state):
 def products_with(state, i, out):
     """Write the dot products of the coefficients of vector i and all vectors to `out`."""
     coefs = state.coefs
-    if is_sparse(state):
-        sparse_products(state, i, out)
-        return
     for b in range(0, padded(state.n_vectors), LANES):
         sums = lanes(ZERO)
         for h in range(state.n_heads):
@@ -123,8 +115,6 @@ def find_costs(state, i, costs):
 def product(state, a, b):
     """Return the dot product of the coefficients of two vectors."""
     coefs, total = state.coefs, 0.0
-    if is_sparse(state):
-        return sparse_product(state, a, b)
     for h in range(state.n_heads):
         share = 1.0 if is_plain(state) else state.heads[h].share
         for c in coef_range(state, h):
@@ -180,9 +170,6 @@ def join(state, a, b, of_a, keep_a, keep_b):
 @kernel
 def join_coefs(state, a, b, keep_a, keep_b):
     """Set the coefficients of a to keep_a * A_a + keep_b * A_b."""
-    if is_sparse(state):
-        join_sparse_coefs(state, a, b, keep_a, keep_b)
-        return
     coefs = state.coefs
     for h in range(state.n_heads):
         for c in coef_range(state, h):
@@ -212,8 +199,9 @@ def remove(state, slot):
     last = state.n_vectors - 1
     if slot != last:
         put_in_place(state, last, slot)
-    clear_coefs(state, last)
     for h in range(state.n_heads):
+        for c in range(state.n_classes):
+            state.coefs[uint(h * state.classes.size + c), uint(last)] = ZERO
         state.squares[h, last] = ZERO
     state.n_vectors = last
 
@@ -233,16 +221,6 @@ def put_in_place(state, a, b):
     join_coefs(state, b, a, ZERO, ONE)
     for h in range(state.n_heads):
         squares[uint(h), to] = squares[uint(h), start]
-
-
-@inlined
-def clear_coefs(state, slot):
-    """Set the coefficients of a slot to zero."""
-    if is_sparse(state):
-        clear_sparse_coefs(state, slot)
-        return
-    for e in range(state.n_classes):
-        clear_sparse_coef(state, e, slot)
 
 
 ENTRY_POINTS = {"maintain": EntryPoint(maintain, (INTEGER,))}

@@ -7,7 +7,6 @@ from typing import Any
 from streamsvm.adjusting import Setting
 from streamsvm.budgeted import expansion, maintenance, merging
 from streamsvm.budgeted import vectors as support
-from streamsvm.budgeted.sparse_coefs import MAX_SPARSE_COEFS
 from streamsvm.budgeted.support import mark_touched
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
@@ -57,9 +56,6 @@ class BudgetedMemory(base.OnlineClassifier):
             "weight_rows": n_columns + 1,
             "metric": n_columns if self.metric == "learned" else 0,
             "classes": n_classes,
-            "sparse_coefs": min(n_classes, MAX_SPARSE_COEFS),
-            "listed_coefs": MAX_SPARSE_COEFS if n_classes > MAX_SPARSE_COEFS else 0,
-            "listed_slots": slots if n_classes > MAX_SPARSE_COEFS else 0,
             "slots": slots,
             "words": -(-n_columns // 64),
             "heads": len(heads),
@@ -116,8 +112,6 @@ class BudgetedMemory(base.OnlineClassifier):
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
-        if state.coef_classes.size and not (state.coef_classes < max(int(state.n_classes), 1)).all():
-            raise ArchiveError("support vectors have coefficients of classes that were not learned")
         mark_touched(state)
         support.measure_all(state)
 

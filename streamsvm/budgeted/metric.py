@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 from streamsvm.budgeted.expansion import LARGEST_GRADIENT, LEAST_THETA, MOST_THETA, first_class, padded, pairs_at_once
-from streamsvm.budgeted.sparse_coefs import is_sparse, n_sparse_coefs, pull_sparse_coefs
 from streamsvm.budgeted.vectors import vector_norm
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO, exp_below
@@ -104,17 +103,15 @@ def weighted_spread(vectors, j, x, co, n):
 def pull(state, out):
     """Write co_b of `relearn_metric`, summed over heads with their weights, to `out`."""
     capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
-    coefs, row, update, rows = state.coefs, state.kernel, state.update, n_sparse_coefs(state)
+    coefs, row, update = state.coefs, state.kernel, state.update
     for b in range(slots):
         out[uint(b)] = ZERO
-    if is_sparse(state):
-        pull_sparse_coefs(state, out)
-    for h in range(0 if is_sparse(state) else state.n_heads):
+    for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         for c in range(first, n):
             weight = f32(head.weight * head.scale * update[at + c])
             if weight != ZERO:
                 for b in range(slots):
-                    out[uint(b)] += weight * coefs[uint(h * rows + c), uint(b)]
+                    out[uint(b)] += weight * coefs[uint(at + c), uint(b)]
     for b in range(slots):
         out[uint(b)] *= row[uint(b)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.budgeted import sparse_coefs
 from streamsvm.core.state import State
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.space import FeatureSpace
@@ -16,15 +15,8 @@ from streamsvm.online.scaling import unscaled
 
 def class_coefs(state: State, slots: Ints | None = None) -> Floats:
     """Return the coefficients V of the vectors in `slots` (default all), shape (heads, classes, n)."""
-    held, c = state.split("coefs"), int(state.n_classes)
     chosen = np.arange(int(state.n_vectors)) if slots is None else slots
-    if not sparse_coefs.is_sparse(state):
-        return held[:, :c, chosen].astype(float)
-    out = np.zeros((len(held), c, len(chosen)))
-    for i, b in enumerate(chosen.tolist()):
-        taken = state.taken[b]
-        out[:, state.coef_classes[:taken, b], i] = held[:, :taken, b]
-    return out
+    return state.split("coefs")[:, : int(state.n_classes), chosen].astype(float)
 
 
 def nearest_vectors(
@@ -76,17 +68,6 @@ def labels_of_vectors(state: State, slots: Ints, weights: Floats) -> list[int]:
     said = (weights[:, None, None] * class_coefs(state, slots)).sum(axis=0)
     found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
     return list(map(int, found))
-
-
-def put_sparse_coefs(state: State, coefs: Floats) -> None:
-    """Set the coefficients of every head, shape (classes, vectors), keeping the largest if they are sparse."""
-    c, n = coefs.shape
-    sparse, k = sparse_coefs.is_sparse(state), min(c, sparse_coefs.n_sparse_coefs(state))
-    if sparse:
-        largest = np.argsort(-np.abs(coefs), axis=0, kind="stable")[:k]
-        coefs = np.take_along_axis(coefs, largest, axis=0)
-        state.coef_classes[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
-    state.split("coefs")[:, :k, :n] = coefs
 
 
 def mark_touched(state: State) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.budgeted.expansion import first_class, is_weighing
-from streamsvm.budgeted.sparse_coefs import begin_sparse_coefs, is_sparse, n_sparse_coefs
 from streamsvm.core.bits import lowest_bit
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO
@@ -94,17 +93,15 @@ def log_kernel_between(state, a, b):
 def open_classes(state, n):
     """Add classes with zero coefficients up to n; with the third, classes 0 and 1 get separate coefficients."""
     capacity, coefs = state.classes.size, state.coefs
-    before, rows = state.n_classes, n_sparse_coefs(state)
+    before = state.n_classes
     for h in range(state.n_heads):
-        at, first = h * capacity, h * rows
+        at = h * capacity
         for c in range(at + before, at + n):
             state.scores[c] = 0.0
         if before == 2 and n > 2:
             for b in range(coefs.shape[1]):
-                coefs[first, b] = -coefs[first + 1, b]
+                coefs[at, b] = -coefs[at + 1, b]
             state.biases[at] = -state.biases[at + 1]
-    if before <= rows < n:
-        begin_sparse_coefs(state)
     state.n_classes = max(before, n)
     if before == 2 and n > 2:
         measure_all(state)
@@ -112,19 +109,18 @@ def open_classes(state, n):
 
 @inlined
 def coef_range(state, h):
-    """Return the rows of the dense coefficients of a head."""
-    at = h * n_sparse_coefs(state)
+    """Return the rows of the coefficients of a head."""
+    at = h * state.classes.size
     return range(at + first_class(state), at + state.n_classes)
 
 
 @kernel
 def measure(state, slot):
     """Recompute the squared norms of the coefficients of a vector."""
-    coefs, squares, rows, slot = state.coefs, state.squares, n_sparse_coefs(state), uint(slot)
-    first, n = (0, state.taken[slot]) if is_sparse(state) else (first_class(state), state.n_classes)
+    coefs, squares, slot = state.coefs, state.squares, uint(slot)
     for h in range(state.n_heads):
         total = ZERO
-        for c in range(h * rows + first, h * rows + n):
+        for c in coef_range(state, h):
             total += coefs[uint(c), slot] * coefs[uint(c), slot]
         squares[uint(h), slot] = total
 
