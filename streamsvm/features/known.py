@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import struct
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from copy import copy
 from itertools import repeat
-from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from connectors.notices import Notice, Notices, grouped
 from streamsvm.features import datetimes
 from streamsvm.features.names import Mismatches
 from streamsvm.features.rows import Ints
-from streamsvm.features.tables import Single
+from streamsvm.features.tables import getter_of
 from streamsvm.features.texts import Recurrence, Texts
 from streamsvm.features.values import check_name
 
@@ -101,7 +100,7 @@ class KnownFeatures:
         """Set up the fast path for the current columns; a new column disables it."""
         n = len(self.names)
         self.plain_length = n if n > 0 and not self.strings else -1
-        self.getter: Callable[[Any], tuple[Any, ...]] = itemgetter(*self.names) if n > 1 else Single(self.names)
+        self.getter = getter_of(tuple(self.names))
         values = struct.Struct(f"{n}d")
         self.packer, self.filler = values.pack, values.pack_into
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat, starmap
 from operator import itemgetter
 from types import NoneType
@@ -29,14 +29,9 @@ NOT_PLAIN = (KeyError, struct.error, OverflowError, TypeError, ValueError)
 _BLOCK_ROWS = 1024
 
 
-class Single:
-    """Variant of `itemgetter` that returns a tuple for any number of names."""
-
-    def __init__(self, names: Iterable[Any]) -> None:
-        self._names = tuple(names)
-
-    def __call__(self, x: Mapping[Any, Any]) -> tuple[Any, ...]:
-        return tuple(x[name] for name in self._names)
+def getter_of(names: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a variant of `itemgetter` that returns a tuple for any number of names."""
+    return itemgetter(*names) if len(names) > 1 else lambda x: tuple(x[name] for name in names)
 
 
 # Lists of dicts -------------------------------------------------------------------------------------------------------
@@ -60,8 +55,7 @@ def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
     names = list(next(x for x in events if len(x) == d))
     if not names or n * d > 2 * sum(map(len, events)):
         return None
-    get = itemgetter(*names) if d > 1 else Single(names)
-    pack = struct.Struct(f"{d}d").pack
+    get, pack = getter_of(names), struct.Struct(f"{d}d").pack
     known = frozenset(names)
     try:
         try:
