@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from streamsvm.run.runner import Runner
     from streamsvm.run.standing import Report
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 def main(config: RunConfig, started: float) -> int:
     """Run and return the exit code."""
@@ -75,11 +77,10 @@ def _rejects(report: Report) -> str:
     """Return the message for mostly rejected events, with the first known reason."""
     rejected, events = report.metrics.rejected, report.metrics.events
     text = f"more than half of all events were rejected, {rejected:,} of {rejected + events:,}"
-    if not report.examples:
-        return text
-    first = report.examples[0]
-    place = ", ".join(f"{name} {value}" for name, value in first.origin.items())
-    return f"{text}; the first one: {place}: {first.reason}"
+    for first in report.examples[:1]:
+        place = ", ".join(f"{name} {value}" for name, value in first.origin.items())
+        text += f"; the first one: {place}: {first.reason}"
+    return text
 
 
 @contextlib.contextmanager
@@ -87,17 +88,14 @@ def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
     """End the run after the current batch, or at a deadline, on SIGINT or SIGTERM; a second signal kills it."""
     from streamsvm.run.stopping import STOP_S, end_within
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
     def handle(number: int, _: object) -> None:
-        for each in before:
+        for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         caught.append(number)
         end_within(STOP_S, number, lambda: runner.waits_for)
         runner.stop()
 
-    for number in before:
-        signal.signal(number, handle)
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield
     finally:

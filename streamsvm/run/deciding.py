@@ -70,7 +70,7 @@ class RunDecisions(Decisions):
         if answers.proba is None or not self:
             return answers, {}
         decided = self.run(Rows.with_labels(answers.proba, answers.batch.labels, follow=learn), classes)
-        return with_decided(answers, decided), self._judged(decided, answers.batch.labels, classes)
+        return replace(answers, decided=decided), self._judged(decided, answers.batch.labels, classes)
 
     def of_joined(self, joined: Joined, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
         """Return values to measure of joined events, from their stored predictions and decisions."""
@@ -99,12 +99,6 @@ class RunDecisions(Decisions):
             self.costs.counts = state[1]["counts"]
         if self.alarms is not None:
             self.alarms.restore(part_of(state, "alarms")[1])
-
-
-def with_decided(answers: Answers, decided: Decided) -> Answers:
-    """Return answers with the decision about each event."""
-    alarms = None if decided.alarms is None else decided.alarms > 0
-    return replace(answers, members=decided.members, decisions=decided.decisions, alarms=alarms)
 
 
 def _spelled(given: Any) -> Any:

@@ -23,7 +23,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.checkpoint import writing
 from streamsvm.run.config import RunConfig
-from streamsvm.run.deciding import RunDecisions, of_two, with_decided
+from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, Learner, with_gaps
@@ -122,8 +122,7 @@ class JoinStage:
             batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
         self._asked = self._ask(answer.scores[keep], answer.slots[keep])
         probas = None if answer.probas is None else answer.probas[keep]
-        found = Answers(batch, answer.codes[keep], answer.scores[keep], probas)
-        self._answers = with_decided(found, answer.decided.part(keep))
+        self._answers = Answers(batch, answer.codes[keep], answer.scores[keep], probas, answer.decided.part(keep))
         return self._answers
 
     def measure(self, metrics: Metrics) -> None:

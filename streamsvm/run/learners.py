@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch
+from streamsvm.decide.decisions import Decided
 from streamsvm.delayed.models import OwnModel, RowModel, Shares
 from streamsvm.delayed.protocol import Answer, Asked
 from streamsvm.labels import new_label_notice
@@ -34,12 +35,8 @@ class Answers:
     proba
         Probabilities of all classes if known, shape (n, n_classes); 0 for new classes, NaN for events without
         probabilities.
-    members
-        If prediction sets are requested, whether each class is in the set, shape (n, n_classes).
-    decisions
-        If there are costs, decisions as indices, -1 for none.
-    alarms
-        If alarms are requested, whether each event has one.
+    decided
+        Prediction sets, decisions and alarms, if requested.
     reasons
         If reasons are requested, the features that contribute most to each prediction.
     """
@@ -48,9 +45,7 @@ class Answers:
     codes: NDArray[Any]
     scores: NDArray[np.float64]
     proba: NDArray[np.float64] | None = None
-    members: NDArray[np.bool_] | None = None
-    decisions: NDArray[np.int64] | None = None
-    alarms: NDArray[np.bool_] | None = None
+    decided: Decided = field(default_factory=Decided)
     reasons: Sequence[list[dict[str, Any]] | None] | None = None
 
 
@@ -183,9 +178,8 @@ class RowLearner(RowModel):
         labels = batch.labels if learn else [None] * n
         answer = self.run(Asked(batch.features, labels, np.ones(n, np.bool_), none, none, none))
         batch, keep = self.settled(batch)
-        return Answers(
-            batch, answer.codes[keep], answer.scores[keep], None if answer.probas is None else answer.probas[keep]
-        )
+        proba = None if answer.probas is None else answer.probas[keep]
+        return Answers(batch, answer.codes[keep], answer.scores[keep], proba)
 
     def _number(self, labels: Sequence[Any]) -> None:
         """Number the labels before any prediction, because models may predict True for labels of 1."""

@@ -89,14 +89,14 @@ class Outputs:
         """Refuse to replace files that do not contain results."""
         for role, sink in self.sinks.items():
             if isinstance(sink, Replacing):
-                with refusing(), _named(role):
+                with refusing(), self._working(role):
                     sink.check_replaced()
 
     def write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
         """Write records if the role has a sink; flush sinks that cannot rewind."""
         if role in self.sinks:
             sink = self.sinks[role]
-            with self._waiting(), _named(role):
+            with self._working(role):
                 sink.write(table)
                 if sink.can_rewind or isinstance(sink, Advancing):
                     self._unflushed = True
@@ -107,14 +107,14 @@ class Outputs:
         """Let live sinks work between two batches; while no events arrive, flush the others."""
         for role, sink in self.sinks.items():
             if isinstance(sink, Advancing) or (idle and self._unflushed):
-                with self._waiting(), _named(role):
+                with self._working(role):
                     sink.advance() if isinstance(sink, Advancing) else sink.flush()
         self._unflushed &= not idle
 
     def flush(self) -> None:
         """Make all written records durable."""
         for role, sink in self.sinks.items():
-            with self._waiting(), _named(role):
+            with self._working(role):
                 sink.flush()
         self._unflushed = False
 
@@ -133,15 +133,15 @@ class Outputs:
         for role, sink in self.sinks.items():
             sink.rewind(positions[role])
 
-
-@contextlib.contextmanager
-def _named(role: str) -> Iterator[None]:
-    """Name the content of a sink in its errors."""
-    try:
-        yield
-    except ConnectorError as error:
-        error.args = (f"{_PURPOSES[role]}: {error}",)
-        raise
+    @contextlib.contextmanager
+    def _working(self, role: str) -> Iterator[None]:
+        """Name the content of a sink in its errors, and tell that the run waits for it."""
+        try:
+            with self._waiting():
+                yield
+        except ConnectorError as error:
+            error.args = (f"{_PURPOSES[role]}: {error}",)
+            raise
 
 
 def prediction_table(
@@ -158,12 +158,13 @@ def prediction_table(
     results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": with_gaps(answers.scores)}
     if batch.late is None:
         results["label"] = batch.labels
-    if answers.members is not None:
-        results["set"] = _sets_named(answers.members, classes)
-    if answers.decisions is not None:
-        results["decision"] = names[answers.decisions].tolist()
-    if answers.alarms is not None:
-        results["alarm"] = answers.alarms.tolist()
+    decided = answers.decided
+    if decided.members is not None:
+        results["set"] = _sets_named(decided.members, classes)
+    if decided.decisions is not None:
+        results["decision"] = names[decided.decisions].tolist()
+    if decided.alarms is not None:
+        results["alarm"] = (decided.alarms > 0).tolist()
     if answers.reasons is not None:
         results["reasons"] = answers.reasons
     if class_names is not None and answers.proba is not None:
@@ -177,13 +178,9 @@ def prediction_table(
 
 def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list[Any] | None]:
     """Return sets as lists of labels, None if empty; equal sets share one list."""
-    bits = np.packbits(members, axis=1)
-    words = np.zeros((len(bits), max(-(-bits.shape[1] // 8), 1) * 8), np.uint8)
-    words[:, : bits.shape[1]] = bits
-    columns = [column.tolist() for column in words.view(np.uint64).T]
-    keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    keys = [row.tobytes() for row in np.packbits(members, axis=1)]
     found = {key: list(compress(classes, members[i])) or None for key, i in dict(zip(keys, count())).items()}
-    return list(map(found.__getitem__, keys))
+    return [found[key] for key in keys]
 
 
 def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:

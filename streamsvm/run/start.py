@@ -160,7 +160,7 @@ def model_of(config: RunConfig) -> Any:
     if hasattr(model, "keep_categories"):
         url = config.urls["source"]
         with refusing():
-            types = Options(url.path, url.query if config.types is None else {"types": config.types}).kinds("types")
+            types = Options(url.path, {"types": config.types} | url.query).kinds("types")
         model.keep_categories([name for name, kind in types.items() if kind == "category"])
     return model
 
