@@ -65,10 +65,6 @@ class Connector:
         For files: further values of `format`.
     scheme
         Prefix of URLs; empty for files.
-    shown
-        URL template for help; empty to omit it.
-    note
-        Note for help on sources.
     meaning
         Options that determine the content of the stream. The hosts in the URL and other options only determine how to
         connect. None if all determine the content.
@@ -86,8 +82,6 @@ class Connector:
     suffixes: Sequence[str] = ()
     aliases: Sequence[str] = ()
     scheme: str = ""
-    shown: str = ""
-    note: str = ""
     meaning: Sequence[str] | None = None
     sink_options: Sequence[str] = ()
     labelled: bool = False
@@ -139,7 +133,6 @@ _table = [
         "synthetic",
         "synthetic.source:open_synthetic",
         scheme="synthetic:",
-        shown="synthetic:NAME",
         labelled=True,
     ),
     Connector(
@@ -147,8 +140,6 @@ _table = [
         "kafka:open_source",
         "kafka:open_sink",
         scheme="kafka://",
-        shown="kafka://HOST:PORT/TOPIC",
-        note="where partitions that are ahead in time wait for the others in about ?max_held_bytes=67108864 of memory",
         meaning=_MEANING,
         sink_options=("broker_timeout",),
     ),

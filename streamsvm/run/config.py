@@ -151,11 +151,6 @@ class RunConfig(
         return given if not self.learn or os.path.isfile(given) or os.path.dirname(given) else None
 
     @property
-    def reads_files(self) -> bool:
-        """Whether events and labels come from files."""
-        return all(self.urls[name].is_file for name in ("source", "label_source") if name in self.urls)
-
-    @property
     def token(self) -> str | None:
         """Token of the page, from its file or the environment."""
         if self.page_token_file is None:

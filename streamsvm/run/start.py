@@ -111,7 +111,7 @@ class Run:
             source = stack.enter_context(contextlib.closing(_source_of(config)))
             check_label(config, source)
             model = model_of(config)
-            if config.saved_model and config.reads_files:
+            if config.saved_model and config.urls["source"].is_file:
                 _check_known(model, source)
             observer = observe_all([*_served(config, stack), *self.observers])  # refuse ports in use first
             checkpoint = _opened_checkpoint(config, stack)

@@ -30,7 +30,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
         return open_synthetic(path.removeprefix("memory:"), options)
 
     monkeypatch.setattr(registry, "_table", registry._table.copy())
-    register(Connector("memory", source, sink, scheme="memory:", shown="memory:NAME", labelled=True))
+    register(Connector("memory", source, sink, scheme="memory:", labelled=True))
     return opened
 
 
@@ -43,17 +43,12 @@ def test_what_registers_is_opened_by_its_scheme(memory: list[Setting]) -> None:
         open_sink("memory:a?lable=y")
 
 
-def test_what_registers_runs_and_stands_in_the_help(
-    memory: list[Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_registers_runs(memory: list[Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = ["--model", "river.naive_bayes.GaussianNB", "--quiet"]
     assert cli.main(["run", "memory:sea?n=20", "--out", "memory:a", *model]) == 0
     assert len(memory) == 1
     assert list(tmp_path.iterdir()) == []  # no file is created next to what is not a file
-    with pytest.raises(SystemExit):
-        cli.main(["run", "--help"])
-    assert capsys.readouterr().out.count("memory:NAME") == 2
 
 
 @pytest.mark.parametrize(
