@@ -15,6 +15,8 @@ from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
 
 # Initial and final smoothing, in units of the margin.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11
+# Initial estimate of the number of products in conjugate gradients.
+PRODUCTS = 50
 # Relative rounding error of the objective.
 ROUNDING = 1e-14
 # Rows per column for the Hessian: at most ROWS_PER_COLUMN, initially the number that costs PASSES passes but at least
@@ -92,6 +94,7 @@ class Problem:
         self.witness = DualPoint(np.empty(0), np.empty(0), 0.0, 0.0)
         self.slack = math.inf
         self.n_stalled = 0
+        self.n_products = PRODUCTS
         self.n_rows = 0
         self.last_descent = (0.0, math.inf)
         self.is_done = False
@@ -180,7 +183,11 @@ class Problem:
         rows, weights = self._heavy_rows(h, self._most_rows(matrix, len(columns)), rng)
         model = QuadraticModel(matrix, rows, weights, columns, penalties)
         g = np.append(self.g[columns], self.gb)
-        step = model.shrunk_step(g, np.append(self.w[columns], self.b)) if penalties.l1 > 0.0 else model.step(g)
+        if penalties.l1 > 0.0:
+            step = model.shrunk_step(g, np.append(self.w[columns], self.b))
+        else:
+            step = model.step(g, self.n_products)
+            self.n_products = max(self.n_products, model.n_products)
         dw = np.zeros(len(self.w))
         dw[columns] = step[:-1]
         return Step(dw, float(step[-1]))

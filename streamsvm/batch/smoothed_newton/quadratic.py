@@ -15,8 +15,6 @@ from streamsvm.batch.smoothed_newton.penalties import Penalties
 # A step with l1 takes ROUNDS rounds of SWEEPS sweeps of coordinate descent and a Newton step on the nonzero
 # coordinates.
 ROUNDS, SWEEPS = 3, 20
-# Estimated number of products in conjugate gradients.
-PRODUCTS = 50
 
 
 class QuadraticModel:
@@ -28,6 +26,7 @@ class QuadraticModel:
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
         self.penalties = penalties
+        self.n_products = 0
         total = float(weights.sum())
         # Damping keeps H positive definite; it changes the step, not the solution.
         damping = np.full(len(columns) + 1, 1e-10 * total + 1e-300)
@@ -36,10 +35,13 @@ class QuadraticModel:
         self.ridge = np.maximum(penalties.l2, damping)
         self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
 
-    def step(self, g: Floats) -> Floats:
-        """Compute -H^-1 g by the method with the lowest estimated cost."""
+    def step(self, g: Floats, n_expected: int) -> Floats:
+        """Compute -H^-1 g by the method with the lowest estimated cost.
+
+        `n_expected` estimates the number of products in conjugate gradients.
+        """
         m, a = len(self.rows), len(self.columns)
-        products = 2.0 * PRODUCTS * 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
+        products = 2.0 * n_expected * 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
         if a <= LARGEST_SYSTEM and self.matrix.gram_cost(m, a) + a**3 / 45.0 <= products:
             return -solve_damped(self._hessian(), g)
         return self._by_conjugate_gradients(g)
@@ -62,6 +64,7 @@ class QuadraticModel:
         held = np.where(np.isinf(self.ridge), 0.0, self.ridge)
 
         def times(p: Floats) -> Floats:
+            self.n_products += 1
             q = B @ p[:-1] + roots * p[-1]
             return np.append(B.T @ q, roots @ q) + held * p
 
