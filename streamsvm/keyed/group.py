@@ -6,30 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+# Imported first, because it hides deprecation warnings of the engine's dependencies.
+from streamsvm.keyed.topics import ANSWER_S, client_options, consumer
+
+# isort: split
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connectors.errors import ConnectorError, UnreachableError
-from streamsvm.keyed.classifier import KeyedClassifier
+from streamsvm.keyed.quix import Application
 
-_ANSWER_S = 10.0
 _SETTINGS, _GROWTH = b"settings", b"partitions"  # keys of records
 
 
-def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, more: Mapping[str, Any]) -> None:
+def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
     """Refuse settings that differ from those of the group, which its first worker writes.
 
     Parameters
     ----------
-    client
-        Options of the Kafka client.
-    group
-        The consumer group.
-    keyed
-        The classifier.
-    more
-        Further settings that must not change, by option name.
+    app
+        The application.
+    settings
+        JSON values by name.
 
     Raises
     ------
@@ -38,21 +37,22 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
     UnreachableError
         If no broker is available.
     """
-    topic, settings = _topic(group), keyed.settings | dict(more)
-    consumer = _reader(client, group)
+    group = app.config.consumer_group
     try:
-        if topic not in consumer.list_topics(timeout=_ANSWER_S).topics:
-            _create(client, topic)
-        first = _first(consumer, topic, 0)
-        if first is None:
-            _write(client, topic, _SETTINGS, orjson.dumps(settings))
-            first = _first(consumer, topic, 0)  # if two workers write first, the earlier record counts
-        if first is not None:
-            _compare(group, orjson.loads(first.value()), settings)
+        found = _records(app)
+        if not found:
+            _write(app, _SETTINGS, settings)
+            found = _records(app)  # if two workers write first, the earlier record counts
     except KafkaException as error:
         raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
-    finally:
-        consumer.close()
+    began = orjson.loads(found[0].value())
+    names = [name for name in {**began, **settings} if began.get(name) != settings.get(name)]
+    if names:
+        differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
+        raise ConnectorError(
+            f"consumer group {group}: its keys began with {differ}: start with these settings, or use another "
+            "--consumer-group"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,74 +74,56 @@ class Growth:
     at: float
 
 
-def write_growth(client: dict[str, Any], group: str, growth: Growth) -> None:
+def write_growth(app: Application, growth: Growth) -> None:
     """Store an increase in partitions with the settings of a group."""
-    _write(client, _topic(group), _GROWTH, orjson.dumps(asdict(growth)))
+    _write(app, _GROWTH, asdict(growth))
 
 
-def read_growths(client: dict[str, Any], group: str) -> list[Growth]:
+def read_growths(app: Application) -> list[Growth]:
     """Return all increases in partitions of a group, in order."""
-    consumer = _reader(client, group)
-    try:
-        records = list(_records(consumer, _topic(group), 0))
-    finally:
-        consumer.close()
-    return [Growth(**orjson.loads(record.value())) for record in records if record.key() == _GROWTH]
+    return [Growth(**orjson.loads(record.value())) for record in _records(app) if record.key() == _GROWTH]
 
 
-def _topic(group: str) -> str:
-    return f"settings__{group}--streamsvm"
-
-
-def _reader(client: dict[str, Any], group: str) -> Any:
-    options = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20}
-    return Consumer(client | options | {"isolation.level": "read_committed"})
-
-
-def _compare(group: str, began: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    names = [name for name in {**began, **settings} if began.get(name) != settings.get(name)]
-    if names:
-        differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
-        raise ConnectorError(
-            f"consumer group {group}: its keys began with {differ}: start with these settings, or use "
-            "another --consumer-group"
-        )
+def _topic(app: Application) -> str:
+    return f"settings__{app.config.consumer_group}--streamsvm"
 
 
 def _shown(settings: Mapping[str, Any], name: str) -> str:
     return orjson.dumps(settings[name]).decode() if name in settings else "unset"
 
 
-def _first(consumer: Consumer, topic: str, partition: int) -> Any:
-    """The first record of a partition; None if there is none."""
-    return next(_records(consumer, topic, partition), None)
-
-
-def _records(consumer: Consumer, topic: str, partition: int) -> Any:
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    while (found := consumer.poll(_ANSWER_S)) is not None:
-        if found.error() is None:
-            yield found
-        elif found.error().code() == KafkaError._PARTITION_EOF:
-            return
-        elif found.error().code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a new topic takes a moment to appear
-            raise KafkaException(found.error())
+def _records(app: Application) -> list[Any]:
+    """All records of the topic, which is created if it is missing."""
+    topic, records = _topic(app), []
+    with consumer(app, app.config.consumer_group) as client:
+        if topic not in client.list_topics(timeout=ANSWER_S).topics:
+            _create(app, topic)
+        client.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while (found := client.poll(ANSWER_S)) is not None:
+            error = found.error()
+            if error is None:
+                records.append(found)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return records
+            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a new topic takes a moment to appear
+                raise KafkaException(error)
     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-def _create(client: dict[str, Any], topic: str) -> None:
+def _create(app: Application, topic: str) -> None:
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    admin = AdminClient(client)  # keeps a reference until the future is done
+    admin = AdminClient(client_options(app))  # keeps a reference until the future is done
     try:
-        admin.create_topics([NewTopic(topic, 1, -1, config=config)])[topic].result(_ANSWER_S)
+        admin.create_topics([NewTopic(topic, 1, -1, config=config)])[topic].result(ANSWER_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
 
 
-def _write(client: dict[str, Any], topic: str, key: bytes, value: bytes) -> None:
+def _write(app: Application, key: bytes, content: Mapping[str, Any]) -> None:
     failed: list[KafkaError] = []
-    producer = Producer(client | {"acks": "all", "delivery.timeout.ms": round(_ANSWER_S * 1000)})
-    producer.produce(topic, value, key, on_delivery=lambda error, _: failed.append(error) if error else None)
-    if producer.flush(2 * _ANSWER_S) or failed:
+    producer = Producer(client_options(app) | {"acks": "all", "delivery.timeout.ms": round(ANSWER_S * 1000)})
+    value = orjson.dumps(content)
+    producer.produce(_topic(app), value, key, on_delivery=lambda error, _: failed.append(error) if error else None)
+    if producer.flush(2 * ANSWER_S) or failed:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

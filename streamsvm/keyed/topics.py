@@ -26,12 +26,17 @@ silent.propagate = False
 silent.addHandler(logging.NullHandler())  # our own messages replace those of the client
 
 
+def client_options(app: Application) -> dict[str, Any]:
+    """Return the options of clients for queries."""
+    return {**app.config.broker_address.as_librdkafka_dict(), "logger": silent}
+
+
 @contextlib.contextmanager
 def consumer(app: Application, group: str | None = None) -> Iterator[Any]:
     """Open a consumer for queries, which reads committed records and commits nothing."""
     options = {"enable.auto.commit": False, "group.id": group or "streamsvm", "isolation.level": "read_committed"}
-    options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "logger": silent}
-    client = Consumer(app.config.broker_address.as_librdkafka_dict() | options)
+    options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    client = Consumer(client_options(app) | options)
     try:
         yield client
     finally:
@@ -54,7 +59,7 @@ def partitions(app: Application, topic: str) -> int:
 def largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
     """Return the maximum size of key and value of a record for each topic; the default if the query is denied."""
     asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-    client = AdminClient(app.config.broker_address.as_librdkafka_dict() | {"logger": silent})
+    client = AdminClient(client_options(app))
     most = dict.fromkeys(topics, _USUAL_BYTES)
     for resource, found in client.describe_configs(asked, request_timeout=ANSWER_S).items() if asked else ():
         with contextlib.suppress(KafkaException, KeyError, TypeError, ValueError):

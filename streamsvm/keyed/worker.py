@@ -39,7 +39,7 @@ from streamsvm.keyed.records import (
     with_origin,
 )
 from streamsvm.keyed.sections import KeyStateError
-from streamsvm.keyed.topics import ANSWER_S, Ending, consumer, ends, first_records, largest_records, partitions, silent
+from streamsvm.keyed.topics import ANSWER_S, Ending, consumer, ends, first_records, largest_records, partitions
 
 logger = logging.getLogger("streamsvm.keyed")
 
@@ -101,11 +101,6 @@ class Figures:
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     @property
-    def accuracy(self) -> float:
-        """Share of correct predictions, NaN without any."""
-        return self.right / self.judged if self.judged else float("nan")
-
-    @property
     def recent_accuracy(self) -> float:
         """Share of correct predictions over the last 1,000."""
         return sum(self.recent) / len(self.recent) if self.recent else float("nan")
@@ -138,8 +133,7 @@ class Worker:
         self._check_labels()
         self._check_first_events()
         shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
-        client = app.config.broker_address.as_librdkafka_dict() | {"logger": silent}
-        check_settings(client, app.config.consumer_group, keyed, shared)
+        check_settings(app, keyed.settings | shared)
         app.before_enlarging.append(self._write_growth)
         self.live = Live(keyed, lasting=True)
         app.when_gone.append(self.live.drop)
@@ -149,7 +143,7 @@ class Worker:
         self._producer, self._consumer = sdf.processing_context.producer, sdf.processing_context.consumer
         sdf.processing_context.sink_manager.register(self.live)
         sdf.apply(self._take, stateful=True, metadata=True)
-        self._growths = read_growths(client, app.config.consumer_group)
+        self._growths = read_growths(app)
 
     def _sdf(self, app: Application) -> Any:
         """Stream of all records, keyed by event key."""
@@ -328,8 +322,7 @@ class Worker:
     def _write_growth(self, partitions: int) -> None:
         with consumer(self.app) as client:
             found = {topic: ends(client, topic, partitions) for topic in self._read}
-        client = self.app.config.broker_address.as_librdkafka_dict() | {"logger": silent}
-        write_growth(client, self.app.config.consumer_group, Growth(partitions, found, time.time()))
+        write_growth(self.app, Growth(partitions, found, time.time()))
 
     @contextlib.contextmanager
     def _moving_keys(self) -> Iterator[None]:
