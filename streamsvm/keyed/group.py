@@ -45,7 +45,7 @@ def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
             found = _records(app)  # if two workers write first, the earlier record counts
     except KafkaException as error:
         raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
-    began = orjson.loads(found[0].value())
+    began = orjson.loads(found[0].value()) if found else settings
     names = [name for name in {**began, **settings} if began.get(name) != settings.get(name)]
     if names:
         differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
