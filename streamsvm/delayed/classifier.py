@@ -58,7 +58,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         Whether a second, different label of an event is also learned; the first is not unlearned.
     folder
         Directory that stores pending events on disk, for learners of this package, also those with costs. About
-        100 bytes of each stay in memory. None: events stay in memory.
+        125 bytes of each stay in memory. None: events stay in memory.
 
     Examples
     --------

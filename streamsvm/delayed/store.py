@@ -51,7 +51,7 @@ class Store:
         Whether rows of labelled events are kept as long as the events are remembered.
     folder
         Folder that stores rows, keys and memories on disk, in files without a name; these bytes are not counted. The
-        record of each slot, about 120 bytes, stays in memory. None for memory only.
+        record of each slot, about 125 bytes, stays in memory. None for memory only.
     """
 
     def __init__(
