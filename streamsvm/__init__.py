@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
     from streamsvm.budgeted.classifier import BSGDClassifier
-    from streamsvm.decide.covering import CoveringClassifier
     from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.delayed.budget import LabelBudget
     from streamsvm.delayed.classifier import DelayedClassifier
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     __all__ = [
         "BSGDClassifier",
         "CPMClassifier",
-        "CoveringClassifier",
         "DecidingClassifier",
         "DelayedClassifier",
         "IndexedBCD",
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "BSGDClassifier": "streamsvm.budgeted.classifier",
     "CPMClassifier": "streamsvm.polytope.classifier",
-    "CoveringClassifier": "streamsvm.decide.covering",
     "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.delayed.classifier",
     "IndexedBCD": "streamsvm.batch",

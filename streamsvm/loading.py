@@ -21,12 +21,11 @@ from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
-    from streamsvm.decide.covering import CoveringClassifier
     from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
     _Online: TypeAlias = StreamSVMClassifier | CPMClassifier | BSGDClassifier
-    Saved: TypeAlias = _Online | RefitClassifier | DecidingClassifier | CoveringClassifier
+    Saved: TypeAlias = _Online | RefitClassifier | DecidingClassifier
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 

@@ -149,7 +149,6 @@ def models() -> list[State]:
     """Return saved models of all kinds."""
     from streamsvm import (
         BSGDClassifier,
-        CoveringClassifier,
         CPMClassifier,
         DecidingClassifier,
         RefitClassifier,
@@ -164,12 +163,11 @@ def models() -> list[State]:
         StreamSVMClassifier(budget=4),
         StreamSVMClassifier(effort="low", budget=4, members=("ranks", "polytope")),
         DecidingClassifier(small, cost={0: {1: 2.0}}, class_weight="balanced", abstain=0.4),
-        CoveringClassifier(small),
         RefitClassifier(small, "newton", Latest(60), Every(1_000)),
     ]
     for model in made:
         use(model, 40)
-        if isinstance(model, CoveringClassifier | StreamSVMClassifier):
+        if isinstance(model, StreamSVMClassifier):
             model.predict_set_one({"a": 1.0}, coverage=0.8)
             use(model, 10)
     return [model.state() for model in made]

@@ -8,7 +8,6 @@ from river import compose, preprocessing
 
 from streamsvm import (
     BSGDClassifier,
-    CoveringClassifier,
     CPMClassifier,
     DecidingClassifier,
     DelayedClassifier,
@@ -29,7 +28,6 @@ MODELS = {
     "blend with refits": lambda: StreamSVMClassifier("low", 30, label_autocorrelation=False, refit="newton"),
     "refit": lambda: RefitClassifier(CPMClassifier(), "newton"),
     "deciding": lambda: DecidingClassifier(CPMClassifier(), abstain=0.4),
-    "covering": lambda: CoveringClassifier(CPMClassifier()),
     "delayed": lambda: DelayedClassifier(CPMClassifier()),
 }
 
@@ -110,7 +108,7 @@ def test_an_attribute_that_is_set_changes_the_running_model():
 
 
 def test_a_classifier_inside_another_is_changed_in_its_place():
-    for make in (MODELS["refit"], MODELS["deciding"], MODELS["covering"], MODELS["delayed"]):
+    for make in (MODELS["refit"], MODELS["deciding"], MODELS["delayed"]):
         model = learned(make)
         model.mutate({"model": {"horizon": 500}})
         assert model.model.horizon == model.model._state.horizon == 500

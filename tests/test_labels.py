@@ -16,7 +16,6 @@ from river import naive_bayes
 
 from streamsvm import (
     BSGDClassifier,
-    CoveringClassifier,
     CPMClassifier,
     DecidingClassifier,
     DelayedClassifier,
@@ -34,7 +33,6 @@ OWN = [
 ]
 AROUND = [
     lambda: DecidingClassifier(naive_bayes.GaussianNB(), abstain=0.5),
-    lambda: CoveringClassifier(naive_bayes.GaussianNB()),
     lambda: DelayedClassifier(CPMClassifier()),
     lambda: DelayedClassifier(naive_bayes.GaussianNB()),
 ]

@@ -12,18 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.adjusting import Adjustable
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
-from streamsvm.decide.wrapped import ProbabilityWrapper, Shares, model_from
+from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.features.frames import like
-from streamsvm.labels import as_label, check_label, coded_labels, labels_of
-from streamsvm.locks import locked
+from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
+from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
-from streamsvm.models.saved import LOADABLE
+from streamsvm.models.saved import LOADABLE, Archived
 
 
-class DecidingClassifier(ProbabilityWrapper):
+class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Wrapper that predicts the label of minimum expected cost with any classifier with probabilities.
 
     Costs affect neither learning nor probabilities. `StreamSVMClassifier(cost=...)` creates this wrapper. Use its
@@ -58,15 +59,37 @@ class DecidingClassifier(ProbabilityWrapper):
         class_weight: dict[Any, float] | str | None = None,
         abstain: float | None = None,
     ) -> None:
-        super().__init__(model)
+        check_model(model)
+        self.model, self._lock = model, Lock()
+        self._codes: dict[Hashable, int] = {}
         self.cost, self.class_weight, self.abstain = cost, class_weight, abstain
         self.costs = Costs(cost, class_weight, abstain)
         self._begin()
 
-    def _take_label(self, code: int) -> None:
-        self.costs.come(code)
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The known labels, in order of first arrival."""
+        return list(self._codes)
+
+    @property
+    def notices(self) -> list[str]:
+        """The warnings of the classifier."""
+        return list(getattr(self.model, "notices", []))
 
     def _begin(self) -> None:
+        """Forget the labels of the previous event, after new ones."""
         self._labels: list[Any] = []
         self._shares: Shares | None = None
 
@@ -135,6 +158,35 @@ class DecidingClassifier(ProbabilityWrapper):
             found.put(shares)
             self.costs.matrix(self._labels)
         return found
+
+    @locked
+    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
+        """Learn one event.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label.
+        kwargs
+            Passed on to the classifier.
+
+        Raises
+        ------
+        ValueError
+            For a label that is None or NaN.
+        """
+        try:
+            code = self._codes.get(y)
+        except TypeError:
+            raise unhashable(y) from None
+        y = as_label(y) if code is None else y
+        self.model.learn_one(x, y, **kwargs)
+        if code is None:
+            code = self._codes[y] = len(self._codes)
+            self._begin()
+        self.costs.come(code)
 
     @locked
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
@@ -306,9 +358,13 @@ class DecidingClassifier(ProbabilityWrapper):
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        own = {"cost": _encoded(self.cost), "class_weight": _encoded(self.class_weight)}
-        return own | {"abstain": _encoded(self.abstain)}, {"counts": self.costs.counts}
+    @locked
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the full state, if the classifier is from this package; `from_state` restores it bit for bit."""
+        header, arrays = state_of(self.model)
+        params = {name: _encoded(getattr(self, name)) for name in ("cost", "class_weight", "abstain")}
+        own = {"class": type(self).__name__, "model": header, "classes": list(map(encode_label, self._codes))}
+        return own | params, arrays | {"counts": self.costs.counts}
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:

@@ -164,11 +164,7 @@ def explain(
     peek: Callable[[list[dict[Any, Any]]], Floats],
     x: Mapping[Any, Any],
     classes: Sequence[Any],
-    *,
-    label: Any = None,
-    ordered: Sequence[Any] = (),
-    most: int = MOST,
-    evaluations: int = EVALUATIONS,
+    **options: Any,
 ) -> Reasons | None:
     """Explain a prediction of any model with probabilities.
 
@@ -180,25 +176,15 @@ def explain(
         Features of the event by name.
     classes
         The labels, in the order of the probabilities.
-    label
-        The label to explain; None for the most probable one.
-    ordered
-        Features in order of relevance. Needed only if there are more than `most`.
-    most
-        Maximum number of features with separate contributions; the others count as one.
-    evaluations
-        Approximate number of rows to evaluate.
+    options
+        See `explain_by`.
 
     Returns
     -------
     Reasons or None
         None if there are fewer than two classes.
     """
-
-    def of_variants(groups: Groups, masks: Masks) -> Floats:
-        return peek(variants(x, groups, masks))
-
-    return explain_by(of_variants, x, classes, label=label, ordered=ordered, most=most, evaluations=evaluations)
+    return explain_by(lambda groups, masks: peek(variants(x, groups, masks)), x, classes, **options)
 
 
 def explain_by(
@@ -218,8 +204,16 @@ def explain_by(
     of_variants
         Function of groups of features and n masks. It returns the probabilities of the event with only the groups of
         each mask, shape (n, n_classes).
-    x, classes, label, ordered, most, evaluations
+    x, classes
         See `explain`.
+    label
+        The label to explain; None for the most probable one.
+    ordered
+        Features in order of relevance. Needed only if there are more than `most`.
+    most
+        Maximum number of features with separate contributions; the others count as one.
+    evaluations
+        Approximate number of rows to evaluate.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Base of the wrappers around any classifier with probabilities.
+"""Probabilities and archives of a wrapped classifier.
 
 In an archive, the wrapper's header contains the classifier's header, and the names of its arrays start with `model.`.
 """
@@ -6,21 +6,15 @@ In an archive, the wrapper's header contains the classifier's header, and the na
 from __future__ import annotations
 
 import struct
-from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from river import base
 
-from streamsvm.adjusting import Adjustable
 from streamsvm.decide.arrays import Floats
-from streamsvm.labels import as_label, unhashable
-from streamsvm.locks import Lock, locked
-from streamsvm.models.archive import encode_label
-from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, Archived, public
+from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 from streamsvm.parameters import ParameterTypeError
 
 _UNDER = "model."
@@ -39,90 +33,6 @@ def check_model(model: Any) -> None:
         raise ParameterTypeError(
             "model", f"must be a classifier with `predict_proba_one` and `learn_one`, got {model!r}"
         )
-
-
-class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
-    """Base of the wrappers around a classifier with probabilities: labels, learning and saving."""
-
-    def __init__(self, model: base.Classifier) -> None:
-        check_model(model)
-        self.model, self._lock = model, Lock()
-        self._codes: dict[Hashable, int] = {}
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.model
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return {"model"}
-
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.model._multiclass)
-
-    @property
-    def classes_(self) -> list[Any]:
-        """The known labels, in order of first arrival."""
-        return list(self._codes)
-
-    @property
-    def notices(self) -> list[str]:
-        """The warnings of the classifier."""
-        return list(getattr(self.model, "notices", []))
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Update what depends on the known labels, after a new one."""
-
-    @abstractmethod
-    def _take_label(self, code: int) -> None:
-        """Update with the label of an event, after the classifier has learned it."""
-
-    def _before_learning(self, x: dict[Hashable, Any], code: int | None) -> None:
-        """Prepare for learning an event; `code` is the number of its label, None for a new label."""
-
-    @locked
-    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one event.
-
-        Parameters
-        ----------
-        x
-            Features by name.
-        y
-            The label.
-        kwargs
-            Passed on to the classifier.
-
-        Raises
-        ------
-        ValueError
-            For a label that is None or NaN.
-        """
-        try:
-            code = self._codes.get(y)
-        except TypeError:
-            raise unhashable(y) from None
-        y = as_label(y) if code is None else y
-        self._before_learning(x, code)
-        self.model.learn_one(x, y, **kwargs)
-        if code is None:
-            code = self._codes[y] = len(self._codes)
-            self._begin()
-        self._take_label(code)
-
-    @locked
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the full state, if the classifier is from this package; `from_state` restores it bit for bit."""
-        header, arrays = state_of(self.model)
-        own, more = self._own_state()
-        labels = [encode_label(label) for label in self._codes]
-        return {"class": type(self).__name__, "model": header, "classes": labels} | own, arrays | more
-
-    @abstractmethod
-    def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return header and arrays of the wrapper, without those of the classifier and the labels."""
 
 
 class Shares:

@@ -16,7 +16,7 @@ from streamsvm.models.archive import DAMAGED, ArchiveError, check_replaced, read
 LOADABLE: dict[str, Any] = {}
 """Classes that `streamsvm.load` knows, by name; each registers itself where it is defined."""
 
-LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier", "CoveringClassifier")
+LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier")
 """Public names of classes in higher layers, which register themselves on import."""
 
 _WIDTH = "n_features_in_"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamsvm.refit.classifier import RefitClassifier
 from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
+from streamsvm.refit.windows import Adaptive, Latest, Since
 
 __all__ = [
     "Adaptive",
@@ -17,6 +17,5 @@ __all__ = [
     "OnDemand",
     "OnDrift",
     "RefitClassifier",
-    "Reservoir",
     "Since",
 ]

@@ -20,13 +20,12 @@ from streamsvm.refit.members import Member
 from streamsvm.refit.tasks import Task
 from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand
 from streamsvm.refit.window_rows import window_of_state, window_state
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
+from streamsvm.refit.windows import Adaptive, Latest, Since
 
 Arrays = dict[str, NDArray[Any]]
 
 SETTINGS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf, Latest, Since, Reservoir, Adaptive)
+    kind.__name__: kind for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf, Latest, Since, Adaptive)
 }
 # Archives may import estimators of these packages only.
 TRUSTED = ("sklearn.", "streamsvm.batch.")

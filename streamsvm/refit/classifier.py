@@ -63,7 +63,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         or of any scikit-learn classifier, which is fitted with its own settings. Solvers run in a separate process,
         because they hold the interpreter's lock, or in a thread if no process can be started.
     window
-        The events that are stored: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
+        The events that are stored: `Latest`, `Since` or `Adaptive`. None for `Adaptive(50_000)`: the
         latest 50,000, fewer after errors increased.
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for

@@ -20,15 +20,12 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Solution, Task
 
 logger = logging.getLogger(__name__)
-
-Bytes = NDArray[np.uint8]
 
 # A process writes this when it is ready for windows.
 _READY = b"ready"
@@ -231,8 +228,9 @@ class _Worker:
         return not self._was_ended and self._process.poll() is None and self._owner == os.getpid()
 
     def _introduce(self, solver: Solver | None) -> None:
+        assert self._process.stdin is not None
         with suppress(OSError, ValueError):  # the next call reports an ended process
-            self._ask(solver)
+            _write(self._process.stdin, solver)
 
     def end(self) -> None:
         """Kill the process."""
@@ -253,22 +251,17 @@ class _Worker:
 
     def solve(self, solver: Solver, task: Task) -> Solution:
         """Send a task and wait for the solution."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._ask((solver, task))
-            found = _read(self._process.stdout)
-        except (BrokenPipeError, EOFError) as error:
+            _write(self._process.stdin, (solver, task))
+            found = _read(self._process.stdout)[1]()
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
         if isinstance(found, BaseException):
             raise found
         solution: Solution = found
         return solution
-
-    def _ask(self, question: Any) -> None:
-        """Send the import path, which the question may need, then the question."""
-        assert self._process.stdin is not None
-        _write(self._process.stdin, sys.path)
-        _write(self._process.stdin, question)
 
 
 _turn = threading.Lock()
@@ -320,40 +313,24 @@ def get_ready(solver: Solver) -> None:
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
-    """Write to another process without copying arrays, which would hold the interpreter's lock."""
+    """Write the import path, which the message may need, and the message, without a copy of its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
-    parts = [memoryview(content), *(buffer.raw() for buffer in buffers)]
-    for number in (len(parts), *(part.nbytes for part in parts)):
-        pipe.write(number.to_bytes(8, "little"))
-    for part in parts:
-        pipe.write(part)
+    arrays = [buffer.raw() for buffer in buffers]  # a copy would hold the interpreter's lock
+    pickle.dump((sys.path, content, [array.nbytes for array in arrays]), pipe)
+    for array in arrays:
+        pipe.write(array)
     pipe.flush()
 
 
-def _read(pipe: IO[bytes]) -> Any:
-    return _message(_read_parts(pipe))
-
-
-def _message(parts: list[Bytes]) -> Any:
-    """Return the message passed to `_write`."""
-    return pickle.loads(parts[0].data, buffers=parts[1:])
-
-
-def _read_parts(pipe: IO[bytes]) -> list[Bytes]:
-    lengths = [_read_number(pipe) for _ in range(_read_number(pipe))]
-    return [_read_bytes(pipe, length) for length in lengths]
-
-
-def _read_number(pipe: IO[bytes]) -> int:
-    return int.from_bytes(_read_bytes(pipe, 8), "little")
-
-
-def _read_bytes(pipe: IO[bytes], length: int) -> Bytes:
-    content = np.empty(length, np.uint8)  # clearing a `bytearray` would hold the interpreter's lock
-    if pipe.readinto(content) < length:  # type: ignore[attr-defined]
-        raise EOFError
-    return content
+def _read(pipe: IO[bytes]) -> tuple[list[str], Callable[[], Any]]:
+    """Return the import path and a function that returns the message."""
+    path, content, lengths = pickle.load(pipe)
+    buffers = [np.empty(length, np.uint8) for length in lengths]
+    for buffer in buffers:
+        if pipe.readinto(buffer) < len(buffer):  # type: ignore[attr-defined]
+            raise EOFError
+    return path, lambda: pickle.loads(content, buffers=buffers)
 
 
 def main() -> None:
@@ -367,20 +344,20 @@ def main() -> None:
 def _serve() -> None:
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[Bytes]]]()
+    answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[Any]()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # solvers may print
     warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # expected in windows
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     sys.path, question = questions.get()
     with suppress(Exception):  # reported when a task comes
-        _message(question).warm_up()
+        question().warm_up()
     answers.write(_READY)
     answers.flush()
     while True:
         found: Any
         sys.path, question = questions.get()
         try:
-            solver, task = _message(question)
+            solver, task = question()
             found = solver.solve(task)
         except Exception as error:  # sent to the other process
             found = error
@@ -390,11 +367,10 @@ def _serve() -> None:
             _write(answers, RuntimeError(f"{found!r} cannot be sent: {error}"))
 
 
-def _listen(questions: SimpleQueue[tuple[list[str], list[Bytes]]]) -> None:
+def _listen(questions: SimpleQueue[Any]) -> None:
     """Queue the questions, and exit when the other process ends."""
-    pipe = sys.stdin.buffer
     while True:
         try:
-            questions.put((_read(pipe), _read_parts(pipe)))
-        except EOFError:
+            questions.put(_read(sys.stdin.buffer))
+        except (EOFError, pickle.UnpicklingError):
             os._exit(0)

@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm.refit.detectors import detector_named
 from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, Trigger
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window
+from streamsvm.refit.windows import Adaptive, Latest, Since, Window
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -76,10 +76,10 @@ def seconds_of(text: str) -> float | None:
     return float(found[1]) * _SECONDS[found[2]] if found else None
 
 
-_KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "reservoir": Reservoir, "adaptive": Adaptive}
+_KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "adaptive": Adaptive}
 _WINDOWS = (
-    'a number of events ("20000" or "latest:20000"), "since:TIME[:N]" with a time such as "90s", "30m", "12h" or "7d", '
-    '"reservoir[:N]" or "adaptive[:N]", each also with "+balanced"'
+    'a number of events ("20000" or "latest:20000"), "adaptive[:N]", each also with "+balanced", or "since:TIME[:N]" '
+    'with a time such as "90s", "30m", "12h" or "7d"'
 )
 
 
@@ -93,7 +93,7 @@ def window_of(text: str) -> Window:
 
     Examples
     --------
-    >>> window_of("5000") == Latest(5_000), window_of("since:7d+balanced") == Since(604_800.0, balanced=True)
+    >>> window_of("5000+balanced") == Latest(5_000, balanced=True), window_of("since:7d") == Since(604_800.0)
     (True, True)
     """
     parts, *options = text.split("+")
@@ -107,7 +107,7 @@ def window_of(text: str) -> Window:
         if len(values) > len(takes):
             raise ValueError(f"{values[len(takes)]!r} is one value too many")
         given = [take(value) for take, value in zip(takes, values, strict=False)]
-        window: Window = _KINDS[kind](*given, balanced=bool(options))
+        window: Window = _KINDS[kind](*given, **dict.fromkeys(options, True))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is no window ({error}); it may be {_WINDOWS}") from error
     return window

@@ -1,12 +1,13 @@
-"""Events of a window: a list of immutable chunks, and an index of the events still in the window.
+"""Events of a window: a list of immutable chunks, and the number of the latest events of each class that it has.
 
-A snapshot copies the list and the index. Chunks are rewritten without the events that have left, a few at a time.
+A snapshot copies the list. Chunks may also contain events that have left. They are rewritten without these from time to
+time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,27 +17,19 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, whole
-from streamsvm.refit.detectors import DetectorSpec, RunningDetector
-from streamsvm.refit.window_rows import (
-    BYTES_OF_EVENT,
-    ROW_ARRAYS,
-    Chunk,
-    WindowRows,
-    joined,
-    window_of_state,
-    window_state,
-)
+from streamsvm.models.archive import DAMAGED, check_names, real, whole
+from streamsvm.refit.detectors import RunningDetector
+from streamsvm.refit.window_rows import EVENT_BYTES, ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
 
 if TYPE_CHECKING:
     from streamsvm.refit.windows import Window
 
-# Greatest size of a chunk in bytes, also as a share of all, and in events. A single event may be larger.
-CHUNK_BYTES, CHUNK_SHARE, CHUNK_EVENTS = 1 << 18, 16, 1_024
+# Chunks are merged up to this size in bytes and events.
+CHUNK_BYTES, CHUNK_EVENTS = 1 << 18, 1_024
 # When memory is full, events leave until the rows take this share of it.
 FULL = 7 / 8
-# The next chunks are rewritten when there are this many times the events of the window, and one chunk more.
-SURPLUS, REWRITTEN = 1.5, 16
+# Chunks are rewritten when they have this many times the events of the window, and one chunk more.
+SURPLUS = 1.5
 # The detector restarts after this many errors.
 MOST_ERRORS = 1_000_000
 
@@ -44,8 +37,7 @@ MOST_ERRORS = 1_000_000
 class WindowMemory:
     """Stored events of a window.
 
-    The contents do not depend on the batch size. If rows need more than `max_bytes`, an eighth of the events leave and
-    are counted.
+    The contents do not depend on the batch size. If rows need more than `max_bytes`, an eighth of the events leave.
 
     Parameters
     ----------
@@ -56,35 +48,22 @@ class WindowMemory:
     ----------
     n_taken
         Number of events so far.
-    n_dropped_for_memory
-        Number of events that left, or did not enter, because of their size.
     """
 
     def __init__(self, settings: Window) -> None:
-        self.settings = settings
-        self.n_taken = self.n_dropped_for_memory = 0
-        self._most_bytes = settings.max_bytes - settings.order_bytes
-        self._chunk_bytes = min(CHUNK_BYTES, self._most_bytes // CHUNK_SHARE)
-        # Bytes of the stored events, and of those that left since memory was full.
-        self._n_bytes = 0
-        self._index = settings.index()
-        self._chunks: list[Chunk] = []
-        self._at = 0  # the next chunk to rewrite
-        # Chunks and then single events that do not fill a chunk yet. These are stored as columns, because a tuple per
-        # event would trigger the garbage collector.
-        self._rows: list[Floats] = []
-        self._of_rows: tuple[list[int], list[float], list[int]] = [], [], []  # classes, times, numbers
-        self._recent: list[Chunk] = []
-        self._n_recent = self._recent_bytes = 0
+        self.settings, self.n_taken = settings, 0
+        self._chunks: list[WindowRows] = []
+        # Single events that are not in a chunk yet: rows, classes and times. A tuple per event would trigger the
+        # garbage collector.
+        self._singles: tuple[list[Floats], list[int], list[float]] = [], [], []
+        # Events in chunks, and bytes of the events since memory was full.
+        self._n_stored = self._n_bytes = 0
+        # Number of events of each class that may be in the window, and the newest event time.
+        self._counts, self._newest = np.zeros(1, np.int64), math.nan
+        self._detector = None if settings.detector is None else RunningDetector(settings.detector, MOST_ERRORS)
 
     def __len__(self) -> int:
-        return len(self._index)
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory of the events; the memory of Python objects is estimated."""
-        rows = sum(chunk.n_bytes for chunk in self._chunks) + self._recent_bytes
-        return rows + self.settings.order_bytes * len(self) // self.settings.n
+        return int(self._kept().sum())
 
     # Events ------------------------------------------------------------------------------------------------------
 
@@ -114,121 +93,128 @@ class WindowMemory:
         """
         none = np.full(len(rows), np.nan)
         weights = np.ones(len(rows)) if weights is None else weights
-        times = none if times is None else np.where(np.isfinite(times), times, np.nan)
         chosen = (codes >= 0) & (weights > 0.0) & (weights < math.inf)
-        numbers = self.n_taken - 1 + np.cumsum(chosen)
-        chunk = Chunk.of(WindowRows(rows, codes, weights, times, numbers)).chosen(chosen)
-        self._take(chunk, (none if errors is None else errors)[chosen])
+        times = none if times is None else np.where(np.isfinite(times) & chosen, times, np.nan)
+        newest = np.fmax.accumulate(np.append(self._newest, times))[1:]
+        events = WindowRows(rows, codes, weights, newest, self.n_taken - 1 + np.cumsum(chosen)).chosen(chosen)
+        errors, at = (none if errors is None or self._detector is None else errors)[chosen], 0
+        for i in np.flatnonzero(~np.isnan(errors)).tolist():
+            if (n := self._n_left_by(errors[i])) is not None:
+                self._take(events.part(at, i + 1))
+                self.keep_latest(n)
+                at = i + 1
+        self._take(events.part(at, len(events)))
 
-    def _take(self, chunk: Chunk, errors: Floats) -> None:
-        """Add events in parts."""
-        self._close_singles()
-        self.n_taken += len(chunk.codes)
-        ends, at = np.concatenate([[0], np.cumsum(chunk.bytes_of_events)]), 0
-        while at < len(chunk.codes):
-            n_bytes = int(ends[at + 1] - ends[at])
-            if not self._make_room(n_bytes, int(chunk.codes[at])):
-                at += 1
-                continue
-            most = ends[at] + max(min(self._chunk_bytes, self._most_bytes - self._n_bytes), n_bytes)
-            end = min(int(np.searchsorted(ends, most, side="right")) - 1, at + CHUNK_EVENTS)
-            part, n_bytes = chunk.part(at, end), int(ends[end] - ends[at])
-            self._count(len(part.codes), n_bytes)
-            self._recent.append(joined([part]))
-            self._index.enter_all(part.numbers, part.codes, part.times)
+    def _take(self, events: WindowRows) -> None:
+        """Add events in parts that fit into the memory."""
+        self._close()
+        ends, at = np.append(0, np.cumsum(events.event_bytes)), 0
+        while at < len(events):
+            self._make_room(int(ends[at + 1] - ends[at]))
+            most = ends[at] + self.settings.max_bytes - self._n_bytes
+            end = max(int(np.searchsorted(ends, most, side="right")) - 1, at + 1)
+            part = joined([events.part(at, end)])
+            counts = np.bincount(_classes(part.codes, self.settings.balanced), minlength=len(self._counts))
+            counts[: len(self._counts)] += self._counts
+            self._counts, self._newest = counts, float(part.times[-1])
+            self.n_taken += end - at
+            self._n_bytes += int(ends[end] - ends[at])
+            self._append(part)
             at = end
+        self._tidy()
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Add an event with values in the first columns."""
-        n_bytes = BYTES_OF_EVENT + row.nbytes
-        number, self.n_taken = self.n_taken, self.n_taken + 1
-        time = time if math.isfinite(time) else math.nan
-        if self._n_bytes + n_bytes <= self._most_bytes or self._make_room(n_bytes, code):
-            self._count(1, n_bytes)
-            self._rows.append(row.copy())
-            codes, times, numbers = self._of_rows
-            codes.append(code)
-            times.append(time)
-            numbers.append(number)
-            self._index.enter(number, code, time)
-
-    def _count(self, n: int, n_bytes: int) -> None:
-        """Count new events before they enter; close the recent chunk first if they do not fit."""
-        n_recent, recent_bytes = self._n_recent + n, self._recent_bytes + n_bytes
-        if n_recent > CHUNK_EVENTS or recent_bytes > self._chunk_bytes:
-            self._close()
-            n_recent, recent_bytes = n, n_bytes
-        self._n_recent, self._recent_bytes = n_recent, recent_bytes
+        n_bytes, place = EVENT_BYTES + row.nbytes, code if self.settings.balanced else 0
+        self._make_room(n_bytes)
+        rows, codes, times = self._singles
+        if rows and (len(rows) == CHUNK_EVENTS or len(rows) * row.nbytes > CHUNK_BYTES or len(rows[0]) != len(row)):
+            self._tidy()
+        if math.isfinite(time) and not time <= self._newest:
+            self._newest = time
+        rows.append(row.copy())
+        codes.append(code)
+        times.append(self._newest)
+        if place >= len(self._counts):
+            self._counts = np.append(self._counts, np.zeros(place + 1 - len(self._counts), np.int64))
+        self._counts[place] += 1
+        self.n_taken += 1
         self._n_bytes += n_bytes
-
-    def _close_singles(self) -> None:
-        """Make a chunk of single events."""
-        if n := len(self._rows):
-            values, lengths = np.concatenate(self._rows), np.array([len(row) for row in self._rows])
-            codes, times, numbers = map(np.array, self._of_rows)
-            no_columns, listed = np.zeros(0, np.int32), np.zeros(n, bool)
-            self._recent.append(Chunk(values, no_columns, lengths, listed, codes, np.ones(n), times, numbers))
-            for kept in (self._rows, *self._of_rows):
-                kept.clear()
+        if self._detector is not None and (n := self._n_left_by(error)) is not None:
+            self.keep_latest(n)
 
     def _close(self) -> None:
-        """Make a chunk of the recent events, and rewrite others if many events have left."""
-        self._close_singles()
-        if self._recent:
-            self._chunks.append(joined(self._recent) if len(self._recent) > 1 else self._recent[0])
-            self._recent = []
-            self._n_recent = self._recent_bytes = 0
-            if sum(len(chunk.codes) for chunk in self._chunks) > SURPLUS * len(self) + CHUNK_EVENTS:
-                self._rewrite(REWRITTEN)
+        """Make a chunk of the single events."""
+        rows, codes, times = self._singles
+        if n := len(rows):
+            encoded = EncodedRows(np.concatenate(rows), np.arange(len(rows[0])), np.arange(n + 1) * len(rows[0]), True)
+            numbers = np.arange(self.n_taken - n, self.n_taken)
+            self._append(WindowRows(encoded, np.array(codes), np.ones(n), np.array(times), numbers))
+            for kept in self._singles:
+                kept.clear()
 
-    def _rewrite(self, n: int) -> None:
-        """Rewrite the next n chunks without the events that have left, and merge small ones."""
-        at, holds, rewritten = self._at, self._index.holds(), list[Chunk]()
-        old = self._chunks[at : at + n]
-        for chunk in old:
-            held = chunk.chosen(holds(chunk.numbers, chunk.codes))
-            if rewritten and self._is_small(rewritten[-1], held):
-                held = joined([rewritten.pop(), held])
-            if len(held.codes):
-                rewritten.append(held)
-        self._chunks[at : at + n] = rewritten
-        self._at = at + len(rewritten)
-        if self._at >= len(self._chunks):
-            self._at = 0
-            self._index.forget()
+    def _append(self, chunk: WindowRows) -> None:
+        """Add a chunk, merged with the last ones while these are smaller and the result is small."""
+        self._n_stored += len(chunk)
+        while self._chunks and len(self._chunks[-1]) <= len(chunk) <= CHUNK_EVENTS // 2:
+            if self._chunks[-1].rows.values.nbytes + chunk.rows.values.nbytes > CHUNK_BYTES:
+                break
+            chunk = joined([self._chunks.pop(), chunk])
+        self._chunks.append(chunk)
 
-    def _is_small(self, *chunks: Chunk) -> bool:
-        n, n_bytes = sum(len(chunk.codes) for chunk in chunks), sum(chunk.n_bytes for chunk in chunks)
-        return n <= CHUNK_EVENTS and n_bytes <= self._chunk_bytes
+    # Events that leave -------------------------------------------------------------------------------------------
 
-    def _make_room(self, n_bytes: int, code: int) -> bool:
-        """Make room for the row of an event; return whether there is room."""
-        if self._n_bytes + n_bytes <= self._most_bytes:
-            return True
-        most = FULL * self._most_bytes
-        if n_bytes > most:
-            self.n_dropped_for_memory += 1
-            return False
+    def _kept(self) -> Ints:
+        """Return the number of latest events of each class that are in the window."""
+        self._close()
+        if self.settings.seconds is not None and self._chunks:
+            times = np.concatenate([chunk.times for chunk in self._chunks])
+            expired = np.flatnonzero(self._newest - times > self.settings.seconds)
+            n_current = len(times) - (int(expired[-1]) + 1 if len(expired) else 0)
+            self._counts = np.minimum(self._counts, n_current)
+        return _at_most(self._counts, max(self.settings.n, int(np.count_nonzero(self._counts))))
+
+    def _tidy(self) -> None:
+        """Rewrite the chunks if many events have left."""
+        kept = self._kept()
+        if self._n_stored > SURPLUS * kept.sum() + CHUNK_EVENTS:
+            self._rewrite(kept)
+
+    def _rewrite(self, kept: Ints) -> None:
+        """Keep the latest events of each class."""
+        old, self._chunks = self._chunks, []
+        self._n_stored, self._counts = 0, kept
+        for chunk in _latest(old, kept, self.settings.balanced):
+            self._append(chunk)
+
+    def _make_room(self, n_bytes: int) -> None:
+        """Make room for the row of an event."""
+        if self._n_bytes + n_bytes <= self.settings.max_bytes:
+            return
+        kept = self._kept()
         while True:
-            self._close()
-            self._at = 0
-            self._rewrite(len(self._chunks))
-            self._n_bytes = sum(int(chunk.bytes_of_events.sum()) for chunk in self._chunks)
-            if self._n_bytes + n_bytes <= most:
-                return True
-            for _ in range(math.ceil(len(self) * (1.0 - FULL))):
-                self._index.leave(code, self.n_dropped_for_memory)
-                self.n_dropped_for_memory += 1
+            self._rewrite(kept)
+            self._n_bytes = sum(int(chunk.event_bytes.sum()) for chunk in self._chunks)
+            if self._n_bytes + n_bytes <= FULL * self.settings.max_bytes or not self._chunks:
+                return
+            kept = _at_most(kept, int(FULL * kept.sum()))
 
     def keep_latest(self, n: int) -> None:
         """Remove all but the last n events."""
-        self._index.keep_from(self.n_taken - n)
+        kept, codes = self._kept(), [chunk.codes[chunk.numbers >= self.n_taken - n] for chunk in self._chunks]
+        later = _classes(np.concatenate([np.zeros(0, np.int64), *codes]), self.settings.balanced)
+        self._counts = np.minimum(kept, np.bincount(later, minlength=len(kept)))
+
+    def _n_left_by(self, error: float) -> int | None:
+        """Update the detector; return the number of events to keep if errors have increased."""
+        detector = self._detector
+        assert detector is not None
+        return detector.width if detector.update(bool(error > 0.0)) and detector.has_increased else None
 
     def held(self) -> Callable[[], WindowRows]:
         """Return a function that copies the events now in the window, in order of arrival."""
-        self._close()
-        chunks, holds = list(self._chunks), self._index.holds()
-        return lambda: joined(chunk.chosen(holds(chunk.numbers, chunk.codes)) for chunk in chunks).window()
+        kept, chunks, balanced = self._kept(), list(self._chunks), self.settings.balanced
+        return lambda: joined(_latest(chunks, kept, balanced))
 
     def snapshot(self) -> WindowRows:
         """Return a copy of the events, in order of arrival."""
@@ -239,13 +225,9 @@ class WindowMemory:
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return JSON header and arrays; `restore` continues from them bit for bit."""
         rows, arrays = window_state(self.snapshot())
-        header = {
-            "settings": _described(self.settings),
-            "n_taken": self.n_taken,
-            "n_dropped": self.n_dropped_for_memory,
-            "n_bytes": self._n_bytes,
-        }
-        return header | rows, arrays | self._index.arrays()
+        header = {"settings": _described(self.settings), "n_taken": self.n_taken, "n_bytes": self._n_bytes}
+        header |= rows | {"newest": None if math.isnan(self._newest) else self._newest}
+        return header | ({} if self._detector is None else {"detector": self._detector.state()}), arrays
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue from the `state` of a window with these settings.
@@ -267,54 +249,43 @@ class WindowMemory:
     def _restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         if header["settings"] != _described(self.settings):
             raise ArchiveError(f"the state of a window {header['settings']}, not {_described(self.settings)}")
-        window = window_of_state(header, arrays)
-        n_taken, chunk = whole(header["n_taken"], 0, int(MOST_EVENTS)), Chunk.of(window)
-        if len(window) > self.settings.n or (len(window) and window.numbers[-1] >= n_taken):
+        check_names(arrays, set(ROW_ARRAYS))
+        window, n_taken = window_of_state(header, arrays), whole(header["n_taken"], 0, int(MOST_EVENTS))
+        if len(window) and window.numbers[-1] >= n_taken:
             raise ArchiveError(f"{len(window)} of {n_taken} events, in a window of {self.settings.n}")
-        least = int(chunk.bytes_of_events.sum())
-        n_bytes = whole(header["n_bytes"], least, max(self._most_bytes, least))
-        self._index.restore(window.numbers, window.codes, {k: a for k, a in arrays.items() if k not in ROW_ARRAYS})
-        starts = range(0, len(window), CHUNK_EVENTS)
-        self._chunks = [joined([chunk.part(start, min(start + CHUNK_EVENTS, len(window)))]) for start in starts]
-        self.n_taken, self._n_bytes = n_taken, n_bytes
-        self.n_dropped_for_memory = whole(header["n_dropped"], 0, int(MOST_EVENTS))
+        least = int(window.event_bytes.sum())
+        self._take(window)
+        self.n_taken, self._n_bytes = n_taken, whole(header["n_bytes"], least, max(self.settings.max_bytes, least))
+        self._newest = math.nan if header["newest"] is None else real(header["newest"])
+        if self._detector is not None:
+            self._detector.restore(header["detector"])
 
 
-class AdaptiveMemory(WindowMemory):
-    """Stored events of an `Adaptive` window, and its detector."""
+def _classes(codes: Ints, balanced: bool) -> Ints:
+    """Return the classes by which events leave: one for all unless a window is balanced."""
+    return codes if balanced else np.zeros_like(codes)
 
-    def __init__(self, settings: Window) -> None:
-        super().__init__(settings)
-        spec = DetectorSpec("ADWIN", (("delta", settings.delta),))  # type: ignore[attr-defined]
-        self._detector = RunningDetector(spec, MOST_ERRORS)
 
-    def _take(self, chunk: Chunk, errors: Floats) -> None:
-        at = 0
-        for i in np.flatnonzero(~np.isnan(errors)).tolist():
-            if self._is_alarmed_by(float(errors[i])):
-                super()._take(chunk.part(at, i + 1), errors)
-                self.keep_latest(self._detector.width)
-                at = i + 1
-        super()._take(chunk.part(at, len(chunk.codes)) if at else chunk, errors)
+def _at_most(counts: Ints, n: int) -> Ints:
+    """Return a copy of counts of classes, the largest reduced to a common number, so that their sum is at most n."""
+    if counts.sum() <= n:
+        return counts.copy()
+    ordered, n_classes = np.sort(counts), np.arange(len(counts), 0, -1)
+    left = n - np.append(0, np.cumsum(ordered))[:-1]  # without the smaller classes
+    first = (left <= ordered * n_classes).argmax()
+    return np.minimum(counts, int(left[first] // n_classes[first]))
 
-    def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
-        """Add an event with values in the first columns."""
-        super().add_one(row, code, time, error)
-        if self._is_alarmed_by(error):
-            self.keep_latest(self._detector.width)
 
-    def _is_alarmed_by(self, error: float) -> bool:
-        """Update the detector; return whether errors have increased."""
-        return self._detector.update(error > 0.0) and self._detector.has_increased
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return JSON header and arrays; `restore` continues from them bit for bit."""
-        header, arrays = super().state()
-        return header | {"detector": self._detector.state()}, arrays
-
-    def _restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        super()._restore(header, arrays)
-        self._detector.restore(header["detector"])
+def _latest(chunks: Sequence[WindowRows], counts: Ints, balanced: bool) -> list[WindowRows]:
+    """Return the latest events of each class, by the number of each."""
+    if not chunks:
+        return []
+    classes = _classes(np.concatenate([chunk.codes for chunk in chunks]), balanced)
+    order, ends = np.argsort(classes, kind="stable"), np.cumsum(np.bincount(classes, minlength=len(counts)))
+    is_latest = np.empty(len(classes), bool)
+    is_latest[order] = np.arange(len(classes)) >= (ends - counts)[classes[order]]
+    parts = np.split(is_latest, np.cumsum([len(chunk) for chunk in chunks])[:-1])
+    return [chunk.chosen(part) for chunk, part in zip(chunks, parts, strict=True) if part.any()]
 
 
 def _described(settings: Window) -> dict[str, Any]:

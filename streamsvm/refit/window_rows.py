@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.models import ArchiveError
-from streamsvm.online.saving import check_bounds
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -29,6 +28,8 @@ ROW_ARRAYS: dict[str, type] = {
     "numbers": np.int64,
 }
 _OF_EVENTS = ("codes", "weights", "times", "numbers")
+# Memory of an event beside its row.
+EVENT_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class WindowRows:
     Parameters
     ----------
     rows
-        Encoded rows; `shared` if all have the columns 0 to d - 1.
+        Encoded rows.
     codes, weights, times
-        Class, weight and time of each event; time is NaN if missing.
+        Class and weight of each event, and the newest event time at its arrival, NaN if there was none.
     numbers
         Number of earlier events of each.
     """
@@ -62,10 +63,31 @@ class WindowRows:
             there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
         return int(self.rows.columns[there].max(initial=-1)) + 1
 
+    @property
+    def event_bytes(self) -> Ints:
+        """Memory of each event in bytes, column numbers included unless a row has the first columns."""
+        rows, lengths = self.rows, np.diff(self.rows.indptr)
+        if rows.shared:
+            is_listed = np.full(len(self), rows.columns[-1:].sum() != len(rows.columns) - 1)
+        else:
+            ends, is_listed = rows.indptr[1:], lengths > 0
+            is_listed[is_listed] = rows.columns[ends[is_listed] - 1] != lengths[is_listed] - 1
+        return EVENT_BYTES + lengths * np.where(is_listed, 16, 8)
+
     def part(self, start: int, end: int) -> WindowRows:
         """Return consecutive events as views."""
         of_events = (getattr(self, name)[start:end] for name in _OF_EVENTS)
         return WindowRows(self.rows.part(start, end), *of_events)
+
+    def chosen(self, which: NDArray[np.bool_]) -> WindowRows:
+        """Return the chosen events, as copies unless all are chosen."""
+        if which.all():
+            return self
+        rows, lengths = self.rows, np.diff(self.rows.indptr)
+        entries, indptr = np.repeat(which, lengths), np.append(0, np.cumsum(lengths[which]))
+        columns = rows.columns if rows.shared else rows.columns[entries]
+        of_events = (getattr(self, name)[which] for name in _OF_EVENTS)
+        return WindowRows(EncodedRows(rows.values[entries], columns, indptr, rows.shared), *of_events)
 
     def dense(self, n_columns: int) -> Floats:
         """Return the first columns as an array of shape (n, n_columns), NaN if missing."""
@@ -100,99 +122,25 @@ def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
 
 
-# Chunks -----------------------------------------------------------------------------------------------------------
+def joined(parts: Sequence[WindowRows]) -> WindowRows:
+    """Return a copy of the events of several windows."""
+    parts = parts or [_NOTHING]
+    rows = [part.rows for part in parts]
+    shared = all(own.shared and np.array_equal(own.columns, rows[0].columns) for own in rows)
+    if shared:
+        columns = rows[0].columns.copy()
+    else:
+        columns = np.concatenate([np.tile(own.columns, len(own)) if own.shared else own.columns for own in rows])
+    lengths = np.concatenate([np.diff(own.indptr) for own in rows])
+    values, indptr = np.concatenate([own.values for own in rows]), np.append(0, np.cumsum(lengths))
+    of_events = (np.concatenate([getattr(part, name) for part in parts]) for name in _OF_EVENTS)
+    return WindowRows(EncodedRows(values, columns, indptr, shared), *of_events)
 
 
-class Chunk(NamedTuple):
-    """Events in order of arrival, in read-only arrays.
-
-    A row with a value or NaN in each of the first columns stores no column numbers.
-
-    Parameters
-    ----------
-    values
-        Values of all rows.
-    columns
-        Column numbers of the rows that store them.
-    lengths, listed
-        Number of values of each row, and whether it stores column numbers.
-    codes, weights, times, numbers
-        See `WindowRows`.
-    """
-
-    values: Floats
-    columns: NDArray[np.int32]
-    lengths: Ints
-    listed: NDArray[np.bool_]
-    codes: Ints
-    weights: Floats
-    times: Floats
-    numbers: Ints
-
-    @classmethod
-    def of(cls, window: WindowRows) -> Self:
-        """Return the events of a window, as views where possible."""
-        rows, n = window.rows, len(window)
-        lengths, columns, listed = np.diff(rows.indptr), rows.columns[:0], np.zeros(n, bool)
-        if not rows.shared or rows.columns[-1:].sum() != len(rows.columns) - 1:
-            columns = np.tile(rows.columns, n) if rows.shared else rows.columns
-            last, some = np.full(n, -1), lengths > 0
-            last[some] = columns[rows.indptr[1:][some] - 1]
-            listed = last != lengths - 1  # columns are in ascending order
-            columns = columns[np.repeat(listed, lengths)]
-        of_events = (getattr(window, name) for name in _OF_EVENTS)
-        return cls(rows.values, columns.astype(np.int32), lengths, listed, *of_events)
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory in bytes."""
-        return sum(array.nbytes for array in self)
-
-    @property
-    def bytes_of_events(self) -> Ints:
-        """Memory of each event in bytes."""
-        return BYTES_OF_EVENT + self.lengths * np.where(self.listed, 12, 8)
-
-    def part(self, start: int, end: int) -> Self:
-        """Return consecutive events as views."""
-        values, columns = (
-            slice(int(lengths[:start].sum()), int(lengths[:end].sum()))
-            for lengths in (self.lengths, self.lengths * self.listed)
-        )
-        return self._at(values, columns, slice(start, end))
-
-    def chosen(self, which: NDArray[np.bool_]) -> Self:
-        """Return the chosen events, as copies unless all are chosen."""
-        if which.all():
-            return self
-        lengths, listed = self.lengths, self.listed
-        return self._at(np.repeat(which, lengths), np.repeat(which[listed], lengths[listed]), which)
-
-    def _at(self, values: Any, columns: Any, events: Any) -> Self:
-        of_events: Any = (array[events] for array in self[2:])
-        return type(self)(self.values[values], self.columns[columns], *of_events)
-
-    def window(self) -> WindowRows:
-        """Return the events for a solver."""
-        values, lengths, n = self.values, self.lengths, len(self.codes)
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        shared = not self.listed.any() and bool((lengths == lengths[:1]).all())
-        if shared:
-            columns = np.arange(len(values) // max(n, 1))
-        else:
-            columns = np.arange(len(values)) - np.repeat(indptr[:-1], lengths)
-            columns[np.repeat(self.listed, lengths)] = self.columns
-        return WindowRows(EncodedRows(values, columns, indptr, shared), *self[4:])
-
-
-# Memory of an event beside its row.
-BYTES_OF_EVENT = 41
-
-
-def joined(chunks: Iterable[Chunk]) -> Chunk:
-    """Return a copy of the events of several chunks."""
-    kinds = (float, np.int32, np.int64, bool, np.int64, float, float, np.int64)
-    return Chunk(*map(np.concatenate, zip((np.empty(0, kind) for kind in kinds), *chunks, strict=True)))
+_NO_INTS = np.zeros(0, np.int64)
+_NOTHING = WindowRows(
+    EncodedRows(np.zeros(0), _NO_INTS, np.zeros(1, np.int64), True), _NO_INTS, np.zeros(0), np.zeros(0), _NO_INTS
+)
 
 
 # Archives ---------------------------------------------------------------------------------------------------------
@@ -216,39 +164,23 @@ def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
     for name, dtype in ROW_ARRAYS.items():
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:
             raise ArchiveError(f"array {name!r} has shape {arrays[name].shape} and type {arrays[name].dtype}")
-    n = len(arrays["codes"])
-    if type(header["shared"]) is not bool or len(arrays["indptr"]) != n + 1:
-        raise ArchiveError(f"there are not {n} rows")
-    for name in _OF_EVENTS:
-        if len(arrays[name]) != n:
-            raise ArchiveError(f"array {name!r} has {len(arrays[name])} elements for {n} events")
-    rows = EncodedRows(arrays["values"], arrays["columns"], arrays["indptr"], header["shared"])
-    _check_rows(rows)
-    check_bounds("codes", arrays["codes"], 0, np.inf)
-    check_bounds("weights", arrays["weights"], np.nextafter(0.0, 1.0), np.finfo(float).max)
-    check_bounds("numbers", arrays["numbers"], 0, np.inf)
-    if (np.diff(arrays["numbers"]) <= 0).any():
-        raise ArchiveError("events are not in order of arrival")
-    if np.isinf(arrays["times"]).any():
-        raise ArchiveError("times are not finite")
-    return WindowRows(rows, *(arrays[name] for name in _OF_EVENTS))
-
-
-def _check_rows(rows: EncodedRows) -> None:
-    """Refuse malformed rows."""
-    indptr, columns = rows.indptr, rows.columns
-    lengths = np.diff(indptr)
-    if indptr[0] != 0 or indptr[-1] != len(rows.values) or (lengths < 0).any():
-        raise ArchiveError("rows do not start at the end of the previous one")
-    if rows.shared:
-        if not np.array_equal(columns, np.arange(len(columns))) or (lengths != len(columns)).any():
-            raise ArchiveError("rows that share their columns do not have all of them")
-    else:
-        if len(columns) != len(rows.values):
-            raise ArchiveError(f"there are {len(columns)} columns for {len(rows.values)} values")
-        check_bounds("columns", columns, 0, _MOST_COLUMNS - 1)
-        begins = np.zeros(len(columns) + 1, bool)
-        begins[indptr] = True
-        if not (np.diff(columns) > 0)[~begins[1:-1]].all():
-            raise ArchiveError("the columns of a row are not in ascending order")
-    check_bounds("values", rows.values[~np.isnan(rows.values)], -LARGEST, LARGEST)
+    values, columns, indptr, codes, weights, times, numbers = (arrays[name] for name in ROW_ARRAYS)
+    shared, begins, known = header["shared"], np.zeros(len(columns) + 1, bool), values[~np.isnan(values)]
+    begins[[0, -1] if shared else indptr] = True
+    is_valid = (
+        type(shared) is bool
+        and len(indptr) == len(codes) + 1
+        and len(codes) == len(weights) == len(times) == len(numbers)
+        and (indptr[0] == 0 and indptr[-1] == len(values) and (np.diff(indptr) >= 0).all())
+        and ((np.diff(indptr) == len(columns)).all() if shared else len(columns) == len(values))
+        and (np.diff(columns) > 0)[~begins[1:-1]].all()
+        and ((columns >= 0) & (columns < _MOST_COLUMNS)).all()
+        and (np.abs(known) <= LARGEST).all()
+        and (codes >= 0).all()
+        and ((weights > 0.0) & (weights < np.inf)).all()
+        and ((numbers >= 0).all() and (np.diff(numbers) > 0).all())
+        and not np.isinf(times).any()
+    )
+    if not is_valid:
+        raise ArchiveError("the rows of a window are damaged")
+    return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)

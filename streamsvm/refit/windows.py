@@ -1,10 +1,10 @@
 """Windows: the events of a stream for a solver.
 
-`Latest`, `Since`, `Reservoir` and `Adaptive` are settings; `begin` returns the memory. Rows are stored encoded and
-unscaled, with class numbers.
+`Latest`, `Since` and `Adaptive` are settings; `begin` returns the memory. Rows are stored encoded and unscaled, with
+class numbers.
 
-The event that leaves a `balanced` window is of the largest class, counting the new event. In a window of n events with
-k classes, each class therefore keeps at least its last n / k events.
+A `balanced` window has the last m events of each class, for the largest m with at most n events in all. In a window of
+n events with k classes, each class therefore keeps at least its last n / k events, rounded down.
 """
 
 from __future__ import annotations
@@ -12,55 +12,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-from streamsvm.refit.window_index import LatestIndex, SampleIndex, SinceIndex
-from streamsvm.refit.window_memory import MOST_ERRORS, AdaptiveMemory, WindowMemory
+from streamsvm.parameters import ParameterTypeError, check_between, check_number
+from streamsvm.refit.detectors import DetectorSpec
+from streamsvm.refit.window_memory import WindowMemory
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
 _MOST_EVENTS_HELD = 1 << 31
-# Greatest size of an event in an index, in bytes.
-_ORDER_BYTES = 160
-
-
-# Settings ---------------------------------------------------------------------------------------------------------
 
 
 class Window:
     """Base of windows."""
 
     n: int
-    balanced: bool
     max_bytes: int
+    balanced = False
+    # Span of event time, None for any.
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         check_number("n", self.n, 1, _MOST_EVENTS_HELD, whole=True)
         if not isinstance(self.balanced, bool):
             raise ParameterTypeError("balanced", f"must be True or False, got {self.balanced!r}")
-        check_number("max_bytes", self.max_bytes, 0, MOST_EVENTS, whole=True)
-        least = 2 * self.order_bytes + _LEAST_BYTES
-        if self.max_bytes < least:
-            raise ParameterError(
-                "max_bytes", f"must be at least {least:,} for n={self.n:,} events, got {self.max_bytes:,}"
-            )
-
-    @property
-    def order_bytes(self) -> int:
-        """Greatest number of bytes beside rows."""
-        return self.n * _ORDER_BYTES
+        check_number("max_bytes", self.max_bytes, _LEAST_BYTES, MOST_EVENTS, whole=True)
 
     @property
     def needs_times(self) -> bool:
         """Whether it uses event times."""
-        return False
+        return self.seconds is not None
+
+    @property
+    def detector(self) -> DetectorSpec | None:
+        """Detector of increased errors, after which older events leave."""
+        return None
 
     def begin(self) -> WindowMemory:
         """Return an empty window."""
         return WindowMemory(self)
-
-    def index(self) -> LatestIndex:
-        """Return an empty index."""
-        return LatestIndex(self.n, self.balanced)
 
 
 @dataclass(frozen=True)
@@ -72,9 +60,9 @@ class Latest(Window):
     n
         Number of events.
     balanced
-        Whether the oldest event of the largest class leaves, instead of the oldest of all.
+        Whether to keep as many events of each class as possible, instead of the latest of all.
     max_bytes
-        Greatest memory of the events; the window has fewer events if they need more.
+        Greatest memory of the events, about; the window has fewer events if they need more.
 
     Examples
     --------
@@ -97,18 +85,15 @@ class Since(Window):
     """Events of the last t seconds of event time, and at most n.
 
     The time of an event is the newest time at its arrival, so times may jump back or be missing.
+
     Parameters
     ----------
     seconds
         How long an event stays.
     n
         Greatest number of events.
-    balanced
-        Whether to keep rare classes. Each class then keeps, even if they have expired, as many events as there are
-        unexpired events divided by the number of classes, and at least one. Beyond n events the oldest of the largest
-        class leaves.
     max_bytes
-        Greatest memory of the events; the window has fewer events if they need more.
+        Greatest memory of the events, about; the window has fewer events if they need more.
 
     Examples
     --------
@@ -123,62 +108,11 @@ class Since(Window):
 
     seconds: float
     n: int = 100_000
-    balanced: bool = False
     max_bytes: int = _MAX_BYTES
 
     def __post_init__(self) -> None:
         check_number("seconds", self.seconds, 0.0)
         super().__post_init__()
-
-    @property
-    def needs_times(self) -> bool:
-        return True
-
-    def index(self) -> LatestIndex:
-        """Return an empty index."""
-        return SinceIndex(self.n, self.balanced, self.seconds)
-
-
-@dataclass(frozen=True)
-class Reservoir(Window):
-    """Sample biased to recent events (Aggarwal, VLDB 2006): the probability of an event is exp(-age / n).
-
-    Every event enters and, if m of n places are used, replaces a random one with probability m / n.
-
-    Parameters
-    ----------
-    n
-        Greatest number of events, and their mean age once the window is full.
-    balanced
-        Whether the event that leaves is drawn from the largest class, instead of all.
-    seed
-        Random seed.
-    max_bytes
-        Greatest memory of the events; the window has fewer events if they need more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamsvm.features.rows import EncodedRows
-    >>> memory = Reservoir(n=3).begin()
-    >>> rows = EncodedRows(np.arange(100.0), np.array([0]), np.arange(101), shared=True)
-    >>> memory.add(rows, np.zeros(100, int))
-    >>> len(memory)
-    3
-    """
-
-    n: int = 20_000
-    balanced: bool = False
-    seed: int = 0
-    max_bytes: int = _MAX_BYTES
-
-    def __post_init__(self) -> None:
-        check_number("seed", self.seed, 0, 2**63 - 1, whole=True)
-        super().__post_init__()
-
-    def index(self) -> LatestIndex:
-        """Return an empty index."""
-        return SampleIndex(self.n, self.balanced, self.seed)
 
 
 @dataclass(frozen=True)
@@ -193,11 +127,11 @@ class Adaptive(Window):
     n
         Number of events.
     balanced
-        Whether the oldest event of the largest class leaves, instead of the oldest of all.
+        Whether to keep as many events of each class as possible, instead of the latest of all.
     delta
         Probability of a false alarm, see `ADWIN`.
     max_bytes
-        Greatest memory of the events; the window has fewer events if they need more.
+        Greatest memory of the events, about; the window has fewer events if they need more.
 
     Examples
     --------
@@ -220,10 +154,5 @@ class Adaptive(Window):
         super().__post_init__()
 
     @property
-    def order_bytes(self) -> int:
-        """Greatest number of bytes beside rows."""
-        return super().order_bytes + MOST_ERRORS
-
-    def begin(self) -> WindowMemory:
-        """Return an empty window."""
-        return AdaptiveMemory(self)
+    def detector(self) -> DetectorSpec | None:
+        return DetectorSpec("ADWIN", (("delta", self.delta),))

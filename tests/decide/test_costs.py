@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from river import linear_model, naive_bayes
 
 from streamsvm import (
-    CoveringClassifier,
     CPMClassifier,
     DecidingClassifier,
     KeyedClassifier,
@@ -278,8 +277,7 @@ def test_alarms_are_the_same_however_a_stream_is_cut_and_resumed(kind: str) -> N
     assert 0 < whole.sum() < 3_000
 
 
-@pytest.mark.parametrize("around", [DecidingClassifier, CoveringClassifier])
-def test_what_knows_no_probabilities_is_refused_before_any_event(around: Any) -> None:
+def test_what_knows_no_probabilities_is_refused_before_any_event() -> None:
     for model in (KeyedClassifier(CPMClassifier()), linear_model.LinearRegression(), CPMClassifier):
         with raises(TypeError, parameter="model"):
-            around(model)
+            DecidingClassifier(model)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from river import linear_model
 
 import streamsvm
-from streamsvm import BSGDClassifier, CoveringClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.conformal_kernels import MOST, SLACK
@@ -204,70 +204,6 @@ def test_sets_of_a_damaged_archive_are_refused():
             CPMClassifier.from_state(header, arrays | {name: np.array(value, arrays[name].dtype)})
 
 
-@pytest.mark.parametrize("by_class", [False, True])
-def test_sets_around_a_classifier_are_saved_with_it(tmp_path: Any, by_class: bool) -> None:
-    rng = np.random.default_rng(5)
-    events = [({"a": a, "b": b}, "yes" if a + 0.5 * rng.normal() > 0.5 else "no") for a, b in rng.normal(size=(400, 2))]
-
-    def run(model: Any, part: slice) -> list[Any]:
-        found = []
-        for x, y in events[part]:
-            found.append((model.predict_set_one(x, 0.8, by_class), model.predict_proba_one(x)))
-            model.learn_one(x, y)
-        return found
-
-    whole, first = (CoveringClassifier(StreamSVMClassifier(effort="low")) for _ in range(2))
-    expected = run(whole, slice(None))
-    got = run(first, slice(200))
-    x, y = events[200]
-    got.append((first.predict_set_one(x, 0.8, by_class), first.predict_proba_one(x)))
-    first.save(tmp_path / "m")  # between a prediction and its label
-    loaded = streamsvm.load(tmp_path / "m")
-    assert isinstance(loaded, CoveringClassifier)
-    loaded.learn_one(x, y)
-    assert got + run(loaded, slice(201, None)) == expected
-    header, arrays = loaded.state()
-    other_header, other_arrays = whole.state()
-    assert header == other_header
-    assert {name: a.tobytes() for name, a in arrays.items()} == {name: a.tobytes() for name, a in other_arrays.items()}
-    with raises(ArchiveError, named="CoveringClassifier"):
-        CoveringClassifier.from_state({**header, "classes": 3, "model": None}, arrays)
-
-
-class Elsewhere(linear_model.LogisticRegression):
-    """Has probabilities for a label that never occurs, and refuses to learn some events."""
-
-    def predict_proba_one(self, x):
-        return {"elsewhere": 1.0}
-
-    def learn_one(self, x, y, w=1.0):
-        if x["a"] > 8.0:
-            raise ValueError("refused")
-
-
-def test_labels_are_covered_around_a_classifier_that_knows_none_of_them():
-    model, hits = CoveringClassifier(Elsewhere()), 0
-    for i in range(2_000):
-        x, y = {"a": float(i % 7)}, "ab"[i % 2]
-        hits += y in model.predict_set_one(x, coverage=0.9)
-        model.learn_one(x, y)
-    assert abs(hits - 1_800) <= SLACK + 3  # and the first event of each class
-
-
-def test_an_event_that_a_classifier_refuses_to_learn_moves_no_threshold():
-    model = CoveringClassifier(Elsewhere())
-    for label in ("a", "b", "a"):
-        model.predict_set_one({"a": 1.0}, coverage=0.9)
-        model.learn_one({"a": 1.0}, label)
-    before = model.label_sets(0.9).state()
-    for label in ("a", "new"):
-        with raises(ValueError, named="refused"):
-            model.learn_one({"a": 9.0}, label)
-    assert model.classes_ == ["a", "b"]
-    for name, array in model.label_sets(0.9).state().items():
-        np.testing.assert_array_equal(array, before[name])
-
-
 @pytest.mark.parametrize("coverage", [np.float32(0.9), Fraction(9, 10)])
 def test_a_coverage_may_be_any_number(coverage, tmp_path):
     X, y = ring(100)
@@ -282,5 +218,5 @@ def test_a_coverage_may_be_any_number(coverage, tmp_path):
 
 def test_what_gives_no_state_is_not_saved_and_said_so(tmp_path: Any) -> None:
     with raises(TypeError, named="LogisticRegression"):
-        CoveringClassifier(linear_model.LogisticRegression()).save(tmp_path / "m")
+        DecidingClassifier(linear_model.LogisticRegression()).save(tmp_path / "m")
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from streamsvm import (
-    CoveringClassifier,
     CPMClassifier,
     DecidingClassifier,
     DelayedClassifier,
@@ -86,7 +85,7 @@ def test_looking_at_the_first_events_changes_nothing_that_is_learned():
     assert all(np.array_equal(array, others[name], equal_nan=True) for name, array in arrays.items())
 
 
-@pytest.mark.parametrize("wrap", [DecidingClassifier, CoveringClassifier, DelayedClassifier])
+@pytest.mark.parametrize("wrap", [DecidingClassifier, DelayedClassifier])
 def test_wrappers_tell_what_the_classifier_noticed(wrap):
     model = CPMClassifier()
     wrapped = wrap(model)

@@ -12,7 +12,6 @@ import pytest
 
 from streamsvm import (
     BSGDClassifier,
-    CoveringClassifier,
     CPMClassifier,
     DecidingClassifier,
     DelayedClassifier,
@@ -33,7 +32,6 @@ AROUND = {
     "refit": lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Every(200), delay=64),
     "delayed": lambda: DelayedClassifier(BSGDClassifier(budget=30)),
     "deciding": lambda: DecidingClassifier(CPMClassifier(), cost={"a": {"b": 2.0}}),
-    "covering": lambda: CoveringClassifier(CPMClassifier()),
 }
 EVERYONE = LEARNERS | AROUND
 
@@ -93,7 +91,7 @@ def ways(model: Any) -> list[Callable[[dict[str, Any]], Any]]:
     if not isinstance(model, DecidingClassifier):
         model.predict_set_one({"p": 0.0}, 0.9)
         found.append(lambda x: model.predict_set_one(x, 0.9))
-    if not isinstance(model, DelayedClassifier | CoveringClassifier):
+    if not isinstance(model, DelayedClassifier):
         rows = events(40, seed=9)
         found.append(lambda x: [str(model.predict_many([x, *rows])[0])])
         found.append(lambda x: model.predict_proba_many([x, *rows])[0].tolist())

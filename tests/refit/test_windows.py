@@ -20,7 +20,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import window_memory
 from streamsvm.refit.window_rows import WindowRows
-from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
+from streamsvm.refit.windows import Adaptive, Latest, Since
 from tests.errors import raises
 
 N_COLUMNS = 12
@@ -30,9 +30,6 @@ KINDS = [
     Latest(n=9, balanced=True),
     Since(20.0, n=200),
     Since(20.0, n=8),
-    Since(20.0, n=11, balanced=True),
-    Reservoir(n=8),
-    Reservoir(n=8, balanced=True, seed=5),
     Adaptive(n=60, delta=0.5),
     Adaptive(n=30, delta=0.5, balanced=True),
 ]
@@ -79,9 +76,9 @@ def feed(memory, events, cuts=()):
 
 
 def same(a: WindowRows, b: WindowRows) -> None:
-    assert a.rows.shared == b.rows.shared
-    for name in ("values", "columns", "indptr"):
-        np.testing.assert_array_equal(getattr(a.rows, name), getattr(b.rows, name))
+    np.testing.assert_array_equal(a.rows.values, b.rows.values)
+    np.testing.assert_array_equal(a.rows.indptr, b.rows.indptr)
+    np.testing.assert_array_equal(a.dense(N_COLUMNS), b.dense(N_COLUMNS))
     for name in ("codes", "weights", "times", "numbers"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
@@ -93,70 +90,28 @@ class Kept:
     """A list of events as a window: the events to keep are determined from all of them."""
 
     def __init__(self, kind):
-        self.kind, self.held, self.n_taken, self.newest = kind, [], 0, -math.inf
+        self.kind, self.all, self.n_taken, self.newest = kind, [], 0, math.nan
         self.detector, self.errors = ADWIN(delta=getattr(kind, "delta", 0.002)), []
 
-    def draws(self):
-        """Return three random numbers per event."""
-        return np.random.default_rng([self.kind.seed, self.n_taken // 512]).random((512, 3))[self.n_taken % 512]
-
-    def of(self, code):
-        return [event for event in self.held if event["code"] == code]
-
-    def next_to_leave(self, code, share):
-        candidates = self.held
-        if self.kind.balanced:
-            codes = {event["code"] for event in self.held}
-            fullest = max(codes, key=lambda c: (len(self.of(c)) + (c == code), -self.of(c)[0]["number"]))
-            candidates = self.of(fullest)
-        return candidates[int(share * len(candidates))]
-
-    def remove(self, event):
-        self.held.remove(event)
-
-    def replace(self, event, new):
-        """Replace an event of the class of the new one, or else the last one of that class."""
-        if self.kind.balanced and event["code"] != new["code"]:
-            self.held.append(new)
-            new = self.of(event["code"])[-1]
-            self.held.remove(new)
-            if new is event:
-                return
-        self.held[self.held.index(event)] = new
-
-    def expire(self, code):
-        def is_late(event):
-            return self.newest - event["clock"] > self.kind.seconds
-
-        late = sorted(filter(is_late, self.held), key=lambda event: event["number"])
-        n_classes = len({event["code"] for event in self.held} | {code})
-        share = max((len(self.held) - len(late) + 1) // n_classes, 1)
-        for event in late:
-            own = len(self.of(event["code"])) + (event["code"] == code)
-            if not self.kind.balanced or own > share:
-                self.remove(event)
+    @property
+    def held(self):
+        events = self.all
+        if self.kind.needs_times:
+            expired = [i for i, event in enumerate(events) if self.newest - event["time"] > self.kind.seconds]
+            events = events[expired[-1] + 1 if expired else 0 :]
+        if not self.kind.balanced:
+            return events[-self.kind.n :]
+        classes = [[event for event in events if event["code"] == c] for c in {event["code"] for event in events}]
+        most = max(m for m in range(self.kind.n + 1) if sum(min(len(own), m) for own in classes) <= self.kind.n)
+        return [event for own in classes for event in own[max(len(own) - most, 0) :]]
 
     def add(self, columns, values, code, weight, time, error):
         if code < 0 or weight == 0.0:
             return
-        if not math.isnan(time) and time > self.newest:
-            for event in self.held:
-                event["clock"] = time if event["clock"] == -math.inf else event["clock"]
-            self.newest = time
-        leaves = None
-        if isinstance(self.kind, Since):
-            self.expire(code)
-        if isinstance(self.kind, Reservoir):
-            first, second, _ = self.draws()
-            leaves = self.next_to_leave(code, second) if first * self.kind.n < len(self.held) else None
-        elif len(self.held) == self.kind.n:
-            self.remove(self.next_to_leave(code, 0.0))
+        self.newest = float(np.fmax(self.newest, time))
         row = {int(j): v for j, v in zip(columns, values.tolist(), strict=True) if not math.isnan(v)}
-        new = {"number": self.n_taken, "code": code, "weight": weight, "time": time, "clock": self.newest, "row": row}
-        if leaves is None:
-            self.held.append(new)
-        else:
-            self.replace(leaves, new)
+        new = {"number": self.n_taken, "code": code, "weight": weight, "time": self.newest, "row": row}
+        self.all.append(new)
         self.n_taken += 1
         if isinstance(self.kind, Adaptive) and not math.isnan(error):
             self.detect(error)
@@ -167,7 +122,8 @@ class Kept:
         self.errors.append(error)
         self.detector.update(error)
         if self.detector.drift_detected and self.detector.estimation > np.mean(self.errors):
-            self.held = [event for event in self.held if event["number"] >= self.n_taken - self.detector.width]
+            self.all = [event for event in self.held if event["number"] >= self.n_taken - self.detector.width]
+            self.all.sort(key=lambda event: event["number"])
 
     def check(self, memory):
         held = sorted(self.held, key=lambda event: event["number"])
@@ -201,7 +157,6 @@ def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
             kept.add(*event)
         kept.check(memory)
     assert memory.n_taken == kept.n_taken
-    assert memory.n_dropped_for_memory == 0
 
 
 @every_kind
@@ -245,12 +200,8 @@ def plain(n, d=3):
     return EncodedRows(np.zeros(n * d), np.arange(d), np.arange(n + 1) * d, True)
 
 
-BALANCED = [Latest(n=1_000, balanced=True), Reservoir(n=1_000, balanced=True), Since(1_000.0, n=5_000, balanced=True)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", BALANCED, ids=repr)
-def test_a_class_of_one_in_a_thousand_survives(kind):
+def test_a_class_of_one_in_a_thousand_survives():
+    kind = Latest(n=1_000, balanced=True)
     codes = (np.arange(300_000) % 1_000 == 7).astype(int)
 
     def rare(kind):
@@ -262,25 +213,15 @@ def test_a_class_of_one_in_a_thousand_survives(kind):
     assert rare(replace(kind, balanced=False)) <= 5
 
 
-def test_a_reservoir_forgets_exponentially_with_the_mean_age_n():
-    n = 2_000
-    memory = Reservoir(n=n).begin()
-    memory.add(plain(100_000, 1), np.zeros(100_000, int))
-    ages = 100_000 - memory.snapshot().numbers
-    assert len(memory) == n
-    assert ages.mean() == pytest.approx(n, rel=0.1)
-    assert (ages > n).mean() == pytest.approx(math.exp(-1.0), abs=0.04)
-
-
 @pytest.mark.slow
 def test_more_events_than_windows_keep():
-    for kind in (Latest(), Since(10_000.0, balanced=True), Reservoir(), Latest(n=5_000, balanced=True)):
+    for kind in (Latest(), Since(10_000.0), Latest(n=5_000, balanced=True)):
         memory = kind.begin()
         codes = np.arange(100_000) % 7
         for i in range(2):
             memory.add(plain(100_000, 10), codes, times=np.arange(100_000.0) + 1e5 * i)
         assert memory.n_taken == 200_000
-        assert len(memory) >= 5_000
+        assert len(memory) >= 4_994
 
 
 def test_time_that_runs_far_ahead_empties_a_window_once():
@@ -288,7 +229,7 @@ def test_time_that_runs_far_ahead_empties_a_window_once():
     times = np.array([0.0, 1.0, 1e12, 2.0, math.inf, 3.0])
     memory.add(plain(6), np.zeros(6, int), times=times)
     np.testing.assert_array_equal(memory.snapshot().numbers, [2, 3, 4, 5])
-    np.testing.assert_array_equal(memory.snapshot().times, [1e12, 2.0, math.nan, 3.0])
+    np.testing.assert_array_equal(memory.snapshot().times, [1e12] * 4)
 
 
 def test_only_what_came_with_the_last_events_stays_on_demand():
@@ -319,7 +260,7 @@ def test_what_was_held_stays_whatever_comes_later(kind, form):
 def test_single_rows_are_those_of_batches(kind):
     """Rows with values in the first columns use a separate path."""
     rng = np.random.default_rng(0)
-    together, single = kind.begin(), kind.begin()
+    together, single, kept = kind.begin(), kind.begin(), []
     for width in (3, 5):
         rows, n = rng.normal(size=(1_500, width)), 1_500
         codes, times, errors = rng.integers(0, 4, n), np.cumsum(rng.random(n)), (rng.random(n) < 0.3).astype(float)
@@ -327,14 +268,12 @@ def test_single_rows_are_those_of_batches(kind):
         together.add(EncodedRows(rows.ravel(), np.arange(width), indptr, True), codes, times=times, errors=errors)
         for row, *event in zip(rows, codes.tolist(), times.tolist(), errors.tolist(), strict=True):
             single.add_one(row, *event)
+            if len(kept) < 40:
+                kept.append((single.held(), single.snapshot()))
         same(together.snapshot(), single.snapshot())
+    for held, snapshot in kept:
+        same(held(), snapshot)
     assert together.state()[0] == single.state()[0]
-
-
-def test_a_class_with_a_large_number():
-    memory = feed(Latest(n=50, balanced=True).begin(), stream(0))
-    memory.add(plain(1), np.array([10**12]))
-    assert memory.snapshot().codes[-1] == 10**12
 
 
 def test_parts_of_a_window():
@@ -390,37 +329,34 @@ def wide(seed, n, d=400):
         yield columns, rng.normal(size=width), int(rng.integers(5)), 1.0, math.nan, math.nan
 
 
-@pytest.mark.parametrize(
-    "kind", [Latest(n=300), Latest(n=300, balanced=True), Reservoir(n=300), Since(9.0, n=300)], ids=repr
-)
-def test_memory_is_bounded_and_what_leaves_for_it_is_counted(kind):
+@pytest.mark.parametrize("kind", [Latest(n=300), Latest(n=300, balanced=True), Since(9.0, n=300)], ids=repr)
+def test_memory_is_bounded(kind):
     kind = replace(kind, max_bytes=200_000)
     events = list(wide(0, 600))
     memory, single = kind.begin(), kind.begin()
     for i in range(0, 600, 50):
         feed(memory, events[i : i + 50])
         feed(single, events[i : i + 50], range(1, 50))
-        assert memory.n_bytes <= 200_000
-        same(memory.snapshot(), single.snapshot())
-    assert 600 - len(memory) >= memory.n_dropped_for_memory == single.n_dropped_for_memory > 0
-    held = memory.snapshot()
+        held = memory.snapshot()
+        assert held.rows.values.nbytes <= 200_000
+        same(held, single.snapshot())
     assert held.rows.values.nbytes > 50_000  # the available memory is used
     for i in range(len(held)):
         columns, values = events[held.numbers[i]][:2]
         own = held.part(i, i + 1).rows
         np.testing.assert_array_equal(own.values, values)
         np.testing.assert_array_equal(own.columns, columns)
-    if kind == Latest(n=300, max_bytes=200_000):
+    if not kind.balanced:
         np.testing.assert_array_equal(held.numbers, np.arange(600 - len(held), 600))
 
 
-def test_a_row_that_is_too_large_is_counted_and_leaves_the_others_alone():
+def test_a_row_larger_than_the_memory_is_alone_in_its_window():
     memory = Latest(n=10, max_bytes=100_000).begin()
     memory.add(plain(5), np.zeros(5, int))
     memory.add(plain(1, 50_000), np.zeros(1, int))
-    memory.add(plain(1), np.zeros(1, int))
-    np.testing.assert_array_equal(memory.snapshot().numbers, [0, 1, 2, 3, 4, 6])
-    assert memory.n_dropped_for_memory == 1
+    np.testing.assert_array_equal(memory.snapshot().numbers, [5])
+    memory.add(plain(2), np.zeros(2, int))
+    np.testing.assert_array_equal(memory.snapshot().numbers, [6, 7])
 
 
 # Saving -----------------------------------------------------------------------------------------------------------
@@ -443,13 +379,12 @@ def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, 
 
 
 def test_a_window_at_its_bound_goes_on_too():
-    kind = Reservoir(n=300, max_bytes=200_000)
+    kind = Latest(n=300, balanced=True, max_bytes=200_000)
     events = list(wide(2, 500))
     whole, resumed = feed(kind.begin(), events), kind.begin()
     resumed.restore(*feed(kind.begin(), events[:333]).state())
     feed(resumed, events[333:])
     same(whole.snapshot(), resumed.snapshot())
-    assert whole.n_dropped_for_memory == resumed.n_dropped_for_memory
 
 
 def put(i, value):
@@ -483,23 +418,10 @@ DAMAGE = {
     "shared": ("shared", lambda _: True),
     "shared type": ("shared", lambda _: None),
     "taken": ("n_taken", lambda _: -1),
-    "dropped": ("n_dropped", lambda _: 0.5),
     "bytes": ("n_bytes", lambda _: 10**12),
     "no bytes": ("n_bytes", lambda _: 0),
 }
 OF_KINDS = {
-    Since(20.0, n=200): {
-        "clock NaN": ("clocks", put(-1, math.nan)),
-        "clock backward": ("clocks", put(0, 2e9)),
-        "clocks too many": ("clocks", lambda a: np.append(a, a[-1] + 1.0)),
-        "clocks missing": ("clocks", lambda a: a[1:]),
-        "event negative": ("firsts", put(0, -1)),
-        "event backward": ("firsts", put(0, 10**9)),
-    },
-    Reservoir(n=50): {
-        "place twice": ("places", lambda a: np.full_like(a, a[0])),
-        "place beyond": ("places", put(0, 10**9)),
-    },
     Adaptive(n=50): {
         **DAMAGE,
         "errors": ("detector", lambda state: state | {"n": 10**9}),
@@ -524,7 +446,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(kind, damage):
 
 
 def test_missing_and_surplus_parts_of_a_state_are_refused():
-    for kind in (Latest(n=50), Since(20.0), Reservoir(n=50), Adaptive(n=50)):
+    for kind in (Latest(n=50), Since(20.0), Adaptive(n=50)):
         header, arrays = feed(kind.begin(), stream(1)).state()
         for name in header:
             with pytest.raises(ArchiveError):
@@ -548,7 +470,6 @@ def test_missing_and_surplus_parts_of_a_state_are_refused():
         (Latest, {"max_bytes": 1000}, "max_bytes"),
         (Since, {"seconds": -1.0}, "seconds"),
         (Since, {"seconds": math.nan}, "seconds"),
-        (Reservoir, {"seed": -1}, "seed"),
         (Adaptive, {"delta": 1.0}, "delta"),
     ],
 )
@@ -559,4 +480,4 @@ def test_settings_that_cannot_be_are_refused(kind, bad, parameter):
 
 def test_settings_are_values():
     assert Latest(n=5) == Latest(n=5) != Latest(n=6)
-    assert len({Latest(n=5), Latest(n=5), Reservoir(n=5)}) == 2
+    assert len({Latest(n=5), Latest(n=5), Adaptive(n=5)}) == 2

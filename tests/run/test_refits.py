@@ -20,7 +20,7 @@ import pytest
 from connectors.events import Batch
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
 from streamsvm.models.archive import read_archive
-from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Reservoir, Since
+from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Since
 from streamsvm.refit.solvers import SOLVERS
 from streamsvm.run.classifiers import with_refits
 from streamsvm.run.errors import SetupError
@@ -102,7 +102,7 @@ def test_help_names_all_solvers(capsys: pytest.CaptureFixture[str]) -> None:
     ("trigger", "window", "expected"),
     [
         ("1000", "2000", (Every(1000), Latest(2000))),
-        ("growing:100", "reservoir:2000+balanced", (Growing(100), Reservoir(2000, balanced=True))),
+        ("growing:100", "2000+balanced", (Growing(100), Latest(2000, balanced=True))),
         ("30m", "since:7d", (EveryTime(1800.0), Since(604_800.0))),
         ("1000+1d", "since:90s:500", (FirstOf(Every(1000), EveryTime(86_400.0)), Since(90.0, 500))),
         ("demand", None, (OnDemand(), None)),

@@ -12,7 +12,8 @@ from river import linear_model, naive_bayes, preprocessing
 
 from connectors import open_sink, open_source
 from connectors.joined import JoinedSource
-from streamsvm import CoveringClassifier, CPMClassifier, DelayedClassifier, StreamSVMClassifier
+from streamsvm import CPMClassifier, DelayedClassifier, StreamSVMClassifier
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import runner_of
@@ -53,6 +54,26 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+class Around:
+    """Prediction sets of any classifier, by `ConformalSets`."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.sets, self.classes = model, None, []
+
+    def predict_set_one(self, x: dict[Any, Any], coverage: float, by_class: bool) -> set[Any]:
+        self.sets = self.sets or ConformalSets(coverage, by_class)
+        proba = self.model.predict_proba_one(x)
+        self.proba = [proba.get(label, 0.0) for label in self.classes]
+        return {label for label, is_in in zip(self.classes, self.sets.run_one(self.proba), strict=True) if is_in}
+
+    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
+        self.model.learn_one(x, y)
+        if y not in self.classes:
+            self.classes.append(y)
+            self.proba.append(0.0)
+        self.sets.run_one(self.proba, self.classes.index(y))
+
+
 @each_choice(
     (
         "model",
@@ -70,7 +91,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
     report = run(model.clone(), source, tmp_path / "o.jsonl", by_class=by_class)
     found = rows_of(tmp_path / "o.jsonl")
     own = hasattr(model, "predict_set_one")
-    twin = model.clone() if own else CoveringClassifier(model.clone())
+    twin = model.clone() if own else Around(model.clone())
     source = open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t")
     hits = []
     for batch in source:
