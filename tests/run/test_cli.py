@@ -333,7 +333,7 @@ def test_refused_before_any_data_is_touched(
         ("quiet = 'yes'", "argument --quiet: must be true or false, got 'yes'"),
         ("no-label = true", "unknown key `no-label`"),
         ("config = 'other.toml'", "unknown key `config`"),
-        ("[model]\nname = 'cpm'\nfaces = 3", "cpm has no parameter `faces`"),
+        ("source = 'synthetic:demo'\n[model]\nname = 'cpm'\nfaces = 3", "cpm has no parameter `faces`"),
         ("source = ['a']", r"argument SOURCE: must be a text, got \['a'\]"),
         ("source = ''", "argument SOURCE: must not be empty"),
         ("model = 3", "`model` must be a text, or a table whose `name` is a text, got 3"),
@@ -532,7 +532,7 @@ def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tm
     shutil.copytree(Path(connectors.__file__).parent, folder)
     (folder / "__init__.py").write_text("class Input: ...\n")
     said = error(streamsvm("run", env=environment()))
-    assert f"another was installed over it: cannot import name 'ConnectorError' from 'connectors' ({folder}" in said
+    assert f"another was installed over it: cannot import name 'open_sink' from 'connectors' ({folder}" in said
 
 
 def test_help_and_version(streamsvm: Streamsvm) -> None:
