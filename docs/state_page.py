@@ -10,9 +10,8 @@ from streamsvm.budgeted import expansion
 from streamsvm.core.schema import Array, Number, Schema, SchemaEntry
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
-from streamsvm.ensemble import blend, codes, linear
+from streamsvm.ensemble import blend, codes, combined_vote, linear
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
-from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.features import scaler as rows
 from streamsvm.online import batch, calibration
 from streamsvm.online import batch as blocks
@@ -27,7 +26,7 @@ TABLES = {
     linear.LINEAR: "Linear member of an ensemble (`ensemble/linear.py`)",
     blend.BLEND: "Ensemble (`ensemble/vote.py`)",
     blocks.MINIBATCH: "Minibatch of scaled rows for the members of an ensemble (`online/batch.py`)",
-    stacking.STACK: "Stacked vote (`ensemble/stacked_vote.py`)",
+    combined_vote.COMBINATION: "Combined vote (`ensemble/combined_vote.py`)",
     codes.CODES: "Codes (`ensemble/codes.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
     calibration.CALIBRATION: "Calibration with label noise (`online/calibration.py`)",

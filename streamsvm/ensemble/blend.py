@@ -10,10 +10,8 @@ from streamsvm.core.losses import LEAST_BY_HEAD
 from streamsvm.core.math import most_loss
 from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records
 from streamsvm.ensemble.codes import CODES
-from streamsvm.ensemble.label_autocorrelation import (
-    AUTOCORRELATION,
-)
-from streamsvm.ensemble.stacked_vote import STACK
+from streamsvm.ensemble.combined_vote import COMBINATION
+from streamsvm.ensemble.label_autocorrelation import AUTOCORRELATION
 from streamsvm.features.scaler import (
     MOST_EVENTS,
     SCALER,
@@ -52,7 +50,7 @@ BLEND = Schema(
         "listed": Substate(BATCH, "batch of one event that lists its columns"),
         "block": Substate(MINIBATCH, "rows as the members see them"),
         "codes": Substate(CODES, "columns of few different whole numbers"),
-        "stack": Substate(STACK, "stacked vote"),
+        "combination": Substate(COMBINATION, "combined vote"),
         "autocorrelation": Substate(AUTOCORRELATION, "label autocorrelation"),
         "calibration": Substate(CALIBRATION, "calibration for noisy labels"),
         "scale": address("code of `scale_rows`"),

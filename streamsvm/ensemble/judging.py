@@ -17,6 +17,7 @@ from streamsvm.ensemble.blend import (
     VOTE_CAUTION,
     VOTE_INVERSE_TEMPERATURE,
 )
+from streamsvm.ensemble.combined_vote import PLAIN, forget_combination, learn_combination, plain_logs
 from streamsvm.ensemble.delayed_votes import kept_answer
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
@@ -26,7 +27,6 @@ from streamsvm.ensemble.label_autocorrelation import (
     learn_remembered,
 )
 from streamsvm.ensemble.many_classes import n_voted, place_of
-from streamsvm.ensemble.stacked_vote import first_logs, forget_stack, learn_stack
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
 
@@ -50,14 +50,14 @@ def count(state, block, batch, label, k):
         count_votes(state, block, batch, label, k, place)
         follow_classes(state, label, row.seen)
         if label < n:
-            plain, logs = state.stack.plain, first_logs(state.stack)
+            plain, logs = state.combination.votes[PLAIN], plain_logs(state.combination)
             state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
                 learn_noise_of_votes(state, voted, place)
             if row.late > 0:
-                forget_stack(state.stack)
+                forget_combination(state.combination)
             else:
-                learn_stack(state.stack, voted, place)
+                learn_combination(state.combination, voted, place)
     if state.uses_autocorrelation:
         if late >= 0:
             learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
@@ -89,7 +89,7 @@ def count_votes(state, block, batch, label, k, place):
         judge_kept(state, batch.memories[late], label)
     # Early accuracies are means over the events so far, biased downwards by VOTE_CAUTION.
     rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
-    logs, top = state.stack.logs, -math.inf
+    logs, top = state.combination.logs, -math.inf
     for h in range(experts.size):
         if not is_late or kept_answer(batch.memories[late], h) < 0:
             right = 1.0 if experts[h].best == label else 0.0

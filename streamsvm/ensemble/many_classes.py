@@ -12,6 +12,7 @@ from streamsvm.core.losses import LEAST_BY_HEAD, best_class, fast_softmax_terms,
 from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
+from streamsvm.ensemble.combined_vote import POOLED
 from streamsvm.ensemble.label_baselines import context, likely_at, n_others, season_label
 from streamsvm.ensemble.notes import LAGS
 
@@ -62,7 +63,7 @@ def name_classes(state, block, k):
 
     The unrestricted vote on all classes remains in `proba`.
     """
-    n, place, logs, proba = state.n_classes, state.place, state.stack.logs, state.proba
+    n, place, logs, proba = state.n_classes, state.place, state.combination.logs, state.proba
     for c in range(n):
         proba[uint(c)] = 0.0
     labels = state.autocorrelation
@@ -99,9 +100,10 @@ def vote_on_named(state, block, k):
     """Compute the vote on the named classes and, last, on all other classes together."""
     labels, n, votes = state.autocorrelation, n_voted(state), state.votes
     m, named, others = labels.n_named, labels.named, n_others(labels, n)
-    capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
+    capacity, scores, logs = state.proba.size, block.scores[k], state.combination.logs
+    pooled, weights = state.combination.votes[POOLED], state.combination.weights
     for c in range(n):
-        votes[c] = 0.0
+        votes[c] = pooled[c] = 0.0
     for h in range(state.experts.size):
         expert, at, rest = state.experts[h], h * capacity, 1.0
         weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
@@ -111,10 +113,12 @@ def vote_on_named(state, block, k):
             p = exp_below(log)
             rest -= p
             votes[c] += weight * p
+            pooled[c] += weights[h] * p
             logs[h, c] = max(log, LEAST_LOG)
         if m < n:
             rest = max(rest, 0.0)
             votes[m] += weight * rest
+            pooled[m] += weights[h] * rest
             logs[h, m] = log_of(max(rest / others, LEAST_BY_HEAD))
 
 

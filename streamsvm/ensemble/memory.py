@@ -11,10 +11,9 @@ from streamsvm.adjusting import Setting
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import blend, codes, label_baselines, notes
+from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, notes
 from streamsvm.ensemble import delayed_votes as answers
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
-from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.members import KERNEL_COLUMNS, MEMBERS, Member, members_of
 from streamsvm.features.rows import Floats
@@ -97,7 +96,10 @@ class Ensemble(base.OnlineClassifier):
                     "words": codes.COUNT + 1,
                 },
             ),
-            "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
+            "combination": State(
+                combined_vote.COMBINATION,
+                {"kinds": combined_vote.VOTES, "inputs": experts + 1, "experts": experts, "classes": n_classes},
+            ),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
             "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION,
@@ -123,7 +125,8 @@ class Ensemble(base.OnlineClassifier):
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
         state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
-        state.stack.weights[experts] = 1.0
+        state.combination.exponents[experts] = 1.0
+        state.combination.weights[:] = 1.0 / experts
         return state
 
     def _new_block(self, n_columns: int, n_classes: int, kinds: list[Member], states: list[State], room: int) -> State:

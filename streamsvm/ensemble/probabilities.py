@@ -8,11 +8,10 @@ from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of
 from streamsvm.core.schema import f32
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
+from streamsvm.ensemble.combined_vote import POOLED, combine
 from streamsvm.ensemble.label_autocorrelation import add_autocorrelation
 from streamsvm.ensemble.label_baselines import n_others
 from streamsvm.ensemble.many_classes import n_voted, name_classes, spread_votes, vote_on_named
-from streamsvm.ensemble.stacked_vote import first_logs, is_used, stack
-from streamsvm.online import calibration
 from streamsvm.online.calibration import allow_for_noise
 
 
@@ -37,20 +36,23 @@ def find_proba(state, block, k):
 def vote_on_all(state, block, k):
     """Compute the vote for at most FEW classes: a weighted mean of softmax outputs.
 
-    The log probabilities of each expert go to `stack.logs`.
+    The pooled vote and the log probabilities of each expert are computed as well.
     """
-    n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.stack.logs
+    n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.combination.logs
     if state.n_softened != n:
         soften(state, block, k)
     terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
+    pooled, weights = state.combination.votes[POOLED], state.combination.weights
     for c in range(n):
-        proba[c] = 0.0
+        proba[c] = pooled[c] = 0.0
     for h in range(experts.size):
         experts[h].best = state.bests[k, h]
         weight, less = experts[h].weight, total_logs[uint(h)]
         share = weight / totals[uint(h)] if weight > LEAST_VOTE else 0.0
+        of_pool = weights[h] / totals[uint(h)]
         for c in range(n):
             proba[c] += share * powers[uint(h * n + c)]
+            pooled[c] += of_pool * powers[uint(h * n + c)]
             logs[h, c] = max(float(terms[uint(h * n + c)] - less), LEAST_LOG)
 
 
@@ -102,23 +104,12 @@ def settle_votes(state, n, proba):
     sharpen_votes(state, n, others, proba)
     if n < 2:
         return
-    state.stack.others = others
-    stack(state.stack, n, proba)
+    state.combination.others = others
+    combine(state.combination, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
     if state.uses_autocorrelation:
-        take_logs(state, n, others, proba)
+        logs_of(proba, n, others, LEAST_BY_VOTE, state.autocorrelation.logs)
         add_autocorrelation(state.autocorrelation, n, proba)
-
-
-@inlined
-def take_logs(state, n, others, proba):
-    """Write the log probabilities to `autocorrelation.logs`, reusing known ones."""
-    logs, first = state.autocorrelation.logs, first_logs(state.stack)
-    if is_used(state.stack) or calibration.is_used(state.calibration):
-        logs_of(proba, n, others, LEAST_BY_VOTE, logs)
-        return
-    for c in range(n):
-        logs[c] = first[c]
 
 
 @inlined
