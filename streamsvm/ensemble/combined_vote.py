@@ -7,7 +7,8 @@ The *pooled* vote is a weighted sum of the experts' probabilities whose weights 
 expectation maximisation). It favours experts with good probabilities, even if others are as accurate.
 
 The probabilities of the three votes are mixed. The weights of the mixture are posterior probabilities under a small
-probability of a switch (fixed share), so the log loss of the mixture is close to that of the best of the three.
+probability of a switch (fixed share), so the log loss of the mixture is close to that of the best of the three. While
+the plain vote has the higher recent accuracy, its class takes the largest probability of the mixture.
 
 Notes
 -----
@@ -21,10 +22,11 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.jit import inlined, kernel, view
-from streamsvm.core.losses import LEAST_BY_VOTE, fast_softmax_terms, scale_terms
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import exp_below, logs_of
 from streamsvm.core.schema import Array, Number, Schema
-from streamsvm.ensemble.label_baselines import follow_shares
+from streamsvm.ensemble.label_baselines import follow_shares, lead
+from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
 
 PLAIN, STACKED, POOLED = range(3)
@@ -32,6 +34,8 @@ VOTES = 3
 STEP, MOST_EXPONENT = 0.001, 10.0
 # Rate of the weights of the pooled vote, and the sum of their lower bounds.
 POOL_RATE, LEAST_POOLED = 0.03, 1e-5
+# Number of labels over which the accuracies of the plain vote and the mixture average, and initial number of errors.
+WINDOW, CAUTION = 3000.0, 30.0
 # Share of their weight that the stacked and the pooled vote lose with each late label.
 FORGOTTEN = 0.02
 
@@ -52,6 +56,11 @@ COMBINATION = Schema(
             bounds=(-MOST_EXPONENT, MOST_EXPONENT),
         ),
         "weights": Array(("experts",), "weights of the experts in the pooled vote", saved=True, bounds=(0.0, 1.0)),
+        "plain_accuracy": Number("decayed accuracy of the plain vote", saved=True, bounds=(0.0, 1.0)),
+        "mixture_accuracy": Number("decayed accuracy of the mixture", saved=True, bounds=(0.0, 1.0)),
+        "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "plain_answer": Number("most probable class of the plain vote", i64),
+        "mixture_answer": Number("most probable class of the mixture", i64),
         "others": Number(
             "number of equally likely classes that the last class stands for; its probability is their sum, its "
             "logarithm that of one",
@@ -91,18 +100,23 @@ def combine(state, n, proba):
     scale_terms(stacked, 0, n, 1.0 / total)
     for c in range(n):
         proba[c] = shares[PLAIN] * proba[c] + shares[STACKED] * stacked[c] + shares[POOLED] * votes[POOLED, c]
+    n_named = n - 1 if state.others > 1.0 else n
+    state.plain_answer, state.mixture_answer = best_class(votes[PLAIN], 0, n_named), best_class(proba, 0, n_named)
+    if state.plain_accuracy > state.mixture_accuracy + 1.0 / WINDOW:
+        lead(proba, state.plain_answer, state.mixture_answer)
 
 
 @kernel
 def learn_combination(state, n, label):
     """Update the exponents, the weights of the experts and the shares of the votes."""
-    n_named = n - 1 if state.others > 1.0 else n
     exponents, weights, logs, stacked = state.exponents, state.weights, state.logs, state.votes[STACKED]
     for h in range(exponents.size):
         exponent = exponents[h] + STEP * surprise(logs[h], stacked, n, label)
         exponents[h] = min(max(exponent, -MOST_EXPONENT), MOST_EXPONENT)
-    if label >= n_named:
-        return
+    state.n_learned += 1
+    rate = max(1.0 / WINDOW, 1.0 / (state.n_learned + CAUTION))
+    state.plain_accuracy += rate * ((1.0 if state.plain_answer == label else 0.0) - state.plain_accuracy)
+    state.mixture_accuracy += rate * ((1.0 if state.mixture_answer == label else 0.0) - state.mixture_accuracy)
     follow_shares(state.shares, state.votes, label)
     total = 0.0
     for h in range(weights.size):

@@ -63,6 +63,7 @@ from streamsvm.ensemble.label_baselines import (
     count_label,
     expect,
     follow_shares,
+    lead,
     learn_shares,
     n_others,
     place_in,
@@ -91,8 +92,6 @@ ANSWERS = 7
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
 # Gain in accuracy from which on an answer replaces the vote under late labels, and rate of the share of late labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
-# The class of the better answer gets a probability that is larger by this share.
-AHEAD = 1e-4
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
 # Upper bound of `reach`, and its decay per label.
@@ -202,10 +201,7 @@ def prefer_answer(state, n):
         for c in range(n):
             mixture[c] = state.mixtures[VOTE, c]
         return
-    first, second = answers[best], answers[BY_MIXTURE]
-    if first != second:
-        middle = 0.5 * (mixture[first] + mixture[second])
-        mixture[first], mixture[second] = (1.0 + AHEAD) * middle, (1.0 - AHEAD) * middle
+    lead(mixture, answers[best], answers[BY_MIXTURE])
 
 
 @kernel
