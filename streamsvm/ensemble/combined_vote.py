@@ -24,7 +24,7 @@ import math
 from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import exp_below, logs_of
-from streamsvm.core.schema import Array, Number, Schema
+from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.ensemble.label_baselines import follow_shares, lead
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
