@@ -1,14 +1,15 @@
-"""Combined vote: a mixture of three votes of the experts.
+"""Combined vote: a mixture of four votes of the experts.
 
-The *plain* vote weighs experts by their recent accuracy. The *stacked* vote is a product of experts whose exponents are
-trained by logistic regression: with p_h the probabilities of expert h and p_0 those of the plain vote, it is
-p'(c) ~ exp(sum_h w_h log p_h(c)). The weights w start at the plain vote alone and follow the gradient of the log loss.
-The *pooled* vote is a weighted sum of the experts' probabilities whose weights follow their likelihoods (online
-expectation maximisation). It favours experts with good probabilities, even if others are as accurate.
+The *plain* vote weighs experts by their recent accuracy. The *pooled* vote is a weighted sum of the experts'
+probabilities whose weights follow their likelihoods (online expectation maximisation). It favours experts with good
+probabilities, even if others are as accurate. Two *stacked* votes are products of experts whose exponents are trained
+by logistic regression, with a large and a small step size. With p_h the probabilities of expert h and p_0 those of the
+plain vote, a stacked vote is p'(c) ~ exp(sum_h w_h log p_h(c)). The exponents w start at the plain vote alone and
+follow the gradient of the log loss.
 
-The probabilities of the three votes are mixed. The weights of the mixture are posterior probabilities under a small
-probability of a switch (fixed share), so the log loss of the mixture is close to that of the best of the three. While
-the plain vote has the higher recent accuracy, its class takes the largest probability of the mixture.
+The probabilities of the votes are mixed. The weights of the mixture are posterior probabilities under a small
+probability of a switch (fixed share), so the log loss of the mixture is close to that of the best vote. While a vote
+has a higher recent accuracy than the mixture, its class takes the largest probability.
 
 Notes
 -----
@@ -25,57 +26,64 @@ from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import exp_below, logs_of
 from streamsvm.core.schema import Array, Number, Schema, i64
+from streamsvm.core.state import State
 from streamsvm.ensemble.label_baselines import follow_shares, lead
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
 
-PLAIN, STACKED, POOLED = range(3)
-VOTES = 3
-STEP, MOST_EXPONENT = 0.001, 10.0
+# The votes, and as the last answer that of the mixture.
+PLAIN, POOLED, STACKED = range(3)
+STEPS, MOST_EXPONENT = (0.01, 0.001), 10.0
+VOTES = MIXTURE = STACKED + len(STEPS)
 # Rate of the weights of the pooled vote, and the sum of their lower bounds.
 POOL_RATE, LEAST_POOLED = 0.03, 1e-5
-# Number of labels over which the accuracies of the plain vote and the mixture average, and initial number of errors.
+# Number of labels over which the accuracies average, and the number of errors they start with.
 WINDOW, CAUTION = 3000.0, 30.0
-# Share of their weight that the stacked and the pooled vote lose with each late label.
-FORGOTTEN = 0.02
+_SHARE = (0.0, 1.0)
 
 COMBINATION = Schema(
     "combination",
     {
-        "shares": Array(
-            ("kinds",),
-            "weights of the plain, stacked and pooled vote",
-            start=1.0 / VOTES,
-            saved=True,
-            bounds=(0.0, 1.0),
-        ),
+        "shares": Array(("votes",), "weights of the votes", start=1.0 / VOTES, saved=True, bounds=_SHARE),
         "exponents": Array(
-            ("inputs",),
-            "exponents of the experts in the stacked vote; the last is that of the plain vote",
+            ("steps", "inputs"),
+            "exponents of the experts in the stacked votes; the last is that of the plain vote",
             saved=True,
             bounds=(-MOST_EXPONENT, MOST_EXPONENT),
         ),
-        "weights": Array(("experts",), "weights of the experts in the pooled vote", saved=True, bounds=(0.0, 1.0)),
-        "plain_accuracy": Number("decayed accuracy of the plain vote", saved=True, bounds=(0.0, 1.0)),
-        "mixture_accuracy": Number("decayed accuracy of the mixture", saved=True, bounds=(0.0, 1.0)),
+        "weights": Array(("experts",), "weights of the experts in the pooled vote", saved=True, bounds=_SHARE),
+        "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=_SHARE),
         "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "plain_answer": Number("most probable class of the plain vote", i64),
-        "mixture_answer": Number("most probable class of the mixture", i64),
         "others": Number(
             "number of equally likely classes that the last class stands for; its probability is their sum, its "
             "logarithm that of one",
             start=1.0,
         ),
         "logs": Array(("inputs", "classes"), "log probabilities of the current event by expert"),
-        "votes": Array(("kinds", "classes"), "probabilities of the three votes"),
+        "probas": Array(("votes", "classes"), "probabilities of the votes"),
+        "answers": Array(("answers",), "most probable classes of the votes and of the mixture", i64),
+        "by_experts": Array(("experts",), "probabilities that the experts gave to the label"),
+        "by_votes": Array(("votes",), "probabilities that the votes gave to the label"),
     },
 )
+
+
+def combination_sizes(n_experts: int, n_classes: int) -> dict[str, int]:
+    """Return the sizes of the state."""
+    sizes = {"votes": VOTES, "answers": VOTES + 1, "steps": len(STEPS), "inputs": n_experts + 1}
+    return sizes | {"experts": n_experts, "classes": n_classes}
+
+
+def begin(state: State) -> None:
+    """Give equal weights to all experts, and make the stacked votes equal to the plain vote."""
+    state.exponents[:, -1] = 1.0
+    state.weights[:] = 1.0 / len(state.weights)
 
 
 @view
 def plain_logs(state):
     """Log probabilities of the plain vote."""
-    return state.logs[state.exponents.size - 1]
+    return state.logs[state.weights.size]
 
 
 @kernel
@@ -84,52 +92,83 @@ def combine(state, n, proba):
 
     The logarithms of the experts' probabilities and the pooled vote must be known.
     """
-    exponents, logs, votes, shares = state.exponents, state.logs, state.votes, state.shares
-    stacked = votes[STACKED]
-    for c in range(n):
-        votes[PLAIN, c] = proba[c]
-        stacked[c] = 0.0
-    logs_of(proba, n, state.others, LEAST_BY_VOTE, plain_logs(state))
-    for h in range(exponents.size):
-        exponent = exponents[h]
-        for c in range(n):
-            stacked[c] += exponent * logs[h, c]
-    if state.others > 1.0:
-        stacked[n - 1] += math.log(state.others)
-    total = fast_softmax_terms(stacked, 0, n, 1.0, stacked, 0)
-    scale_terms(stacked, 0, n, 1.0 / total)
-    for c in range(n):
-        proba[c] = shares[PLAIN] * proba[c] + shares[STACKED] * stacked[c] + shares[POOLED] * votes[POOLED, c]
+    probas, shares, answers = state.probas, state.shares, state.answers
     n_named = n - 1 if state.others > 1.0 else n
-    state.plain_answer, state.mixture_answer = best_class(votes[PLAIN], 0, n_named), best_class(proba, 0, n_named)
-    if state.plain_accuracy > state.mixture_accuracy + 1.0 / WINDOW:
-        lead(proba, state.plain_answer, state.mixture_answer)
+    for c in range(n):
+        probas[PLAIN, c] = proba[c]
+    logs_of(proba, n, state.others, LEAST_BY_VOTE, plain_logs(state))
+    stack(state, n)
+    for c in range(n):
+        proba[c] = 0.0
+    for j in range(VOTES):
+        answers[j] = best_class(probas[j], 0, n_named)
+        for c in range(n):
+            proba[c] += shares[j] * probas[j, c]
+    answers[MIXTURE] = best_class(proba, 0, n_named)
+    lead(proba, answers[most_accurate(state)], answers[MIXTURE])
+
+
+@inlined
+def stack(state, n):
+    """Compute the stacked votes."""
+    logs = state.logs
+    for s in range(len(STEPS)):
+        stacked, exponents = state.probas[STACKED + s], state.exponents[s]
+        for c in range(n):
+            stacked[c] = 0.0
+        for h in range(exponents.size):
+            exponent = exponents[h]
+            for c in range(n):
+                stacked[c] += exponent * logs[h, c]
+        if state.others > 1.0:
+            stacked[n - 1] += math.log(state.others)
+        total = fast_softmax_terms(stacked, 0, n, 1.0, stacked, 0)
+        scale_terms(stacked, 0, n, 1.0 / total)
+
+
+@inlined
+def most_accurate(state):
+    """Return the index of the most accurate answer, that of the mixture unless a vote was right once more."""
+    accuracies, best, least = state.accuracies, MIXTURE, state.accuracies[MIXTURE] + 1.0 / WINDOW
+    for j in range(VOTES):
+        if accuracies[j] > least:
+            best, least = j, accuracies[j]
+    return best
 
 
 @kernel
 def learn_combination(state, n, label):
     """Update the exponents, the weights of the experts and the shares of the votes."""
-    exponents, weights, logs, stacked = state.exponents, state.weights, state.logs, state.votes[STACKED]
-    for h in range(exponents.size):
-        exponent = exponents[h] + STEP * surprise(logs[h], stacked, n, label)
-        exponents[h] = min(max(exponent, -MOST_EXPONENT), MOST_EXPONENT)
+    logs = state.logs
+    for s in range(len(STEPS)):
+        stacked, exponents = state.probas[STACKED + s], state.exponents[s]
+        for h in range(exponents.size):
+            exponent = exponents[h] + STEPS[s] * surprise(logs[h], stacked, n, label)
+            exponents[h] = min(max(exponent, -MOST_EXPONENT), MOST_EXPONENT)
+    for h in range(state.weights.size):
+        state.by_experts[h] = exp_below(logs[h, label])
+    for j in range(VOTES):
+        state.by_votes[j] = state.probas[j, label]
     state.n_learned += 1
-    rate = max(1.0 / WINDOW, 1.0 / (state.n_learned + CAUTION))
-    state.plain_accuracy += rate * ((1.0 if state.plain_answer == label else 0.0) - state.plain_accuracy)
-    state.mixture_accuracy += rate * ((1.0 if state.mixture_answer == label else 0.0) - state.mixture_accuracy)
-    follow_shares(state.shares, state.votes, label)
-    total = 0.0
+    for j in range(VOTES + 1):
+        follow_answer(state, j, state.answers[j] == label)
+    follow_probabilities(state)
+
+
+@kernel
+def follow_probabilities(state):
+    """Update the weights of experts and votes from the probabilities that they gave to a label."""
+    weights, by_experts, total = state.weights, state.by_experts, 0.0
+    follow_shares(state.shares, state.by_votes)
     for h in range(weights.size):
-        total += weights[h] * exp_below(logs[h, label])
+        total += weights[h] * by_experts[h]
     for h in range(weights.size):
-        posterior = weights[h] * exp_below(logs[h, label]) / total
-        weights[h] += POOL_RATE * (posterior - weights[h])
+        weights[h] += POOL_RATE * (weights[h] * by_experts[h] / total - weights[h])
         weights[h] = (1.0 - LEAST_POOLED) * weights[h] + LEAST_POOLED / weights.size
 
 
 @inlined
-def forget_combination(state):
-    """Reduce the shares of the stacked and the pooled vote, after a late label."""
-    state.shares[PLAIN] += FORGOTTEN * (1.0 - state.shares[PLAIN])
-    for j in range(STACKED, VOTES):
-        state.shares[j] *= 1.0 - FORGOTTEN
+def follow_answer(state, j, is_right):
+    """Update the accuracy of answer j."""
+    rate = max(1.0 / WINDOW, 1.0 / (state.n_learned + CAUTION))
+    state.accuracies[j] += rate * ((1.0 if is_right else 0.0) - state.accuracies[j])

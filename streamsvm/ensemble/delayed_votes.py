@@ -1,13 +1,16 @@
-"""Answers of experts at prediction time, kept until a late label arrives.
+"""Answers at prediction time, kept until a late label arrives.
 
 The *memory* of an event is an int64 array. It starts with what `label_autocorrelation.remember` writes, followed by the
-number of events learned before the prediction. Then come the answers of the experts, and the answers that label
-autocorrelation compares. Each element stores four: 1 + class, or 0 if there was no answer.
+number of events learned before the prediction. Then come the *answers*: the classes named by the experts, by what label
+autocorrelation compares, and by the three votes and their mixture. Each element stores four answers: 1 + class, or 0 if
+there was none. The *confidences* follow: the probabilities that experts and the three votes gave to the classes they
+named, eight per element.
 """
 
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined
+from streamsvm.ensemble.combined_vote import VOTES
 from streamsvm.ensemble.label_autocorrelation import ANSWERS, MEMORY
 
 # Index of the number of learned events in a memory, and of the first answer.
@@ -15,21 +18,47 @@ SEEN, FIRST = MEMORY, MEMORY + 1
 PER_NUMBER, BITS = 4, 16
 # Classes from this number on do not fit and are not stored.
 MOST_CLASSES = (1 << BITS) - 1
+CONFIDENCES, LEVELS = 8, 255
+
+
+@inlined
+def first_confidence(n_experts):
+    """Return the index of the first confidence in a memory."""
+    return FIRST + (n_experts + ANSWERS + VOTES + PER_NUMBER) // PER_NUMBER
 
 
 def memory_size(n_experts: int) -> int:
     """Return the number of elements of a memory."""
-    return FIRST + -(-(n_experts + ANSWERS) // PER_NUMBER)
+    n_answers = n_experts + ANSWERS + VOTES + 1
+    return FIRST + -(-n_answers // PER_NUMBER) + -(-(n_experts + VOTES) // CONFIDENCES)
 
 
 @inlined
-def keep_answer(memory, h, best):
-    """Write the class predicted by expert h to a memory that has no answer of it yet."""
+def keep_answer(memory, i, best):
+    """Write answer i to a memory that has none of it yet."""
     if best < MOST_CLASSES:
-        memory[FIRST + h // PER_NUMBER] |= (best + 1) << (BITS * (h % PER_NUMBER))
+        memory[FIRST + i // PER_NUMBER] |= (best + 1) << (BITS * (i % PER_NUMBER))
 
 
 @inlined
-def kept_answer(memory, h):
-    """Return the class predicted by expert h in a memory, or -1."""
-    return ((memory[FIRST + h // PER_NUMBER] >> (BITS * (h % PER_NUMBER))) & MOST_CLASSES) - 1
+def kept_answer(memory, i):
+    """Return answer i of a memory, or -1."""
+    return ((memory[FIRST + i // PER_NUMBER] >> (BITS * (i % PER_NUMBER))) & MOST_CLASSES) - 1
+
+
+@inlined
+def keep_confidence(memory, n_experts, i, p):
+    """Write confidence i, the probability of the class named by expert or vote i."""
+    level = int(min(max(p, 0.0), 1.0) * LEVELS + 0.5)
+    memory[first_confidence(n_experts) + i // CONFIDENCES] |= level << (8 * (i % CONFIDENCES))
+
+
+@inlined
+def kept_likelihood(memory, n_experts, i, is_right, n):
+    """Return the probability that expert or vote i gave to the label, one of n classes.
+
+    If it named another class, all others are assumed to be equally likely.
+    """
+    level = (memory[first_confidence(n_experts) + i // CONFIDENCES] >> (8 * (i % CONFIDENCES))) & LEVELS
+    p = min(max(level, 0.5), LEVELS - 0.5) / LEVELS
+    return p if is_right else (1.0 - p) / (n - 1)

@@ -17,8 +17,15 @@ from streamsvm.ensemble.blend import (
     VOTE_CAUTION,
     VOTE_INVERSE_TEMPERATURE,
 )
-from streamsvm.ensemble.combined_vote import PLAIN, forget_combination, learn_combination, plain_logs
-from streamsvm.ensemble.delayed_votes import kept_answer
+from streamsvm.ensemble.combined_vote import (
+    PLAIN,
+    VOTES,
+    follow_answer,
+    follow_probabilities,
+    learn_combination,
+    plain_logs,
+)
+from streamsvm.ensemble.delayed_votes import kept_answer, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
     VOTE,
@@ -50,12 +57,12 @@ def count(state, block, batch, label, k):
         count_votes(state, block, batch, label, k, place)
         follow_classes(state, label, row.seen)
         if label < n:
-            plain, logs = state.combination.votes[PLAIN], plain_logs(state.combination)
+            plain, logs = state.combination.probas[PLAIN], plain_logs(state.combination)
             state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
                 learn_noise_of_votes(state, voted, place)
             if row.late > 0:
-                forget_combination(state.combination)
+                learn_kept_combination(state, batch.memories[late], label)
             else:
                 learn_combination(state.combination, voted, place)
     if state.uses_autocorrelation:
@@ -149,6 +156,25 @@ def judge_kept(state, memory, label):
             right, asked = 1.0 if answer == label else 0.0, 1
             experts[h].accuracy += rate * (right - experts[h].accuracy)
     state.n_late += asked
+
+
+@kernel
+def learn_kept_combination(state, memory, label):
+    """Update the combined vote with the answers and confidences stored when the event was predicted."""
+    n, n_experts, combination = state.n_classes, state.experts.size, state.combination
+    first = n_experts + ANSWERS
+    if kept_answer(memory, first) < 0:
+        return
+    for h in range(n_experts):
+        is_right = kept_answer(memory, h) == label
+        combination.by_experts[h] = kept_likelihood(memory, n_experts, h, is_right, n)
+    for j in range(VOTES):
+        is_right = kept_answer(memory, first + j) == label
+        combination.by_votes[j] = kept_likelihood(memory, n_experts, n_experts + j, is_right, n)
+    combination.n_learned += 1
+    for j in range(VOTES + 1):
+        follow_answer(combination, j, kept_answer(memory, first + j) == label)
+    follow_probabilities(combination)
 
 
 @kernel

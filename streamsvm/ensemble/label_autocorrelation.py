@@ -375,7 +375,7 @@ def same_labels(state, at):
 def learn_mixture(state, labels, made, n, place):
     """Learn the class at `place`, after the mixture has been computed."""
     learn_exponent(state, n, place)
-    follow_shares(state.mixed_shares, state.mixtures, place)
+    follow_shares(state.mixed_shares, state.mixtures[:, place])
     follow_pool(state, place)
     learn_shares(state, labels, made, n, place)
 

@@ -236,7 +236,7 @@ def share_of(state, row, label, n):
 def learn_shares(state, labels, made, n, place):
     """Update the mixture with the class at `place`, directly after `expect`."""
     rows, shares = state.predicted, state.shares
-    follow_shares(shares, rows, place)
+    follow_shares(shares, rows[:, place])
     last, ago = place_in(state, labels[0], n), place_in(state, season_label(state, made), n)
     if last >= 0:
         count_repeat(state, LAST, last == place)
@@ -246,11 +246,11 @@ def learn_shares(state, labels, made, n, place):
 
 
 @inlined
-def follow_shares(shares, rows, place):
-    """Update posterior weights of predictors with the class at `place`, by fixed share."""
+def follow_shares(shares, likelihoods):
+    """Update posterior weights of predictors with the probabilities they gave to the label, by fixed share."""
     total = 0.0
     for j in range(shares.size):
-        shares[j] *= max(rows[j, place], LEAST_BY_VOTE)
+        shares[j] *= max(likelihoods[j], LEAST_BY_VOTE)
         total += shares[j]
     for j in range(shares.size):
         shares[j] = (1.0 - SWITCH_RATE) * shares[j] / total + SWITCH_RATE / shares.size

@@ -101,7 +101,7 @@ def vote_on_named(state, block, k):
     labels, n, votes = state.autocorrelation, n_voted(state), state.votes
     m, named, others = labels.n_named, labels.named, n_others(labels, n)
     capacity, scores, logs = state.proba.size, block.scores[k], state.combination.logs
-    pooled, weights = state.combination.votes[POOLED], state.combination.weights
+    pooled, weights = state.combination.probas[POOLED], state.combination.weights
     for c in range(n):
         votes[c] = pooled[c] = 0.0
     for h in range(state.experts.size):

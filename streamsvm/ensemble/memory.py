@@ -96,10 +96,7 @@ class Ensemble(base.OnlineClassifier):
                     "words": codes.COUNT + 1,
                 },
             ),
-            "combination": State(
-                combined_vote.COMBINATION,
-                {"kinds": combined_vote.VOTES, "inputs": experts + 1, "experts": experts, "classes": n_classes},
-            ),
+            "combination": State(combined_vote.COMBINATION, combined_vote.combination_sizes(experts, n_classes)),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
             "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION,
@@ -125,8 +122,7 @@ class Ensemble(base.OnlineClassifier):
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
         state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
-        state.combination.exponents[experts] = 1.0
-        state.combination.weights[:] = 1.0 / experts
+        combined_vote.begin(state.combination)
         return state
 
     def _new_block(self, n_columns: int, n_classes: int, kinds: list[Member], states: list[State], room: int) -> State:

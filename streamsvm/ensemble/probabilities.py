@@ -42,7 +42,7 @@ def vote_on_all(state, block, k):
     if state.n_softened != n:
         soften(state, block, k)
     terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
-    pooled, weights = state.combination.votes[POOLED], state.combination.weights
+    pooled, weights = state.combination.probas[POOLED], state.combination.weights
     for c in range(n):
         proba[c] = pooled[c] = 0.0
     for h in range(experts.size):

@@ -14,8 +14,8 @@ labels (`calibration`), and label autocorrelation (`label_autocorrelation`).
 
 If a label is late, experts have learned other events since the prediction, and their current answers say little about
 the earlier ones. The answers at prediction time are therefore kept in the memory of the event (`delayed_votes`) and
-decide the weights. Accuracies then cover LATE_WINDOW times as many events. The other two votes, whose weights depend on
-current scores, are not learned.
+decide the weights. Accuracies then cover LATE_WINDOW times as many events. The exponents of the stacked vote, which
+depend on all probabilities, are not learned.
 
 The input of the members depends only on earlier events, and members learn independently of each other and of the votes.
 Rows are therefore processed in blocks: all rows are scaled, then each member runs over the block, then the votes are
@@ -29,10 +29,12 @@ import math
 from streamsvm.core.access import StateType, address_of
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, kernel
+from streamsvm.core.math import exp_below
 from streamsvm.core.signatures import INTEGER
 from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
 from streamsvm.ensemble.codes import FIRST_EVENTS, find_codes, observe_codes
-from streamsvm.ensemble.delayed_votes import SEEN, keep_answer
+from streamsvm.ensemble.combined_vote import VOTES
+from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, keep_confidence
 from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
@@ -40,7 +42,7 @@ from streamsvm.ensemble.label_autocorrelation import (
     remember,
     weigh,
 )
-from streamsvm.ensemble.many_classes import best_named, class_at
+from streamsvm.ensemble.many_classes import best_named, class_at, place_of
 from streamsvm.ensemble.notes import has_room, note, row_key
 from streamsvm.ensemble.probabilities import find_proba
 from streamsvm.features.ranks import observe_ranks
@@ -210,11 +212,21 @@ def remember_votes(state, memory):
     """Write the known labels and the experts' answers to the memory of an event."""
     if state.uses_autocorrelation:
         remember(state.autocorrelation, memory)
-    for h in range(state.experts.size if state.n_classes > 0 else 0):
-        keep_answer(memory, h, state.experts[h].best)
-    if state.uses_autocorrelation and state.n_classes > 1:
+    n_experts, combination = state.experts.size, state.combination
+    for h in range(n_experts if state.n_classes > 0 else 0):
+        best = state.experts[h].best
+        keep_answer(memory, h, best)
+        keep_confidence(memory, n_experts, h, exp_below(combination.logs[h, place_of(state, best)]))
+    if state.n_classes < 2:
+        return
+    if state.uses_autocorrelation:
         for i in range(ANSWERS):
-            keep_answer(memory, state.experts.size + i, class_at(state, state.autocorrelation.answers[i]))
+            keep_answer(memory, n_experts + i, class_at(state, state.autocorrelation.answers[i]))
+    for j in range(VOTES + 1):
+        best = combination.answers[j]
+        keep_answer(memory, n_experts + ANSWERS + j, class_at(state, best))
+        if j < VOTES:
+            keep_confidence(memory, n_experts, n_experts + j, combination.probas[j, best])
 
 
 @inlined

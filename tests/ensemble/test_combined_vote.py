@@ -7,23 +7,21 @@ import pytest
 
 from streamsvm.core.state import State
 from streamsvm.ensemble import combined_vote
-from streamsvm.ensemble.combined_vote import PLAIN, POOLED, STACKED, VOTES
+from streamsvm.ensemble.combined_vote import MIXTURE, PLAIN, POOLED, STACKED, STEPS, VOTES
 from streamsvm.online.calibration import MOST_SURPRISE
 
 N_HEADS, N_CLASSES, CAPACITY = 3, 3, 4
 
 
 def fresh():
-    sizes = {"kinds": VOTES, "inputs": N_HEADS + 1, "experts": N_HEADS, "classes": CAPACITY}
-    state = State(combined_vote.COMBINATION, sizes)
-    state.exponents[N_HEADS] = 1.0
-    state.weights[:] = 1.0 / N_HEADS
+    state = State(combined_vote.COMBINATION, combined_vote.combination_sizes(N_HEADS, CAPACITY))
+    combined_vote.begin(state)
     return state
 
 
 def vote(state, heads, first):
     state.logs[:N_HEADS, :N_CLASSES] = np.log(heads)
-    state.votes[POOLED, :N_CLASSES] = state.weights @ heads
+    state.probas[POOLED, :N_CLASSES] = state.weights @ heads
     proba = np.append(first, np.nan)
     combined_vote.combine(state, N_CLASSES, proba)
     return proba[:N_CLASSES]
@@ -48,22 +46,24 @@ def test_the_stacked_vote_begins_as_the_plain_vote_and_is_a_product_of_powers():
     state = fresh()
     heads, first = drawn(rng)
     vote(state, heads, first)
-    np.testing.assert_allclose(state.votes[STACKED, :N_CLASSES], first, rtol=1e-5)
-    state.exponents[:] = rng.normal(size=N_HEADS + 1)
+    np.testing.assert_allclose(state.probas[STACKED, :N_CLASSES], first, rtol=1e-5)
+    state.exponents[:] = rng.normal(size=(len(STEPS), N_HEADS + 1))
     vote(state, heads, first)
-    np.testing.assert_array_equal(state.votes[PLAIN, :N_CLASSES], first)
-    expected = product(state.exponents, heads, first)
-    np.testing.assert_allclose(state.votes[STACKED, :N_CLASSES], expected, rtol=1e-5)
+    np.testing.assert_array_equal(state.probas[PLAIN, :N_CLASSES], first)
+    for s in range(len(STEPS)):
+        expected = product(state.exponents[s], heads, first)
+        np.testing.assert_allclose(state.probas[STACKED + s, :N_CLASSES], expected, rtol=1e-5)
 
 
-def test_the_probabilities_are_the_mixture_of_the_three_votes():
+def test_the_probabilities_are_the_mixture_of_the_votes():
     rng = np.random.default_rng(4)
     state = fresh()
-    state.exponents[:] = rng.normal(size=N_HEADS + 1)
+    state.exponents[:] = rng.normal(size=(len(STEPS), N_HEADS + 1))
     state.weights[:] = rng.dirichlet(np.ones(N_HEADS))
     state.shares[:] = rng.dirichlet(np.ones(VOTES))
     heads, first = drawn(rng)
-    expected = state.shares @ [first, product(state.exponents, heads, first), state.weights @ heads]
+    stacked = [product(exponents, heads, first) for exponents in state.exponents]
+    expected = state.shares @ [first, state.weights @ heads, *stacked]
     np.testing.assert_allclose(vote(state, heads, first), expected, rtol=1e-5)
 
 
@@ -72,14 +72,15 @@ def test_the_step_of_the_exponents_is_the_gradient_of_the_log_loss():
     state = fresh()
     for label in range(N_CLASSES):
         heads, first = drawn(rng)
-        before = rng.normal(size=N_HEADS + 1)
+        before = rng.normal(size=(len(STEPS), N_HEADS + 1))
         state.exponents[:] = before
         vote(state, heads, first)
         combined_vote.learn_combination(state, N_CLASSES, label)
-        for h, off in enumerate(1e-6 * np.eye(N_HEADS + 1)):
-            slope = (loss(before + off, heads, first, label) - loss(before - off, heads, first, label)) / 2e-6
-            step = -combined_vote.STEP * np.clip(slope, -MOST_SURPRISE, MOST_SURPRISE)
-            assert state.exponents[h] - before[h] == pytest.approx(step, abs=1e-7)
+        for s, size in enumerate(STEPS):
+            for h, off in enumerate(1e-6 * np.eye(N_HEADS + 1)):
+                slope = (loss(before[s] + off, heads, first, label) - loss(before[s] - off, heads, first, label)) / 2e-6
+                step = -size * np.clip(slope, -MOST_SURPRISE, MOST_SURPRISE)
+                assert state.exponents[s, h] - before[s, h] == pytest.approx(step, abs=1e-7)
 
 
 def test_the_weights_of_the_pool_move_towards_the_posterior():
@@ -129,18 +130,10 @@ def test_noise_does_not_change_the_prediction_of_a_good_vote():
 def test_the_class_of_the_plain_vote_leads_while_it_is_more_accurate():
     state = fresh()
     heads = np.tile([0.7, 0.2, 0.1], (N_HEADS, 1))
-    state.shares[:] = [0.1, 0.0, 0.9]
+    state.shares[:] = [0.1, 0.9, 0.0, 0.0]
     first = np.array([0.3, 0.4, 0.3])
     assert vote(state, heads, first).argmax() == 0
-    state.plain_accuracy, state.mixture_accuracy = 0.9, 0.8
+    state.accuracies[[PLAIN, MIXTURE]] = 0.9, 0.8
     proba = vote(state, heads, first)
     assert proba.argmax() == 1
     assert proba.sum() == pytest.approx(1.0)
-
-
-def test_late_labels_return_to_the_plain_vote():
-    state = fresh()
-    state.shares[:] = [0.1, 0.2, 0.7]
-    for _ in range(1_000):
-        combined_vote.forget_combination(state)
-    np.testing.assert_allclose(state.shares, [1.0, 0.0, 0.0], atol=1e-6)
