@@ -95,8 +95,10 @@ class StreamSVMClassifier(Ensemble):
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log
-    loss of a head also enters its weight, by an amount that grows with the imbalance. A stacked vote weighs the heads
-    by their joint log loss. It replaces the first vote while it is more accurate.
+    loss of a head also enters its weight, by an amount that grows with the imbalance. Predictions mix this vote with
+    three others, by weights that follow the log loss: a weighted sum of the heads' probabilities with weights by
+    likelihood, and two products of powers of them, trained by logistic regression with a large and a small step size.
+    If one of the votes has been the more accurate answer, it is the prediction.
 
     **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
@@ -112,8 +114,9 @@ class StreamSVMClassifier(Ensemble):
     labels, predictions do not change what is learned.
 
     **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their answers at
-    prediction time. Their accuracies cover twenty times as many labels. The stacked vote is not used. In the linear
-    member, an average of weights replaces the head with the largest step size.
+    prediction time, and the votes by the probabilities they gave. Accuracies of heads cover twenty times as many
+    labels. The exponents of the stacked votes are not learned. In the linear member, an average of weights replaces
+    the head with the largest step size.
     """
 
     _kernels: ClassVar[ModuleType] = kernels

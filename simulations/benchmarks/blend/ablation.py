@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import multiprocessing
 import os
 import statistics
@@ -70,7 +69,7 @@ VARIANTS: dict[str, Variant] = {
     "no large budget": _without("standard-large", "ranks-large"),
     "votes over all events": Variant({"vote_window": 1e15}),
     "equal votes": Variant(compiled={"streamsvm.ensemble.judging.VOTE_INVERSE_TEMPERATURE": 0.0}),
-    "no second vote": Variant(compiled={"streamsvm.ensemble.stacked_vote.MARGIN": math.inf}),
+    "no stacked votes": Variant(compiled={"streamsvm.ensemble.combined_vote.STEPS": (0.0, 0.0)}),
     "no linear members": _without("linear"),
     "no label autocorrelation": Variant({"label_autocorrelation": False}),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in kinds.MEMBERS if name not in NORMAL},
