@@ -60,6 +60,7 @@ COMBINATION = Schema(
             start=1.0,
         ),
         "logs": Array(("inputs", "classes"), "log probabilities of the current event by expert"),
+        "plain": Array(("classes",), "probabilities of the plain vote before the correction for noise"),
         "probas": Array(("votes", "classes"), "probabilities of the votes"),
         "answers": Array(("answers",), "most probable classes of the votes and of the mixture", i64),
         "by_experts": Array(("experts",), "probabilities that the experts gave to the label"),
@@ -87,18 +88,24 @@ def plain_logs(state):
 
 
 @kernel
-def combine(state, n, proba):
-    """Replace the plain vote `proba` by the mixture.
+def keep_plain(state, n, proba):
+    """Store the plain vote before it is corrected for noise."""
+    for c in range(n):
+        state.plain[c] = proba[c]
+    logs_of(proba, n, state.others, LEAST_BY_VOTE, plain_logs(state))
 
-    The logarithms of the experts' probabilities and the pooled vote must be known.
+
+@kernel
+def combine(state, n, proba):
+    """Replace the plain vote `proba`, which may be corrected for noise, by the mixture.
+
+    The logarithms of all probabilities and the pooled vote must be known.
     """
     probas, shares, answers = state.probas, state.shares, state.answers
     n_named = n - 1 if state.others > 1.0 else n
-    for c in range(n):
-        probas[PLAIN, c] = proba[c]
-    logs_of(proba, n, state.others, LEAST_BY_VOTE, plain_logs(state))
     stack(state, n)
     for c in range(n):
+        probas[PLAIN, c] = proba[c]
         proba[c] = 0.0
     for j in range(VOTES):
         answers[j] = best_class(probas[j], 0, n_named)

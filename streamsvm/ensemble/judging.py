@@ -18,7 +18,6 @@ from streamsvm.ensemble.blend import (
     VOTE_INVERSE_TEMPERATURE,
 )
 from streamsvm.ensemble.combined_vote import (
-    PLAIN,
     VOTES,
     follow_answer,
     follow_probabilities,
@@ -28,7 +27,6 @@ from streamsvm.ensemble.combined_vote import (
 from streamsvm.ensemble.delayed_votes import kept_answer, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
-    VOTE,
     learn_answer,
     learn_autocorrelation,
     learn_remembered,
@@ -57,10 +55,10 @@ def count(state, block, batch, label, k):
         count_votes(state, block, batch, label, k, place)
         follow_classes(state, label, row.seen)
         if label < n:
-            plain, logs = state.combination.probas[PLAIN], plain_logs(state.combination)
+            plain, logs = state.combination.plain, plain_logs(state.combination)
             state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
-                learn_noise_of_votes(state, voted, place)
+                learn_noise(state.calibration, voted, place, plain)
             if row.late > 0:
                 learn_kept_combination(state, batch.memories[late], label)
             else:
@@ -72,15 +70,6 @@ def count(state, block, batch, label, k):
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
-
-
-@inlined
-def learn_noise_of_votes(state, voted, place):
-    """Update the calibration for noisy labels with the probabilities before label autocorrelation."""
-    if state.uses_autocorrelation:
-        learn_noise(state.calibration, voted, place, state.autocorrelation.mixtures[VOTE])
-    else:
-        learn_noise(state.calibration, voted, place, state.votes if state.n_classes > FEW else state.proba)
 
 
 @kernel

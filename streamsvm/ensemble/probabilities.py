@@ -8,7 +8,7 @@ from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of
 from streamsvm.core.schema import f32
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
-from streamsvm.ensemble.combined_vote import POOLED, combine
+from streamsvm.ensemble.combined_vote import POOLED, combine, keep_plain
 from streamsvm.ensemble.label_autocorrelation import add_autocorrelation
 from streamsvm.ensemble.label_baselines import n_others
 from streamsvm.ensemble.many_classes import n_voted, name_classes, spread_votes, vote_on_named
@@ -105,8 +105,9 @@ def settle_votes(state, n, proba):
     if n < 2:
         return
     state.combination.others = others
-    combine(state.combination, n, proba)
+    keep_plain(state.combination, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
+    combine(state.combination, n, proba)
     if state.uses_autocorrelation:
         logs_of(proba, n, others, LEAST_BY_VOTE, state.autocorrelation.logs)
         add_autocorrelation(state.autocorrelation, n, proba)

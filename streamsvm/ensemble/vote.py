@@ -9,8 +9,8 @@ probabilities, weighted by
 with accuracy and log loss decayed by `expert_decay`. Accuracy is uninformative if most events belong to one class. With
 H the entropy of recent classes, the rarity is 1 / H - 1 / log(n_classes), which is 0 for balanced classes. The vote's
 probabilities are raised to the power `inverse_temperature`, which follows the gradient of their log loss. The
-corrections follow in this order: the combination with two other votes (`combined_vote`), calibration for noisy
-labels (`calibration`), and label autocorrelation (`label_autocorrelation`).
+corrections follow in this order: calibration for noisy labels (`calibration`), the combination with three other votes
+(`combined_vote`), and label autocorrelation (`label_autocorrelation`).
 
 If a label is late, experts have learned other events since the prediction, and their current answers say little about
 the earlier ones. The answers at prediction time are therefore kept in the memory of the event (`delayed_votes`) and

@@ -23,6 +23,7 @@ def vote(state, heads, first):
     state.logs[:N_HEADS, :N_CLASSES] = np.log(heads)
     state.probas[POOLED, :N_CLASSES] = state.weights @ heads
     proba = np.append(first, np.nan)
+    combined_vote.keep_plain(state, N_CLASSES, proba)
     combined_vote.combine(state, N_CLASSES, proba)
     return proba[:N_CLASSES]
 
