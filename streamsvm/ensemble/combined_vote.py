@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.jit import inlined, kernel, view
-from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.core.math import exp_below, logs_of
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.state import State
@@ -111,6 +111,7 @@ def combine(state, n, proba):
         answers[j] = best_class(probas[j], 0, n_named)
         for c in range(n):
             proba[c] += shares[j] * probas[j, c]
+    scale_terms(proba, 0, n, 1.0 / sum_of(proba, 0, n))  # the pooled vote is a sum in single precision
     answers[MIXTURE] = best_class(proba, 0, n_named)
     lead(proba, answers[most_accurate(state)], answers[MIXTURE])
 
