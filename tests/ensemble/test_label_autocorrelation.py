@@ -88,7 +88,7 @@ def test_the_shares_are_posterior_weights_with_switches():
     rows = rng.dirichlet(np.ones(N_CLASSES), size=baselines.PREDICTORS)
     by_hand = np.full(baselines.PREDICTORS, 1.0 / baselines.PREDICTORS)
     for label in rng.integers(N_CLASSES, size=50):
-        baselines.follow_shares(state.shares, rows, label)
+        baselines.follow_shares(state.shares, rows[:, label].copy())
         by_hand = by_hand * rows[:, label]
         by_hand = (1.0 - baselines.SWITCH_RATE) * by_hand / by_hand.sum() + baselines.SWITCH_RATE / len(by_hand)
     np.testing.assert_allclose(state.shares, by_hand, rtol=1e-9)
