@@ -333,6 +333,8 @@ def test_tables_that_do_not_fit_are_refused(saved, case):
 
 
 def test_flags_are_true_or_false(saved):
+    header, arrays = state("polytope")
+    write_archive(saved, header, arrays | {"is_indicator": np.array([True, False])})
     table, arrays = split(saved.read_bytes())
     at = table["is_indicator"]["data_offsets"][0]
     saved.write_bytes(joined(table, arrays[:at] + b"\2" + arrays[at + 1 :]))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from connectors.notices import Notice
 from streamsvm.core.precompile import prepare
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.features import scaler as scaling
@@ -33,11 +34,18 @@ class EventLearner(LearnerMemory):
 
     def _look_at_first(self, rows: EncodedRows) -> None:
         """Warn about suspicious features in the first rows of the stream."""
-        if self._first is None or not len(rows):
-            return
-        if doubts := self._first.take(rows, self._space.names):
+        if self._first is not None and len(rows):
+            self._tell(self._first.take(rows, self._space.names))
+
+    def _look_at_event(self, columns: Ints, values: Floats) -> None:
+        """Warn about suspicious features with a single event."""
+        if self._first is not None:
+            self._tell(self._first.take_event(columns, values, self._space.names))
+
+    def _tell(self, doubts: Sequence[Notice]) -> None:
+        if doubts:
             self._own_space().notice(doubts)
-        if self._first.is_full:
+        if self._first is None or self._first.is_full:
             self._first, self._learning = None, self._fast
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
@@ -81,10 +89,15 @@ class EventLearner(LearnerMemory):
         w = weight_of(w)
         self._make_room(1)
         self.labels.check(y, self.max_classes)
+        if self._first is not None and w == 1.0 and y in self.labels.codes and self._pack(x):
+            values = self._row[: len(x)].copy()
+            if self._event(self._rows, b"", self.labels.codes[y], 1.0) == 0:
+                self._look_at_event(np.arange(len(x)), values)
+                return
         space = self._space if self._pack(x) else self._own_space()  # a plain event adds no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
-            self._look_at_first(EncodedRows.of_event(*entries))
+            self._look_at_event(*entries)
             n_classes = len(self.labels.codes)
             code = self._code(y)
             self.labels.doubt_number(n_classes, [y], self.n_events_learned)
@@ -240,7 +253,7 @@ class EventLearner(LearnerMemory):
         """
         if self._first is not None:
             n = self._space.plain_length
-            self._look_at_first(EncodedRows.of_event(np.arange(n), self._row[:n]))
+            self._look_at_event(np.arange(n), self._row[:n].copy())
         return self._learn_packed(code)
 
     def _learn_packed(self, code: int) -> Floats | None:

@@ -108,15 +108,17 @@ class Run:
     def _run(self, started: float, around: Callable[[Runner], Any]) -> None:
         config, self.runner = self.config, None
         with contextlib.ExitStack() as stack:
+            servers = list(_served(config, stack))  # refuses ports in use before a broker is asked
             source = stack.enter_context(contextlib.closing(_source_of(config)))
             check_label(config, source)
             model = model_of(config)
             if config.saved_model and config.urls["source"].is_file:
                 _check_known(model, source)
-            observer = observe_all([*_served(config, stack), *self.observers])  # refuse ports in use first
             checkpoint = _opened_checkpoint(config, stack)
             sinks = _opened_sinks(config, checkpoint, source, stack)
-            self.runner = Runner(model, source, config, sinks, checkpoint, observer, started)
+            self.runner = Runner(
+                model, source, config, sinks, checkpoint, observe_all([*servers, *self.observers]), started
+            )
             stack.enter_context(around(self.runner))
             self.runner.run()
 
