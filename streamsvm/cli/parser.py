@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from connectors.errors import without_secrets
+from connectors.options import split_names
 from streamsvm.cli.commands import COMMANDS
 from streamsvm.run.config import RunConfig
 from streamsvm.run.options import COMMON, FLAGS, REPEATED
@@ -77,7 +78,9 @@ def parse(arguments: list[str]) -> Any:
         parser.exit(2)
     options: Any = COMMANDS[command]
     kinds = options.kinds()
-    given |= {name: ",".join(value) for name, value in given.items() if kinds.get(name) in ("Names", "Kinds")}
+    given |= {name: ",".join(value) for name, value in given.items() if kinds.get(name) == "Kinds"}
+    for name in (name for name in given if kinds.get(name) == "Names"):
+        given[name] = [each for value in given[name] for each in split_names(value)]
     if issubclass(options, RunConfig):
         given = read_settings(given.pop("set", ()), options) | given
         if "config" in given:

@@ -203,6 +203,11 @@ class Ensemble(base.OnlineClassifier):
         return self._new_state(columns, classes).n_bytes
 
     @property
+    def noise(self) -> float:
+        """Share of random labels that the probabilities allow for; only those of the plain vote do."""
+        return float(self._state.combination.shares[combined_vote.PLAIN]) * super().noise
+
+    @property
     def memory_size(self) -> int:
         """Number of integers stored per event to learn its label late."""
         return answers.memory_size(len(self._state.experts))

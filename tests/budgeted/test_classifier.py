@@ -322,7 +322,7 @@ def test_coefficients_may_shrink_often(params):
     y = (X**2).sum(axis=1) > 2.3
     model = BSGDClassifier(**params)
     right = model.test_then_train(X, y.tolist()) == y
-    assert right[5000:].mean() > 0.9
+    assert right[5000:].mean() > 0.8
     assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()
 
 
