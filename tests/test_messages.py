@@ -25,7 +25,7 @@ from streamsvm.run import Run, RunConfig
 from tests.connectors.streams import write
 
 ROWS = [[0.0], [1.0]], [0, 1]
-NEWER = struct.pack("<4sHHI", b"svmk", 2, 0, 0)
+NEWER = struct.pack("<4sHI", b"svmk", 3, 0)
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
 
 
@@ -188,7 +188,7 @@ def without_pyarrow(path: str) -> None:
             lambda: RefitClassifier(5),
             "`learner` must be a StreamSVMClassifier without `refit` and costs",
         ),
-        (lambda: unseal(NEWER, 0), "has version 2, this streamsvm reads up to 1: install a newer one"),
+        (lambda: unseal(NEWER), "the state of a key has version 3, this streamsvm reads 2: install the version of streamsvm"),
         (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
         (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
         (lambda: FirstOf(Every(0)), "`n` must be an integer of at least 1"),

@@ -201,7 +201,7 @@ class FeatureSpace(EventEncoder):
         refuse_rows(infinite_rows(X, names))
         numbers = self.numbers
         if n > 0 and learn is not None and not all(map(numbers.__contains__, names)):
-            self._meet_numbers(names, X, np.asarray(learn, bool))
+            X = self._meet_numbers(names, X, np.asarray(learn, bool))
         known = [(numbers[name], j) for j, name in enumerate(names) if name in numbers]
         if n and len(known) < len(names) and self.strings and not learns(learn):
             for j in (j for j, name in enumerate(names) if name not in numbers):
@@ -214,8 +214,14 @@ class FeatureSpace(EventEncoder):
         columns = np.array([column for column, _ in known], np.int64)
         return EncodedRows(X.reshape(-1), columns, np.arange(n + 1, dtype=np.int64) * len(order), True)
 
-    def _meet_numbers(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> None:
-        """Add columns for new names of learned rows, in the order single events would."""
+    def _meet_numbers(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> Floats:
+        """Add columns for new names of learned rows, in the order single events would.
+
+        Returns
+        -------
+        Floats
+            The rows, with NaN under a name in rows that come before its first number in a learned row.
+        """
         unknown = [j for j, name in enumerate(names) if name not in self.numbers]
         first = int(use.argmax())
         # Usually the first row has all names, and the other rows need not be searched.
@@ -224,10 +230,15 @@ class FeatureSpace(EventEncoder):
             first, met = 0, np.where(use[:, None], X[:, unknown], np.nan)
         there = ~np.isnan(met)  # a name gets its column with its first number
         if not len(there):
-            return
+            return X
         rows, counts = first + there.argmax(axis=0), there.sum(axis=0)
         order = sorted(np.flatnonzero(counts).tolist(), key=lambda i: (int(rows[i]), name_key(names[unknown[i]])))
         self.add_numbers([names[unknown[i]] for i in order], counts[order])
+        if rows[order].any():
+            X = X.copy()
+            for i in order:
+                X[: rows[i], unknown[i]] = np.nan
+        return X
 
     def _encode_table(self, table: Mapping[Any, Any], learn: Any, complete: bool = True) -> EncodedRows:
         mismatches = self.mismatches

@@ -78,9 +78,9 @@ def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -
 @pytest.mark.parametrize(
     "settings_",
     [
-        {"cost": {True: {False: np.float32(5.0)}}},
-        {"cost": pd.DataFrame({False: [0.0, 5.0], True: [1.0, 0.0]}, index=[False, True])},
-        {"class_weight": {True: np.int64(5)}},
+        {"cost": {True: {False: np.float32(20.0)}}},
+        {"cost": pd.DataFrame({False: [0.0, 20.0], True: [1.0, 0.0]}, index=[False, True])},
+        {"class_weight": {True: np.int64(20)}},
         {"abstain": Fraction(1, 20)},
     ],
     ids=["number of numpy", "frame", "weight", "fraction"],

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from connectors.events import SparseRows
@@ -206,6 +206,7 @@ def test_the_order_within_an_event_is_without_consequence(events, seed):
 
 
 @given(events=streams, cap=st.integers(1, 8), learn=st.lists(st.booleans(), min_size=12, max_size=12))
+@example(events=[{"a": None, "b": 0.0}] * 2, cap=1, learn=[False, True])
 def test_a_list_of_events_is_encoded_like_one_after_the_other(events, cap, learn):
     learn = learn[: len(events)]
     many, single = FeatureSpace(cap), FeatureSpace(cap)
