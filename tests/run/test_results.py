@@ -200,7 +200,7 @@ def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: flo
     time.sleep(moment)
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
-    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT), complaint
     assert complaint == ""
 
 
