@@ -188,7 +188,7 @@ def without_pyarrow(path: str) -> None:
             lambda: RefitClassifier(5),
             "`learner` must be a StreamSVMClassifier without `refit` and costs",
         ),
-        (lambda: unseal(NEWER), "the state of a key has version 3, this streamsvm reads 2: install the version of streamsvm"),
+        (lambda: unseal(NEWER), "has version 3, this streamsvm reads 2: install the version of streamsvm"),
         (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
         (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
         (lambda: FirstOf(Every(0)), "`n` must be an integer of at least 1"),
