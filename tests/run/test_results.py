@@ -179,6 +179,7 @@ def test_a_report_that_finds_no_room_is_no_traceback(tmp_path: Path) -> None:
 # The command line, which reports when it handles interrupts. The interpreter's own start is not covered.
 GUARDED = """
 import signal, sys, streamsvm.__main__
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 set_handler = signal.signal
 def told(*arguments):
     set_handler(*arguments)
