@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Self
 
+from river import base
+
 from streamsvm.parameters import ParameterError
 
 
@@ -102,3 +104,21 @@ def check_mutable(model: Any, name: str) -> None:
             f"of a {kind} cannot change while it runs ({', '.join(sorted(changing)) or 'nothing'} can): "
             "make a new model by `clone` with the other value",
         )
+
+
+class AdjustableWrapper(Adjustable, base.Wrapper):  # type: ignore[type-arg]
+    """Mixin for a classifier that wraps another one, its parameter `model`."""
+
+    model: base.Classifier
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)

@@ -40,7 +40,7 @@ _SECURITY = {
 
 
 _REQUIRED = {
-    "field": "FIELD is missing: say by which field events go together",
+    "field": "FIELD is missing: name the field that holds the key of an event",
     "consumer_group": "NAME is missing: the group of the workers, which the state belongs to",
     "label": "NAME is missing: the field that says what to predict",
 }

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.adjusting import Adjustable
+from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
@@ -24,7 +24,7 @@ from streamsvm.models.archive import decode_label, encode_label
 from streamsvm.models.saved import LOADABLE, Archived
 
 
-class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     """Wrapper that predicts the label of minimum expected cost with any classifier with probabilities.
 
     Costs affect neither learning nor probabilities. `StreamSVMClassifier(cost=...)` creates this wrapper. Use its
@@ -65,18 +65,6 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         self.cost, self.class_weight, self.abstain = cost, class_weight, abstain
         self.costs = Costs(cost, class_weight, abstain)
         self._begin()
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.model
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return {"model"}
-
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.model._multiclass)
 
     @property
     def classes_(self) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from river import base
 
 from connectors.times import scaled, seconds_of
-from streamsvm.adjusting import Adjustable
+from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
@@ -29,7 +29,7 @@ from streamsvm.parameters import check_number
 logger = logging.getLogger(__name__)
 
 
-class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     """Wrapper for delayed labels: predicts events now and learns them when their labels arrive, by key.
 
     Training uses the features stored at prediction time, so `learn_one` needs only the key. Labels may arrive in any
@@ -115,18 +115,6 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
                 f"folder {folder!r}: events wait on disk for learners of this package alone, not for "
                 f"{type(model).__name__}: leave out the folder"
             )
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.model
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return {"model"}
-
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.model._multiclass)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

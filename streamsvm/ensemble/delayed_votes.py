@@ -2,8 +2,8 @@
 
 The *memory* of an event is an int64 array. It starts with what `label_autocorrelation.remember` writes, followed by the
 number of events learned before the prediction. Then come the *answers*: the classes named by the experts, by what label
-autocorrelation compares, and by the three votes and their mixture. Each element stores four answers: 1 + class, or 0 if
-there was none. The *confidences* follow: the probabilities that experts and the three votes gave to the classes they
+autocorrelation compares, and by the votes and their mixture. Each element stores four answers: 1 + class, or 0 if
+there was none. The *confidences* follow: the probabilities that experts and votes gave to the classes they
 named, eight per element.
 """
 

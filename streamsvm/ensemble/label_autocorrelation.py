@@ -90,7 +90,7 @@ POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
 BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
 ANSWERS = 7
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
-# Gain in accuracy from which on an answer replaces the vote under late labels, and rate of the share of late labels.
+# Least gain in accuracy for an answer to replace the vote under late labels, and rate of the share of late labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01

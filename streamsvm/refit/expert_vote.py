@@ -24,7 +24,6 @@ from streamsvm.core.losses import best_class
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER, NUMBERS
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.online.voting import is_right, next_advantage
 from streamsvm.refit.frozen_models import QUERY
 
 BLOCK = 64
@@ -146,10 +145,17 @@ def combine(state, votes, i, n):
 
 
 @inlined
+def is_right(proba, n, label):
+    """Return 1 if the label is the most probable of n classes, else 0."""
+    return 1.0 if best_class(proba, 0, n) == label else 0.0
+
+
+@inlined
 def update_weights(state, votes, i, n, label):
     """Update advantage, accuracies and weights with the label of row i."""
     members, answers, total, n_present = state.members, votes.query.proba, 0.0, 0
-    state.advantage = next_advantage(state.advantage, RATE, state.vote, answers[0, i], n, label)
+    gain = is_right(state.vote, n, label) - is_right(answers[0, i], n, label)
+    state.advantage += RATE * (gain - state.advantage)
     voted = max(state.vote[label], LEAST_PROBABILITY) if label < n else LEAST_PROBABILITY
     for k in range(members.size):
         member = members[k]

@@ -262,7 +262,7 @@ class WindowMemory:
 
 
 def _classes(codes: Ints, balanced: bool) -> Ints:
-    """Return the classes by which events leave: one for all unless a window is balanced."""
+    """Return the classes that are counted separately: a single one unless the window is balanced."""
     return codes if balanced else np.zeros_like(codes)
 
 
