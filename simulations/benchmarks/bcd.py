@@ -38,7 +38,7 @@ from simulations import data
 from simulations.keeping import keep, kept
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import Newton
-from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.metric_forest import MetricForest, building
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 ROUNDS = 12
@@ -253,7 +253,10 @@ def build_index(name: str, folder: str, n: int, bound: int) -> dict[str, float]:
     source.batch(BATCH, 0)
     before = memory_now()
     start = time.process_time()
-    how = {} if name == "index" else {"width": 1, "n_sample": bound // (4 * Generated.d)}
+    how = {}
+    if name != "index":  # leaves of consecutive rows
+        building.grow = lambda X, leaf, _: np.array_split(np.arange(X.shape[0]), max(1, X.shape[0] // leaf))
+        how["n_sample"] = bound // (4 * Generated.d)
     MetricForest.from_batches(Path(folder) / name, batches(), memory=bound, **how)
     return {
         "CPU seconds": time.process_time() - start - generating,

@@ -164,12 +164,9 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _encode(self, y: Any) -> Ints:
         """Encode labels, and set `classes_`."""
-        previous = getattr(self, "classes_", None)
         self.classes_ = np.unique(y)
         # Faster than np.unique with return_inverse, which sorts all labels.
         codes: Ints = np.searchsorted(self.classes_, y)
-        if previous is not None and not np.array_equal(previous, self.classes_):
-            self._forget()
         return codes
 
     def _by_class(self, codes: Ints, weights: Floats) -> Floats:
@@ -198,12 +195,6 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if n_present < 2:
             raise ParameterError("y", f"must have at least two classes with positive weight, got {n_present} class")
         return np.asarray(factors, np.float64)
-
-    def _forget(self) -> None:
-        """Delete the fitted attributes of an earlier fit with other classes."""
-        for name in [name for name in vars(self) if name.endswith("_") and name not in ("classes_", "n_features_in_")]:
-            if name != "feature_names_in_":
-                delattr(self, name)
 
     @abstractmethod
     def decision_function(self, X: Any) -> Floats:
@@ -283,12 +274,11 @@ class LinearClassifier(BatchClassifier):
     """Base of the one-vs-rest linear solvers.
 
     Two classes have a single hyperplane, with the second class on its positive side. A subclass also has the parameters
-    `tol`, `max_iter`, `warm_start` and `init`.
+    `tol`, `max_iter` and `init`.
     """
 
     tol: float
     max_iter: int
-    warm_start: bool
     init: LinearModel | None
     coef_: Floats
     intercept_: Floats
@@ -348,12 +338,7 @@ class LinearClassifier(BatchClassifier):
         return Solution(attributes | more, objective, gap, n_iter, warning)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
-        """Return initial coefficients and intercepts; None for zeros.
-
-        The values are from the last fit or from `init`.
-        """
-        if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape:
-            return self.coef_.copy(), self.intercept_.copy()
+        """Return the coefficients and intercepts of `init`; None for zeros."""
         if self.init is None:
             return None
         if not isinstance(self.init, LinearModel):

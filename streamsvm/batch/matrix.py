@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -19,49 +18,7 @@ Ints = NDArray[np.int64]
 BLOCK = 1 << 17
 
 
-class Matrix(ABC):
-    """A matrix of n rows and d columns."""
-
-    shape: tuple[int, int]
-    X: Any
-
-    @abstractmethod
-    def scores(self, weights: Floats, out: Floats) -> Floats:
-        """Compute weights . row for every row; shapes (k, d) and, for `out`, (k, n)."""
-
-    @abstractmethod
-    def adjoint(self, r: Floats) -> Floats:
-        """Sum the rows with weights r, shape (k, n); the result has shape (k, d)."""
-
-    @abstractmethod
-    def rows(self, rows: Ints) -> Matrix:
-        """Copy some of the rows."""
-
-    @abstractmethod
-    def columns(self, columns: Ints) -> Matrix:
-        """Copy some of the columns."""
-
-    @abstractmethod
-    def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Any:
-        """Copy some rows and columns, with each row multiplied by its factor."""
-
-    @abstractmethod
-    def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
-        """Compute the lower triangle of the sum of weights * x x^T over some rows.
-
-        x has the given columns and a constant one.
-        """
-
-    @abstractmethod
-    def gram_cost(self, n_rows: int, n_columns: int) -> float:
-        """Estimate the cost of `gram`, in multiplications of a matrix-vector product."""
-
-    @abstractmethod
-    def peaks(self) -> Floats:
-        """Compute the largest magnitude in each column."""
-
-
-class DenseMatrix(Matrix):
+class DenseMatrix:
     """Rows in an array."""
 
     def __init__(self, X: NDArray[Any]) -> None:
@@ -79,6 +36,7 @@ class DenseMatrix(Matrix):
             yield part, self.X[part].astype(np.float64)
 
     def scores(self, weights: Floats, out: Floats) -> Floats:
+        """Compute weights . row for every row; shapes (k, d) and, for `out`, (k, n)."""
         for part, X in self._blocks():
             if len(weights) == 1:
                 np.dot(X, weights[0], out=out[0, part])
@@ -87,23 +45,31 @@ class DenseMatrix(Matrix):
         return out
 
     def adjoint(self, r: Floats) -> Floats:
+        """Sum the rows with weights r, shape (k, n); the result has shape (k, d)."""
         total = np.zeros((len(r), self.shape[1]))
         for part, X in self._blocks():
             total += r[:, part] @ X
         return total
 
     def rows(self, rows: Ints) -> DenseMatrix:
+        """Copy some of the rows."""
         return DenseMatrix(self.X[rows])
 
     def columns(self, columns: Ints) -> DenseMatrix:
+        """Copy some of the columns."""
         return DenseMatrix(self.X[:, columns])
 
     def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Floats:
+        """Copy some rows and columns, with each row multiplied by its factor."""
         whole = len(columns) == self.shape[1]
         part = self.X[rows] if whole else self.X[rows[:, None], columns]
         return np.asarray(np.multiply(part, factors[:, None], dtype=np.float64))
 
     def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
+        """Compute the lower triangle of the sum of weights * x x^T over some rows.
+
+        x has the given columns and a constant one.
+        """
         a = len(columns)
         out = np.zeros((a + 1, a + 1))
         roots = np.sqrt(weights)
@@ -117,25 +83,27 @@ class DenseMatrix(Matrix):
         return out
 
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
+        """Estimate the cost of `gram`, in multiplications of a matrix-vector product."""
         # A multiplication in a matrix-matrix product takes about 1/15 of the time of one in a matrix-vector product.
         return n_rows * float(n_columns) ** 2 / 15.0
 
     def peaks(self) -> Floats:
+        """Compute the largest magnitude in each column."""
         if not self.shape[0]:
             return np.zeros(self.shape[1])
         largest: Floats = np.maximum(self.X.max(axis=0), -self.X.min(axis=0)).astype(np.float64)
         return largest
 
 
-class SparseMatrix(Matrix):
-    """Rows in a CSR matrix."""
+class SparseMatrix:
+    """Rows in a CSR matrix, with the methods of `DenseMatrix`."""
 
     def __init__(self, X: Any) -> None:
         if not X.has_canonical_format:
             X = X.copy()
             X.sum_duplicates()
         self.X = X
-        self.shape = X.shape
+        self.shape: tuple[int, int] = X.shape
 
     def scores(self, weights: Floats, out: Floats) -> Floats:
         if len(weights) == 1:
@@ -179,6 +147,9 @@ class SparseMatrix(Matrix):
         out = np.zeros(self.shape[1])
         np.maximum.at(out, self.X.indices, np.abs(self.X.data))
         return out
+
+
+Matrix: TypeAlias = DenseMatrix | SparseMatrix
 
 
 def systematic_sample(h: Floats, share: float, rng: np.random.Generator) -> tuple[Ints, Floats]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from streamsvm.refit.classifier import RefitClassifier
-from streamsvm.refit.drift import OnDrift
-from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift
 from streamsvm.refit.windows import Adaptive, Latest, Since
 
 __all__ = [

@@ -14,11 +14,10 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 from streamsvm.online.saving import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec
-from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.jobs import Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.tasks import Task
-from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift
 from streamsvm.refit.window_rows import window_of_state, window_state
 from streamsvm.refit.windows import Adaptive, Latest, Since
 
@@ -66,10 +65,8 @@ def encode_settings(settings: Any) -> Any:
         value = getattr(settings, own.name)
         if own.name == "triggers":
             content[own.name] = [encode_settings(trigger) for trigger in value]
-        elif own.name == "_spec":
-            content["detector"] = value.encode()
-        elif own.name != "detector":
-            content[own.name] = encode_label(value)
+        else:
+            content[own.name] = value.encode() if isinstance(value, DetectorSpec) else encode_label(value)
     return content
 
 
@@ -87,7 +84,7 @@ def decode_settings(content: Any) -> Any:
         params = dict(content)
         kind = SETTINGS[params.pop("class")]
         triggers = [decode_settings(part) for part in params.pop("triggers")] if kind is FirstOf else []
-        detector = {"detector": DetectorSpec.decode(params.pop("detector")).make()} if kind is OnDrift else {}
+        detector = {"detector": DetectorSpec.decode(params.pop("detector"))} if kind is OnDrift else {}
         return kind(*triggers, **detector, **{name: decode_label(value) for name, value in params.items()})
     except ArchiveError:
         raise

@@ -61,14 +61,12 @@ class DetectorSpec:
             raise ParameterTypeError(
                 "detector", f"must be one of river.drift ({', '.join(_detectors())}), got {detector!r}"
             )
-        if detector._is_stochastic:
-            raise ParameterError("detector", f"{name} is random: set its `seed`, so that runs repeat")
         params = {k: tuple(v) if isinstance(v, (list, deque)) else v for k, v in detector._get_params().items()}
         spec = cls(name, tuple(params.items()))
         spec.encode()
         return spec.checked()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.params)})"
 
     def make(self) -> Any:
@@ -84,6 +82,8 @@ class DetectorSpec:
                 detector.update(n % 2)
         except Exception as error:
             raise ParameterError("detector", f"{self} does not work: {error!r}") from error
+        if detector._is_stochastic:
+            raise ParameterError("detector", f"{self.name} is random: set its `seed`, so that runs repeat")
         return self
 
     def _check_number(self, name: str, value: Any) -> int:

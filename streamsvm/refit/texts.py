@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamsvm.refit.detectors import detector_named
-from streamsvm.refit.drift import OnDrift
-from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, Trigger
+from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift, Trigger
 from streamsvm.refit.windows import Adaptive, Latest, Since, Window
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

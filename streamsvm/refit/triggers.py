@@ -2,10 +2,6 @@
 
 A trigger is a hashable value. `begin` returns a `TriggerState`, which takes labelled events in order and stops at the
 first event that causes a refit or a cut. The batch size therefore does not matter.
-
-- `REFIT`: solve the window. All intervals restart, whichever trigger fired.
-- `CUT`: a drift detector raised an alarm, and earlier events leave the window. All intervals restart, growing ones with
-  their first length.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +19,18 @@ from numpy.typing import NDArray
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label, real, whole
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-
-if TYPE_CHECKING:
-    from streamsvm.refit.detectors import RunningDetector
+from streamsvm.refit.detectors import DetectorSpec, RunningDetector
 
 LONGEST = 1 << 53  # events of an interval
 _NEVER = sys.maxsize
 
 
 class TriggerEvent(Enum):
-    """Effect of an event."""
+    """Effect of an event. All intervals restart at a cut and at a refit, whichever trigger fired."""
 
     NOTHING = "nothing"
-    CUT = "cut"
-    REFIT = "refit"
+    CUT = "cut"  # a detector raised an alarm: earlier events leave the window, and growing intervals are short again
+    REFIT = "refit"  # solve the window
 
 
 class Seen(NamedTuple):
@@ -46,86 +40,22 @@ class Seen(NamedTuple):
     event: TriggerEvent
 
 
-@dataclass
-class Progress:
-    """State of one trigger in a stream."""
-
-    left: int | None = None  # labelled events until it is due; None if it does not count
-    interval: float = 0.0  # length of the interval
-    begun: float = math.nan  # event time at the start of the interval
-    latest: float = math.nan  # latest event time so far
-    detector: RunningDetector | None = None
-    parts: tuple[Progress, ...] = ()
-
-    def detectors(self) -> list[RunningDetector]:
-        """Return the detectors of the trigger and of its parts."""
-        own = [] if self.detector is None else [self.detector]
-        return own + [detector for part in self.parts for detector in part.detectors()]
-
-    def state(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        return {
-            "left": self.left,
-            "interval": self.interval,
-            "begun": encode_label(self.begun),
-            "latest": encode_label(self.latest),
-            "detector": None if self.detector is None else self.detector.state(),
-            "parts": [part.state() for part in self.parts],
-        }
-
-    def restore(self, state: Mapping[str, Any], trigger: Trigger) -> None:
-        """Continue from a `state` of this trigger."""
-        most = trigger._lengths[-1]
-        self.interval = real(state["interval"], self.interval, max(self.interval, most))
-        if state["left"] is not None or self.left is not None:
-            self.left = whole(state["left"], 0, round(self.interval) or most)
-        begun, latest = (float(decode_label(state[name])) for name in ("begun", "latest"))
-        if not (-math.inf < begun <= latest < math.inf or (math.isnan(begun) and math.isnan(latest))):
-            raise ValueError(f"event time from {begun} to {latest}")
-        self.begun, self.latest = begun, latest
-        if self.detector is not None:
-            self.detector.restore(state["detector"])
-        for part, kept, own in zip(self.parts, state["parts"], trigger.triggers, strict=True):
-            part.restore(kept, own)
-
-
 class Trigger:
-    """Settings of a trigger. The base class counts events down, and never fires if its first interval is 0."""
+    """Base of triggers. It fires on demand only."""
 
-    triggers: tuple[Trigger, ...] = ()
-    # First interval, growth factor, and most events until the trigger is due.
+    # First interval of labelled events (0 for none), growth factor, and greatest number of events until it is due.
     _lengths: tuple[int, float, int] = (0, 1.0, -1)
+    _period = math.inf  # event time between two refits
+    _spec: DetectorSpec | None = None
 
     @property
     def needs_times(self) -> bool:
         """Whether it uses event times."""
-        return False
+        return any(trigger._period < math.inf for trigger in _single(self))
 
     def begin(self) -> TriggerState:
         """Return the state at the start of a stream."""
         return TriggerState(self)
-
-    def start(self) -> Progress:
-        """Return the progress at the start of a stream."""
-        at = Progress()
-        self._restart(at, TriggerEvent.CUT)
-        return at
-
-    def _due(self, at: Progress, times: NDArray[np.float64]) -> int:
-        """Return the index of the first event at which the trigger is due; not below the number of events if none."""
-        return _NEVER if at.left is None else max(at.left, 1) - 1
-
-    def _advance(self, at: Progress, times: NDArray[np.float64]) -> None:
-        """Count events."""
-        if at.left is not None:
-            at.left = max(at.left - len(times), 0)
-
-    def _restart(self, at: Progress, event: TriggerEvent) -> None:
-        """Restart after a refit or a cut at the last event."""
-        first, factor, most = self._lengths
-        if first:
-            at.interval = min(float(first if event is TriggerEvent.CUT else at.interval * factor), float(most))
-            at.left = round(at.interval)
 
 
 @dataclass(frozen=True)
@@ -213,28 +143,7 @@ class EveryTime(Trigger):
 
     def __post_init__(self) -> None:
         check_between("seconds", self.seconds, 0.0, math.inf)
-
-    @property
-    def needs_times(self) -> bool:
-        return True
-
-    def _due(self, at: Progress, times: NDArray[np.float64]) -> int:
-        due = self._begun(at, times) + float(self.seconds)
-        late = np.flatnonzero((times >= due) & (times < math.inf))
-        return 0 if at.latest >= due else int(late[0]) if len(late) else _NEVER
-
-    def _advance(self, at: Progress, times: NDArray[np.float64]) -> None:
-        at.begun = self._begun(at, times)
-        at.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=at.latest))
-
-    def _restart(self, at: Progress, event: TriggerEvent) -> None:
-        at.begun = at.latest
-
-    @staticmethod
-    def _begun(at: Progress, times: NDArray[np.float64]) -> float:
-        """Return the start of the interval: the first event time, unless the interval has started."""
-        timed = times[np.isfinite(times)]
-        return float(timed[0]) if math.isnan(at.begun) and len(timed) else at.begun
+        object.__setattr__(self, "_period", float(self.seconds))
 
 
 @dataclass(frozen=True)
@@ -250,6 +159,48 @@ class OnDemand(Trigger):
     """
 
 
+@dataclass(frozen=True)
+class OnDrift(Trigger):
+    """Cuts the window at a drift alarm, and fires after a number of events of the new concept.
+
+    Another alarm in between cuts the window and restarts the count. The detector receives the errors: 1 for a wrong
+    prediction, 0 for a right one. The detectors of `river.drift.binary` look for an increase of errors. ADWIN, KSWIN
+    and PageHinkley look for any change, so they also raise an alarm when a learner improves.
+
+    Parameters
+    ----------
+    detector
+        A detector of `river.drift` or `river.drift.binary`, of which class and parameters are stored. The trigger runs
+        a new detector of that kind, which restarts after each alarm and after 100,000 events at the latest.
+    gather
+        Labelled events between the last alarm and the refit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from river import drift
+    >>> trigger = OnDrift(drift.ADWIN(delta=0.01), gather=300)
+    >>> trigger == OnDrift(drift.ADWIN(delta=0.01), gather=300)
+    True
+    >>> running = trigger.begin()
+    >>> errors = np.repeat([0.0, 1.0], 1000)
+    >>> running.see(np.zeros(2000), errors)
+    Seen(n=1024, event=<TriggerEvent.CUT: 'cut'>)
+    >>> running.see(np.zeros(976), errors[1024:])
+    Seen(n=300, event=<TriggerEvent.REFIT: 'refit'>)
+    """
+
+    detector: Any
+    gather: int = 500
+
+    def __post_init__(self) -> None:
+        check_number("gather", self.gather, 1, LONGEST, whole=True)
+        spec = self.detector if isinstance(self.detector, DetectorSpec) else DetectorSpec.of(self.detector)
+        object.__setattr__(self, "detector", spec)
+        object.__setattr__(self, "_spec", spec)
+        object.__setattr__(self, "_lengths", (0, 1.0, int(self.gather)))
+
+
 @dataclass(frozen=True, init=False)
 class FirstOf(Trigger):
     """Fires when the first of several triggers does.
@@ -260,21 +211,17 @@ class FirstOf(Trigger):
     ----------
     *triggers
         At least one trigger.
-    distance
-        Least number of labelled events between two refits. A trigger that would fire earlier waits until then; a refit
-        on demand does not.
 
     Examples
     --------
-    >>> running = FirstOf(Every(1000), EveryTime(60.0), distance=50).begin()
+    >>> running = FirstOf(Every(1000), EveryTime(60.0)).begin()
     >>> running.see(np.arange(200.0), np.zeros(200))
     Seen(n=61, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
     triggers: tuple[Trigger, ...]
-    distance: int = 0
 
-    def __init__(self, *triggers: Trigger, distance: int = 0) -> None:
+    def __init__(self, *triggers: Trigger) -> None:
         if not triggers:
             raise ParameterError("triggers", "must be at least one")
         for trigger in triggers:
@@ -282,35 +229,84 @@ class FirstOf(Trigger):
                 raise ParameterTypeError(
                     "triggers", f"must be triggers of streamsvm.refit, such as Every(5_000), got {trigger!r}"
                 )
-        check_number("distance", distance, 0, LONGEST, whole=True)
-        object.__setattr__(self, "triggers", triggers)
-        object.__setattr__(self, "distance", distance)
-        object.__setattr__(self, "_lengths", (0, 1.0, int(distance)))
+        object.__setattr__(self, "triggers", tuple(one for trigger in triggers for one in _single(trigger)))
 
-    def __repr__(self) -> str:
-        return f"FirstOf({', '.join(map(repr, self.triggers))}, distance={self.distance!r})"
 
-    @property
-    def needs_times(self) -> bool:
-        return any(trigger.needs_times for trigger in self.triggers)
+def _single(trigger: Trigger) -> tuple[Trigger, ...]:
+    """Return the triggers of a `FirstOf`, or the trigger alone."""
+    return trigger.triggers if isinstance(trigger, FirstOf) else (trigger,)
 
-    def start(self) -> Progress:
-        return Progress(left=0, parts=tuple(trigger.start() for trigger in self.triggers))
 
-    def _due(self, at: Progress, times: NDArray[np.float64]) -> int:
-        first = min(trigger._due(part, times) for trigger, part in zip(self.triggers, at.parts, strict=True))
-        return max(first, super()._due(at, times))
+class Progress:
+    """State of a single trigger in a stream."""
 
-    def _advance(self, at: Progress, times: NDArray[np.float64]) -> None:
-        super()._advance(at, times)
-        for trigger, part in zip(self.triggers, at.parts, strict=True):
-            trigger._advance(part, times)
+    def __init__(self, trigger: Trigger) -> None:
+        self._trigger = trigger
+        self.left: int | None = None  # labelled events until it is due; None if it does not count
+        self.interval = 0.0
+        self.begun = self.latest = math.nan  # event time at the start of the interval, and the latest one so far
+        self.detector = None if trigger._spec is None else RunningDetector(trigger._spec)
+        self.restart(TriggerEvent.CUT)
 
-    def _restart(self, at: Progress, event: TriggerEvent) -> None:
-        if event is TriggerEvent.REFIT:
-            at.left = int(self.distance)
-        for trigger, part in zip(self.triggers, at.parts, strict=True):
-            trigger._restart(part, event)
+    def due(self, times: NDArray[np.float64]) -> int:
+        """Return the index of the first event at which the trigger is due; not below the number of events if none."""
+        if self.left is not None:
+            return max(self.left, 1) - 1
+        if self._trigger._period == math.inf:
+            return _NEVER
+        due = self._start(times) + self._trigger._period
+        if self.latest >= due:
+            return 0
+        late = np.flatnonzero((times >= due) & (times < math.inf))
+        return int(late[0]) if len(late) else _NEVER
+
+    def advance(self, times: NDArray[np.float64]) -> None:
+        """Process events up to the next refit or cut."""
+        if self.left is not None:
+            self.left = max(self.left - len(times), 0)
+        if self._trigger._period < math.inf:
+            self.begun = self._start(times)
+            self.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=self.latest))
+
+    def _start(self, times: NDArray[np.float64]) -> float:
+        """Return the start of the interval: the first event time, unless the interval has started."""
+        timed = times[np.isfinite(times)]
+        return float(timed[0]) if math.isnan(self.begun) and len(timed) else self.begun
+
+    def restart(self, event: TriggerEvent) -> None:
+        """Restart after a refit or a cut at the last event."""
+        first, factor, most = self._trigger._lengths
+        self.begun = self.latest
+        if first:
+            self.interval = min(float(first if event is TriggerEvent.CUT else self.interval * factor), float(most))
+            self.left = round(self.interval)
+        elif event is TriggerEvent.REFIT:
+            self.left = self.left or None  # 0 if it was due itself
+        elif self.left is not None or (self.detector is not None and self.detector.alarmed):
+            self.left = most
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return {
+            "left": self.left,
+            "interval": self.interval,
+            "begun": encode_label(self.begun),
+            "latest": encode_label(self.latest),
+            "detector": None if self.detector is None else self.detector.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state` of this trigger."""
+        most = self._trigger._lengths[-1]
+        self.interval = real(state["interval"], self.interval, max(self.interval, most))
+        if state["left"] is not None or self.left is not None:
+            self.left = whole(state["left"], 0, round(self.interval) or most)
+        begun, latest = (float(decode_label(state[name])) for name in ("begun", "latest"))
+        if not (-math.inf < begun <= latest < math.inf or (math.isnan(begun) and math.isnan(latest))):
+            raise ValueError(f"event time from {begun} to {latest}")
+        self.begun, self.latest = begun, latest
+        if self.detector is not None:
+            self.detector.restore(state["detector"])
 
 
 class TriggerState:
@@ -318,10 +314,14 @@ class TriggerState:
 
     def __init__(self, trigger: Trigger) -> None:
         self._trigger, self._asked = trigger, False
-        self._restore(trigger.start())
+        self._use([Progress(one) for one in _single(trigger)])
 
-    def _restore(self, at: Progress) -> None:
-        self._at, self._detectors = at, at.detectors()
+    def _use(self, parts: list[Progress]) -> None:
+        self._parts = parts
+        self._detectors = [part.detector for part in parts if part.detector is not None]
+
+    def _due(self, times: NDArray[np.float64]) -> int:
+        return 0 if self._asked else min(part.due(times) for part in self._parts)
 
     def see(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
         """Process labelled events in order up to the first refit or cut. Call again with the rest.
@@ -337,23 +337,25 @@ class TriggerState:
             raise ValueError(f"{len(times)} times do not fit {len(errors)} errors")
         if not len(times):
             return Seen(0, TriggerEvent.NOTHING)
-        due = 0 if self._asked else self._trigger._due(self._at, times)
+        due = self._due(times)
         alarm = self._first_alarm(errors[: due + 1])
         n = min(due if alarm is None else alarm, len(times) - 1) + 1
-        self._trigger._advance(self._at, times[:n])
+        for part in self._parts:
+            part.advance(times[:n])
         if alarm is None and due >= len(times):
             return Seen(n, TriggerEvent.NOTHING)
         event = TriggerEvent.REFIT if alarm is None else TriggerEvent.CUT
         self._asked = self._asked and event is TriggerEvent.CUT
-        self._trigger._restart(self._at, event)
+        for part in self._parts:
+            part.restart(event)
         return Seen(n, event)
 
     def passes(self) -> bool:
         """Process one event and return True if it only needs counting; otherwise return False without processing it."""
-        left = self._at.left
-        if left is None or left <= 1 or self._asked or not self._at.interval:
+        first = self._parts[0]
+        if self._asked or len(self._parts) > 1 or not first.interval or first.left is None or first.left <= 1:
             return False
-        self._at.left = left - 1
+        first.left -= 1
         return True
 
     def _first_alarm(self, errors: NDArray[np.float64]) -> int | None:
@@ -366,11 +368,8 @@ class TriggerState:
         return None
 
     def due_in(self) -> int | None:
-        """Return the number of labelled events until the trigger fires, unless a drift alarm comes first.
-
-        None if that depends on event times, an alarm, or demand.
-        """
-        due = 0 if self._asked else self._trigger._due(self._at, np.empty(0))
+        """Return the number of labelled events until the trigger fires; None if something else decides."""
+        due = self._due(np.empty(0))
         return None if due == _NEVER else due + 1
 
     def ask(self) -> None:
@@ -379,7 +378,7 @@ class TriggerState:
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values."""
-        return {"asked": self._asked, "progress": self._at.state()}
+        return {"asked": self._asked, "progress": [part.state() for part in self._parts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state` of a trigger with the same settings.
@@ -389,12 +388,13 @@ class TriggerState:
         ArchiveError
             If the state is invalid.
         """
-        at = self._trigger.start()
+        parts = [Progress(one) for one in _single(self._trigger)]
         try:
-            at.restore(state["progress"], self._trigger)
+            for part, kept in zip(parts, state["progress"], strict=True):
+                part.restore(kept)
             if type(state["asked"]) is not bool:
                 raise ArchiveError(f"asked for a refit: {state['asked']!r}")
         except DAMAGED as error:
             raise ArchiveError(f"not the state of a trigger: {error!r}") from error
         self._asked = state["asked"]
-        self._restore(at)
+        self._use(parts)

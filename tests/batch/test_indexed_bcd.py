@@ -207,15 +207,13 @@ def test_three_classes_one_against_the_rest():
     assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
 
 
-def test_a_warm_start_and_a_model_to_start_from_save_rounds(tmp_path):
+def test_a_model_to_start_from_saves_rounds(tmp_path):
     X, y = problem(3000, 10)
     cold = IndexedBCD(n_pilot=100).fit(X, y)
     cold.model_.save(tmp_path / "model")
     warm = IndexedBCD(init=LinearModel.load(tmp_path / "model")).fit(X, y)
     assert warm.n_iter_ < cold.n_iter_
     assert warm.objective_ <= cold.objective_
-    again = cold.set_params(warm_start=True).fit(X, y)
-    assert again.n_iter_ == warm.n_iter_
 
 
 def test_rows_that_teach_nothing_are_borne():

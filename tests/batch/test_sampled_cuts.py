@@ -400,22 +400,6 @@ def test_a_projection_is_the_nearest_function_on_its_landmarks():
 # The protocol ----------------------------------------------------------------------------------------------------
 
 
-def test_a_warm_start_goes_on_with_the_same_rows_only():
-    X, y = board(3000)
-    make = lambda **more: SampledCuts(1e3, gamma=20.0, sample_size=3000, tol=1e-2, max_iter=1000, **more)  # noqa: E731
-    cold = make().fit(X, y)
-    warm = make(warm_start=True).fit(X, y)
-    assert warm.n_iter_ == cold.n_iter_
-    warm.set_params(tol=5e-3).fit(X, y)
-    assert warm.certificate_ <= 5e-3
-    whole = make().set_params(tol=5e-3).fit(X, y)
-    assert warm.n_iter_ < whole.n_iter_
-    other = warm.fit(X, 1 - y)
-    assert (
-        other.decision_function(X).tobytes() == make().set_params(tol=5e-3).fit(X, 1 - y).decision_function(X).tobytes()
-    )
-
-
 def test_a_callback_hears_of_each_round_and_may_stop():
     X, y = board(3000)
     seen = []
@@ -472,5 +456,5 @@ def test_bad_parameters_are_refused():
 
 def test_it_survives_a_pickle():
     X, y = board(1000)
-    model = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=20, warm_start=True).fit(X, y)
+    model = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=20).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))

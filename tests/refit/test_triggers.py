@@ -16,7 +16,6 @@ from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import detectors
 from streamsvm.refit.archive import decode_settings, encode_settings
-from streamsvm.refit.drift import OnDrift
 from streamsvm.refit.texts import trigger_of
 from streamsvm.refit.triggers import (
     Every,
@@ -24,6 +23,7 @@ from streamsvm.refit.triggers import (
     FirstOf,
     Growing,
     OnDemand,
+    OnDrift,
     Trigger,
     TriggerEvent,
     TriggerState,
@@ -154,7 +154,7 @@ def test_after_an_alarm_a_fresh_detector_is_fed():
     running = OnDrift(EACH_100TH, gather=60).begin()
     assert running.see(np.zeros(130), np.ones(130)).n == 100
     running.see(np.zeros(30), np.ones(30))
-    assert running.state()["progress"]["detector"]["n"] == 30
+    assert running.state()["progress"][0]["detector"]["n"] == 30
     # The first alarm comes after a warm-up, which a new detector repeats.
     warm = happenings(OnDrift(drift.DummyDriftDetector(t_0=20, w=50, seed=4), gather=1000), np.zeros(500))
     assert len(set(np.diff([0, *(at for at, _ in warm)]))) == 1
@@ -167,7 +167,7 @@ def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
     assert happenings(each_100th, np.zeros(1000)) == []
     running = never.begin()
     running.see(np.zeros(1000), np.zeros(1000))
-    assert running.state()["progress"]["detector"]["n"] == 1000 % 60
+    assert running.state()["progress"][0]["detector"]["n"] == 1000 % 60
 
 
 def test_on_demand():
@@ -207,14 +207,6 @@ def test_of_a_cut_and_a_refit_at_one_event_only_the_cut_happens():
     assert happenings(FirstOf(Every(50), OnDrift(EACH_100TH)), np.zeros(149)) == [(50, "refit"), (100, "cut")]
 
 
-def test_between_refits_lies_the_distance():
-    assert refits(FirstOf(Every(5), distance=12), np.zeros(40)) == [5, 17, 29]
-    assert refits(FirstOf(EveryTime(10.0), distance=4), [0, 10, 20, 30, 31, 32, 33]) == [2, 6]
-    drifting = FirstOf(OnDrift(EACH_100TH, gather=30), Every(80), distance=60)
-    assert happenings(drifting, np.zeros(200)) == [(80, "refit"), (100, "cut"), (140, "refit"), (200, "cut")]
-    assert refits(FirstOf(Every(5), distance=12), np.zeros(20), asked=[7]) == [5, 8, 20]
-
-
 TRIGGERS = [
     Every(7),
     Growing(3, 1.3, most=40),
@@ -223,12 +215,11 @@ TRIGGERS = [
     OnDrift(drift.DummyDriftDetector("random", t_0=20, w=20, seed=3, dynamic_cloning=True), gather=5),
     OnDrift(drift.KSWIN(seed=2, window_size=20, stat_size=5, alpha=0.05), gather=7),
     OnDemand(),
-    FirstOf(Every(9), EveryTime(6.0), OnDrift(drift.binary.HDDMW(), gather=5), distance=4),
+    FirstOf(Every(9), EveryTime(6.0), OnDrift(drift.binary.HDDMW(), gather=5)),
     FirstOf(
-        FirstOf(OnDrift(drift.DummyDriftDetector(t_0=13, seed=1), gather=3), Every(8), distance=6),
+        FirstOf(OnDrift(drift.DummyDriftDetector(t_0=13, seed=1), gather=3), Every(8)),
         OnDrift(drift.DummyDriftDetector(t_0=9, seed=1), gather=7),
         Growing(2, 2.0),
-        distance=3,
     ),
 ]
 
@@ -268,7 +259,7 @@ def test_when_it_is_due():
     assert Every(7).begin().due_in() == 7
     assert EveryTime(7.0).begin().due_in() is None
     assert OnDemand().begin().due_in() is None
-    assert FirstOf(OnDemand(), Every(7), Growing(5), distance=9).begin().due_in() == 5
+    assert FirstOf(OnDemand(), Every(7), Growing(5)).begin().due_in() == 5
     running = OnDrift(EACH_100TH, gather=60).begin()
     assert running.due_in() is None
     running.see(np.zeros(200), np.zeros(200))
@@ -327,7 +318,6 @@ def test_numbers_of_numpy_are_numbers():
         (lambda: OnDrift(drift.ADWIN(grace_period=10**6)), "ADWIN.grace_period"),
         (lambda: FirstOf(), "triggers"),
         (lambda: FirstOf(5), "triggers"),
-        (lambda: FirstOf(Every(5), distance=-1), "distance"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(make, parameter):
@@ -362,9 +352,9 @@ ADWIN = {"class": "ADWIN", "params": {}}
         {"class": "Trigger"},
         {"class": ["Every"], "n": 5},
         {"class": "EveryTime", "seconds": {"float": "nan"}},
-        {"class": "FirstOf", "triggers": [], "distance": 0},
-        {"class": "FirstOf", "triggers": [5], "distance": 0},
-        {"class": "FirstOf", "triggers": 5, "distance": 0},
+        {"class": "FirstOf", "triggers": []},
+        {"class": "FirstOf", "triggers": [5]},
+        {"class": "FirstOf", "triggers": 5},
         {"class": "OnDrift", "gather": 5},
         {"class": "OnDrift", "gather": 5, "detector": "ADWIN"},
         {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "class": "os.system"}},
@@ -390,7 +380,7 @@ def spoil(state, value, *path):
     return spoiled
 
 
-STATE_TRIGGER = FirstOf(Every(10), EveryTime(5.0), OnDrift(EACH_100TH, gather=5), distance=3)
+STATE_TRIGGER = FirstOf(Every(10), EveryTime(5.0), OnDrift(EACH_100TH, gather=5))
 
 
 @pytest.mark.parametrize(
@@ -398,20 +388,19 @@ STATE_TRIGGER = FirstOf(Every(10), EveryTime(5.0), OnDrift(EACH_100TH, gather=5)
     [
         (1, ("asked",)),
         (None, ("progress",)),
-        (-1, ("progress", "left")),
-        (4, ("progress", "left")),
-        ([], ("progress", "parts")),
-        (11, ("progress", "parts", 0, "left")),
-        (1.5, ("progress", "parts", 0, "left")),
-        ({"float": "nan"}, ("progress", "parts", 0, "interval")),
-        (5.0, ("progress", "parts", 0, "interval")),
-        ({"float": "inf"}, ("progress", "parts", 1, "latest")),
-        ({"float": "0x1p90"}, ("progress", "parts", 1, "begun")),
-        (6, ("progress", "parts", 2, "left")),
-        (10**12, ("progress", "parts", 2, "detector", "n")),
-        (9, ("progress", "parts", 2, "detector", "n")),
-        ("%", ("progress", "parts", 2, "detector", "errors")),
-        (5, ("progress", "parts", 2, "detector", "errors")),
+        ([], ("progress",)),
+        (-1, ("progress", 0, "left")),
+        (11, ("progress", 0, "left")),
+        (1.5, ("progress", 0, "left")),
+        ({"float": "nan"}, ("progress", 0, "interval")),
+        (5.0, ("progress", 0, "interval")),
+        ({"float": "inf"}, ("progress", 1, "latest")),
+        ({"float": "0x1p90"}, ("progress", 1, "begun")),
+        (6, ("progress", 2, "left")),
+        (10**12, ("progress", 2, "detector", "n")),
+        (9, ("progress", 2, "detector", "n")),
+        ("%", ("progress", 2, "detector", "errors")),
+        (5, ("progress", 2, "detector", "errors")),
     ],
 )
 def test_another_state_in_an_archive_is_refused(value, path):

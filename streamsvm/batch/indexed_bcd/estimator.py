@@ -56,8 +56,6 @@ class IndexedBCD(LinearClassifier):
         Whether to fit a bias b, penalised as in LIBLINEAR.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
-    warm_start
-        Whether to start from the last `fit` instead of a sample of rows.
     init
         A `LinearModel` of the same classes and columns to start from; its scaler is ignored.
     callback
@@ -127,7 +125,6 @@ class IndexedBCD(LinearClassifier):
         max_iter: int = 300,
         fit_intercept: bool = True,
         class_weight: Any = None,
-        warm_start: bool = False,
         init: LinearModel | None = None,
         callback: Callable[[Any, Iteration], Any] | None = None,
         random_state: Any = 0,
@@ -140,7 +137,6 @@ class IndexedBCD(LinearClassifier):
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
-        self.warm_start = warm_start
         self.init = init
         self.callback = callback
         self.random_state = random_state

@@ -46,8 +46,8 @@ PARTS = 8
 class Grove:
     """Labels, ids, centroids and radii of the leaves of all trees."""
 
-    def __init__(self, width: int, rng: np.random.Generator) -> None:
-        self.width, self.rng = width, rng
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
         self.codes: list[Ints] = []
         self.ids: list[Ints] = []
         self.leaf_rows: list[int] = []
@@ -56,7 +56,7 @@ class Grove:
 
     def add(self, X: Any, codes: Ints, ids: Ints, leaf: int) -> Iterator[Any]:
         """Grow a tree; yields the rows of its leaves in order."""
-        for rows in grow(X, leaf, self.width, self.rng):
+        for rows in grow(X, leaf, self.rng):
             self.codes.append(codes[rows])
             self.ids.append(ids[rows])
             of_leaf = X[rows]
@@ -180,7 +180,6 @@ def build(
     *,
     memory: int,
     n_sample: int = 40_000,
-    width: int = 10,
     random_state: int = 0,
 ) -> None:
     """Build an index in a new folder, or leave nothing behind.
@@ -197,7 +196,7 @@ def build(
         with closing(dealer):
             for X, y in batches:
                 dealer.add(X, y)
-            index, n_leaves = _write_rows(work, dealer, Grove(width, rng), n_sample)
+            index, n_leaves = _write_rows(work, dealer, Grove(rng), n_sample)
             write_index(work, index, n_leaves, header())
         work.rename(path)
         _sync_folder(path.parent)

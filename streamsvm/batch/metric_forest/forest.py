@@ -138,7 +138,6 @@ class MetricForest(Rows):
         *,
         memory: int = 256 << 20,
         n_sample: int = 40_000,
-        width: int = 10,
         random_state: int = 0,
     ) -> None:
         """Build an index on disk in one pass over batches in any order.
@@ -154,8 +153,6 @@ class MetricForest(Rows):
             Approximate maximum number of bytes in memory. A tree is built on an eighth of it.
         n_sample
             Rows to sample for initial solutions; the sample takes at most an eighth of `memory`.
-        width
-            Maximum children of a node; 1 leaves the rows in random order.
         random_state
             Seed.
 
@@ -166,7 +163,7 @@ class MetricForest(Rows):
         ValueError, OSError
             If rows are missing, mixed or invalid, or if the disk is full. Nothing is left at `path`.
         """
-        build(Path(path), batches, memory=memory, n_sample=n_sample, width=width, random_state=random_state)
+        build(Path(path), batches, memory=memory, n_sample=n_sample, random_state=random_state)
 
     @classmethod
     def from_source(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import warnings
 from collections.abc import Callable
@@ -80,8 +79,6 @@ class SampledCuts(BatchClassifier):
         percentage points less accurate with sampling="constant".
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
-    warm_start
-        Whether `fit` on the same rows continues with the cuts of the last fit.
     callback
         Called after each round with the estimator and an `Iteration`; a true value ends the fit.
     random_state
@@ -149,7 +146,6 @@ class SampledCuts(BatchClassifier):
         max_iter: int = 150,
         average: bool = True,
         class_weight: Any = None,
-        warm_start: bool = False,
         callback: Callable[[Any, Iteration], Any] | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -162,7 +158,6 @@ class SampledCuts(BatchClassifier):
         self.max_iter = max_iter
         self.average = average
         self.class_weight = class_weight
-        self.warm_start = warm_start
         self.callback = callback
         self.random_state = random_state
 
@@ -205,14 +200,9 @@ class SampledCuts(BatchClassifier):
         kind = WholeProblem if is_whole else kind
         defaults = {WholeProblem: 0.0, AllRows: population.n, ConstantTime: sample_size * self.max_iter}
         C = float(self.C or defaults[kind])
-        key = (_fingerprint(X, codes, weights) if self.warm_start else "", kind, C, kernel.key, str(settings.cost))
-        rounds: Rounds = kind(kernel, C, 1 if n_classes == 2 else n_classes)
-        held = getattr(self, "_held", None)
-        if self.warm_start and held is not None and held[0] == key:
-            _, rounds, rng = held
-        result = rounds.run(population, settings, rng, progress)
-        self._held = (key, rounds, rng) if self.warm_start else None
-        self.C_, self.kernel_ = rounds.C, rounds.kernel
+        rounds: Rounds = kind(population, settings, kernel, C, 1 if n_classes == 2 else n_classes)
+        result = rounds.run(rng, progress)
+        self.C_, self.kernel_ = rounds.C, kernel
         self.support_, self.dual_coef_ = result.indices, np.ascontiguousarray(result.coefs.T)
         self.vectors_ = self.kernel_.prepare(X[result.indices])
         self.objective_error_ = result.error
@@ -303,17 +293,6 @@ class SampledCuts(BatchClassifier):
         system[np.diag_indices(budget)] += RIDGE
         target = self.kernel_.decide(self.vectors_, np.ascontiguousarray(self.dual_coef_.T), marks)
         coefs = scipy.linalg.solve(system, target.T, assume_a="sym")
-        other._held = None
         other.support_, other.vectors_ = self.support_[chosen], marks
         other.dual_coef_ = np.ascontiguousarray(coefs.T, np.float32)
         return other
-
-
-def _fingerprint(X: Any, codes: Ints, weights: Floats) -> str:
-    """Return a hash of rows, labels and weights."""
-    digest = hashlib.blake2b(digest_size=16)
-    parts = [X.data, X.indices, X.indptr] if scipy.sparse.issparse(X) else [X]
-    for part in (*parts, codes, weights):
-        digest.update(f"{part.shape} {part.dtype}".encode())
-        digest.update(np.ascontiguousarray(part).data)
-    return digest.hexdigest()

@@ -35,11 +35,6 @@ class GaussianKernel:
         self._scale = np.sqrt(gamma)
         self._limit = float(np.sqrt(LARGEST / max(1, len(centre))))
 
-    @property
-    def key(self) -> tuple[float, bytes]:
-        """Gamma and centre, which identify the kernel."""
-        return self.gamma, self.centre.tobytes()
-
     def prepare(self, X: Any) -> Singles:
         """Centre, scale and clip rows; the result is dense and contiguous."""
         rows = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X, np.float64)

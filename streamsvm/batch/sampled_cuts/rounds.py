@@ -48,24 +48,17 @@ class Settings:
 
 
 class Rounds(ABC):
-    """Rounds on one set of rows, which a warm start continues."""
+    """Rounds on one set of rows."""
 
-    population: Population
-    settings: Settings
-
-    def __init__(self, kernel: GaussianKernel, C: float, n_outputs: int) -> None:
+    def __init__(
+        self, population: Population, settings: Settings, kernel: GaussianKernel, C: float, n_outputs: int
+    ) -> None:
+        self.population, self.settings = population, settings
         self.kernel, self.C, self.n_outputs = kernel, C, n_outputs
 
-    def run(self, population: Population, settings: Settings, rng: np.random.Generator, progress: Progress) -> Result:
-        """Run up to `max_iter` rounds."""
-        self.population, self.settings = population, settings
-        try:
-            return self._run(rng, progress)
-        finally:
-            del self.population  # a warm start must not keep the rows in memory
-
     @abstractmethod
-    def _run(self, rng: np.random.Generator, progress: Progress) -> Result: ...
+    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
+        """Run up to `max_iter` rounds."""
 
     def _start(self, scored: ScoredRows) -> None:
         tol = min(1e-6, 0.01 * self.settings.tol) * max(float(self.settings.cost.max()), 1e-300)
@@ -92,13 +85,12 @@ class ConstantTime(Rounds):
     Held-out rows estimate the loss of the average.
     """
 
-    def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
+    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings = self.settings
-        if not hasattr(self, "cuts"):
-            rows, codes = self._rows(self.population.draw(rng, HELD_OUT))
-            self._start(ScoredRows(rows, codes, self.population.shares(len(codes)), self.n_outputs))
-            self.losses: list[float] = []
-            self.squares = 0.0
+        rows, codes = self._rows(self.population.draw(rng, HELD_OUT))
+        self._start(ScoredRows(rows, codes, self.population.shares(len(codes)), self.n_outputs))
+        self.losses: list[float] = []
+        self.squares = 0.0
         cuts, is_done, n_iter = self.cuts, False, 0
         while n_iter < settings.max_iter and not is_done:
             n_iter += 1
@@ -170,13 +162,12 @@ class AllRows(Rounds):
     A cut uses a sample of the rows with a positive loss.
     """
 
-    def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
+    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, n_iter = self.settings, 0
-        if not hasattr(self, "cuts"):
-            rows, codes = self._rows(np.arange(self.population.n))
-            self._start(ScoredRows(rows, codes, self.population.weights, self.n_outputs))
-            self.square_of_sum = 0.0
-            self.found = self._violations(np.zeros((self.n_outputs, len(rows))), codes)
+        rows, codes = self._rows(np.arange(self.population.n))
+        self._start(ScoredRows(rows, codes, self.population.weights, self.n_outputs))
+        self.square_of_sum = 0.0
+        self.found = self._violations(np.zeros((self.n_outputs, len(rows))), codes)
         is_done = False
         while n_iter < settings.max_iter and not is_done:
             n_iter += 1

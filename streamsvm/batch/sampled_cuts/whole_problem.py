@@ -26,27 +26,25 @@ MOST = 1e30
 class WholeProblem(Rounds):
     """Ascent on the dual of the whole problem; C = 0 selects C by held-out rows."""
 
-    def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
+    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
         settings, population = self.settings, self.population
         rows, codes = self._rows(np.arange(population.n))
         shares = population.weights
-        if not hasattr(self, "order"):  # random, with rows of weight 0 last, because the first rows select C
-            self.order = rng.permutation(population.n)
-            self.order = self.order[np.argsort(shares[self.order] == 0.0, kind="stable")]
-        rows, codes, shares = rows[self.order], codes[self.order], shares[self.order]
+        order = rng.permutation(population.n)
+        order = order[np.argsort(shares[order] == 0.0, kind="stable")]  # rows of weight 0 last: the first rows select C
+        rows, codes, shares = rows[order], codes[order], shares[order]
         n_iter, gap, objective = 0, math.inf, math.inf
         gram = self.kernel.values(rows, rows)
         if not self.C:
             self.C = HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
-        if not hasattr(self, "dual"):
-            self.dual = DualAscent(codes, self.C * shares, settings)
+        dual = DualAscent(codes, self.C * shares, settings)
         while n_iter < settings.max_iter and gap > settings.tol:
             n_iter += 1
-            objective, gap = self.dual.ascend(gram, settings.tol)
+            objective, gap = dual.ascend(gram, settings.tol)
             if progress(objective, gap):
                 break
         coefs = np.empty((population.n, self.n_outputs), np.float32)
-        coefs[self.order] = self.dual.coefs()[-self.n_outputs :].T
+        coefs[order] = dual.coefs()[-self.n_outputs :].T
         indices = np.flatnonzero(coefs.any(axis=1))
         return Result(indices, coefs[indices], objective, 0.0, gap, n_iter, gap <= settings.tol)
 

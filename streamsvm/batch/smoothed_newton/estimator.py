@@ -56,10 +56,9 @@ class SmoothedNewton(LinearClassifier):
         Whether the l2 penalty includes b, as in LIBLINEAR.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
-    warm_start
-        Whether to start from the last `fit`. Fits for decreasing `l1` are a regularisation path.
     init
-        A `LinearModel` of the same classes and columns to start from; its scaler is ignored.
+        A `LinearModel` of the same classes and columns to start from, such as `model_` of a fit for a larger `l1`; its
+        scaler is ignored.
     callback
         Called after each iteration with the estimator and an `Iteration`; a true value ends the fit.
     random_state
@@ -121,7 +120,6 @@ class SmoothedNewton(LinearClassifier):
         fit_intercept: bool = True,
         penalize_bias: bool = False,
         class_weight: Any = None,
-        warm_start: bool = False,
         init: LinearModel | None = None,
         callback: Callable[[Any, Iteration], Any] | None = None,
         random_state: Any = 0,
@@ -133,7 +131,6 @@ class SmoothedNewton(LinearClassifier):
         self.fit_intercept = fit_intercept
         self.penalize_bias = penalize_bias
         self.class_weight = class_weight
-        self.warm_start = warm_start
         self.init = init
         self.callback = callback
         self.random_state = random_state

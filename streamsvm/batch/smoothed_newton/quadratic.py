@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -58,7 +59,7 @@ class QuadraticModel:
     def _by_conjugate_gradients(self, g: Floats) -> Floats:
         """Solve by conjugate gradients with a diagonal preconditioner."""
         roots = np.sqrt(self.weights)
-        B = self.matrix.scaled(self.rows, roots, self.columns)
+        B: Any = self.matrix.scaled(self.rows, roots, self.columns)
         squares = B.multiply(B) if scipy.sparse.issparse(B) else B * B
         diagonal = np.append(np.asarray(squares.sum(axis=0)).ravel(), float(self.weights.sum())) + self.ridge
         held = np.where(np.isinf(self.ridge), 0.0, self.ridge)
