@@ -44,14 +44,14 @@ class Trigger:
     """Base of triggers. It fires on demand only."""
 
     # First interval of labelled events (0 for none), growth factor, and greatest number of events until it is due.
-    _lengths: tuple[int, float, int] = (0, 1.0, -1)
-    _period = math.inf  # event time between two refits
-    _spec: DetectorSpec | None = None
+    lengths: tuple[int, float, int] = (0, 1.0, -1)
+    period = math.inf  # event time between two refits
+    spec: DetectorSpec | None = None
 
     @property
     def needs_times(self) -> bool:
         """Whether it uses event times."""
-        return any(trigger._period < math.inf for trigger in _single(self))
+        return any(trigger.period < math.inf for trigger in _single(self))
 
     def begin(self) -> TriggerState:
         """Return the state at the start of a stream."""
@@ -78,7 +78,7 @@ class Every(Trigger):
 
     def __post_init__(self) -> None:
         check_number("n", self.n, 1, LONGEST, whole=True)
-        object.__setattr__(self, "_lengths", (self.n, 1.0, self.n))
+        object.__setattr__(self, "lengths", (self.n, 1.0, self.n))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Growing(Trigger):
         check_number("factor", self.factor, 1.0)
         if self.most is not None:
             check_number("most", self.most, self.first, LONGEST, whole=True)
-        object.__setattr__(self, "_lengths", (self.first, self.factor, self.most or LONGEST))
+        object.__setattr__(self, "lengths", (self.first, self.factor, self.most or LONGEST))
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class EveryTime(Trigger):
 
     def __post_init__(self) -> None:
         check_between("seconds", self.seconds, 0.0, math.inf)
-        object.__setattr__(self, "_period", float(self.seconds))
+        object.__setattr__(self, "period", float(self.seconds))
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class OnDrift(Trigger):
         check_number("gather", self.gather, 1, LONGEST, whole=True)
         spec = self.detector if isinstance(self.detector, DetectorSpec) else DetectorSpec.of(self.detector)
         object.__setattr__(self, "detector", spec)
-        object.__setattr__(self, "_spec", spec)
-        object.__setattr__(self, "_lengths", (0, 1.0, int(self.gather)))
+        object.__setattr__(self, "spec", spec)
+        object.__setattr__(self, "lengths", (0, 1.0, int(self.gather)))
 
 
 @dataclass(frozen=True, init=False)
@@ -245,16 +245,16 @@ class Progress:
         self.left: int | None = None  # labelled events until it is due; None if it does not count
         self.interval = 0.0
         self.begun = self.latest = math.nan  # event time at the start of the interval, and the latest one so far
-        self.detector = None if trigger._spec is None else RunningDetector(trigger._spec)
+        self.detector = None if trigger.spec is None else RunningDetector(trigger.spec)
         self.restart(TriggerEvent.CUT)
 
     def due(self, times: NDArray[np.float64]) -> int:
         """Return the index of the first event at which the trigger is due; not below the number of events if none."""
         if self.left is not None:
             return max(self.left, 1) - 1
-        if self._trigger._period == math.inf:
+        if self._trigger.period == math.inf:
             return _NEVER
-        due = self._start(times) + self._trigger._period
+        due = self._start(times) + self._trigger.period
         if self.latest >= due:
             return 0
         late = np.flatnonzero((times >= due) & (times < math.inf))
@@ -264,7 +264,7 @@ class Progress:
         """Process events up to the next refit or cut."""
         if self.left is not None:
             self.left = max(self.left - len(times), 0)
-        if self._trigger._period < math.inf:
+        if self._trigger.period < math.inf:
             self.begun = self._start(times)
             self.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=self.latest))
 
@@ -275,7 +275,7 @@ class Progress:
 
     def restart(self, event: TriggerEvent) -> None:
         """Restart after a refit or a cut at the last event."""
-        first, factor, most = self._trigger._lengths
+        first, factor, most = self._trigger.lengths
         self.begun = self.latest
         if first:
             self.interval = min(float(first if event is TriggerEvent.CUT else self.interval * factor), float(most))
@@ -297,7 +297,7 @@ class Progress:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state` of this trigger."""
-        most = self._trigger._lengths[-1]
+        most = self._trigger.lengths[-1]
         self.interval = real(state["interval"], self.interval, max(self.interval, most))
         if state["left"] is not None or self.left is not None:
             self.left = whole(state["left"], 0, round(self.interval) or most)
