@@ -77,8 +77,8 @@ def seconds_of(text: str) -> float | None:
 
 _KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "adaptive": Adaptive}
 _WINDOWS = (
-    'a number of events ("20000" or "latest:20000"), "adaptive[:N]", each also with "+balanced", or "since:TIME[:N]" '
-    'with a time such as "90s", "30m", "12h" or "7d"'
+    'a number of events ("20000" or "latest:20000"), "adaptive[:N]", or "since:TIME[:N]" with a time such as "90s", '
+    '"30m", "12h" or "7d"'
 )
 
 
@@ -92,21 +92,20 @@ def window_of(text: str) -> Window:
 
     Examples
     --------
-    >>> window_of("5000+balanced") == Latest(5_000, balanced=True), window_of("since:7d") == Since(604_800.0)
+    >>> window_of("5000") == Latest(5_000), window_of("since:7d") == Since(604_800.0)
     (True, True)
     """
-    parts, *options = text.split("+")
-    kind, *values = parts.split(":")
+    kind, *values = text.split(":")
     if kind.isdecimal():
         kind, values = "latest", [kind, *values]
     try:
-        if kind not in _KINDS or options not in ([], ["balanced"]):
+        if kind not in _KINDS:
             raise ValueError("unknown")
         takes: tuple[Callable[[str], Any], ...] = (_seconds, int) if kind == "since" else (int,)
         if len(values) > len(takes):
             raise ValueError(f"{values[len(takes)]!r} is one value too many")
         given = [take(value) for take, value in zip(takes, values, strict=False)]
-        window: Window = _KINDS[kind](*given, **dict.fromkeys(options, True))
+        window: Window = _KINDS[kind](*given)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is no window ({error}); it may be {_WINDOWS}") from error
     return window

@@ -1,7 +1,6 @@
-"""Events of a window: a list of immutable chunks, and the number of the latest events of each class that it has.
+"""Events of a window: a list of immutable chunks, and the number of the latest events that it has.
 
-A snapshot copies the list. Chunks may also contain events that have left. They are rewritten without these from time to
-time.
+A snapshot copies the list. The oldest chunk may also contain events that have left.
 """
 
 from __future__ import annotations
@@ -24,12 +23,10 @@ from streamsvm.refit.window_rows import EVENT_BYTES, ROW_ARRAYS, WindowRows, joi
 if TYPE_CHECKING:
     from streamsvm.refit.windows import Window
 
-# Chunks are merged up to this size in bytes and events.
+# Largest chunk in events, and largest size of merged chunks in bytes.
 CHUNK_BYTES, CHUNK_EVENTS = 1 << 18, 1_024
 # When memory is full, events leave until the rows take this share of it.
 FULL = 7 / 8
-# Chunks are rewritten when they have this many times the events of the window, and one chunk more.
-SURPLUS = 1.5
 # The detector restarts after this many errors.
 MOST_ERRORS = 1_000_000
 
@@ -56,14 +53,13 @@ class WindowMemory:
         # Single events that are not in a chunk yet: rows, classes and times. A tuple per event would trigger the
         # garbage collector.
         self._singles: tuple[list[Floats], list[int], list[float]] = [], [], []
-        # Events in chunks, and bytes of the events since memory was full.
-        self._n_stored = self._n_bytes = 0
-        # Number of events of each class that may be in the window, and the newest event time.
-        self._counts, self._newest = np.zeros(1, np.int64), math.nan
+        # Number of the latest events in the window, bytes of the events since memory was full, and newest event time.
+        self._n = self._n_bytes = 0
+        self._newest = math.nan
         self._detector = None if settings.detector is None else RunningDetector(settings.detector, MOST_ERRORS)
 
     def __len__(self) -> int:
-        return int(self._kept().sum())
+        return self._trim()
 
     # Events ------------------------------------------------------------------------------------------------------
 
@@ -106,39 +102,37 @@ class WindowMemory:
         self._take(events.part(at, len(events)))
 
     def _take(self, events: WindowRows) -> None:
-        """Add events in parts that fit into the memory."""
+        """Add events in chunks that fit into the memory."""
         self._close()
         ends, at = np.append(0, np.cumsum(events.event_bytes)), 0
         while at < len(events):
             self._make_room(int(ends[at + 1] - ends[at]))
             most = ends[at] + self.settings.max_bytes - self._n_bytes
             end = max(int(np.searchsorted(ends, most, side="right")) - 1, at + 1)
+            end = min(end, at + CHUNK_EVENTS)
             part = joined([events.part(at, end)])
-            counts = np.bincount(_classes(part.codes, self.settings.balanced), minlength=len(self._counts))
-            counts[: len(self._counts)] += self._counts
-            self._counts, self._newest = counts, float(part.times[-1])
+            self._newest = float(part.times[-1])
             self.n_taken += end - at
+            self._n += end - at
             self._n_bytes += int(ends[end] - ends[at])
             self._append(part)
             at = end
-        self._tidy()
+        self._trim()
 
     def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Add an event with values in the first columns."""
-        n_bytes, place = EVENT_BYTES + row.nbytes, code if self.settings.balanced else 0
+        n_bytes = EVENT_BYTES + row.nbytes
         self._make_room(n_bytes)
         rows, codes, times = self._singles
         if rows and (len(rows) == CHUNK_EVENTS or len(rows) * row.nbytes > CHUNK_BYTES or len(rows[0]) != len(row)):
-            self._tidy()
+            self._trim()
         if math.isfinite(time) and not time <= self._newest:
             self._newest = time
         rows.append(row.copy())
         codes.append(code)
         times.append(self._newest)
-        if place >= len(self._counts):
-            self._counts = np.append(self._counts, np.zeros(place + 1 - len(self._counts), np.int64))
-        self._counts[place] += 1
         self.n_taken += 1
+        self._n += 1
         self._n_bytes += n_bytes
         if self._detector is not None and (n := self._n_left_by(error)) is not None:
             self.keep_latest(n)
@@ -155,7 +149,6 @@ class WindowMemory:
 
     def _append(self, chunk: WindowRows) -> None:
         """Add a chunk, merged with the last ones while these are smaller and the result is small."""
-        self._n_stored += len(chunk)
         while self._chunks and len(self._chunks[-1]) <= len(chunk) <= CHUNK_EVENTS // 2:
             if self._chunks[-1].rows.values.nbytes + chunk.rows.values.nbytes > CHUNK_BYTES:
                 break
@@ -164,46 +157,34 @@ class WindowMemory:
 
     # Events that leave -------------------------------------------------------------------------------------------
 
-    def _kept(self) -> Ints:
-        """Return the number of latest events of each class that are in the window."""
+    def _trim(self) -> int:
+        """Drop the chunks whose events have left; return the number of events in the window."""
         self._close()
+        self._n, n_stored = min(self._n, self.settings.n), sum(map(len, self._chunks))
         if self.settings.seconds is not None and self._chunks:
             times = np.concatenate([chunk.times for chunk in self._chunks])
             expired = np.flatnonzero(self._newest - times > self.settings.seconds)
-            n_current = len(times) - (int(expired[-1]) + 1 if len(expired) else 0)
-            self._counts = np.minimum(self._counts, n_current)
-        return _at_most(self._counts, max(self.settings.n, int(np.count_nonzero(self._counts))))
-
-    def _tidy(self) -> None:
-        """Rewrite the chunks if many events have left."""
-        kept = self._kept()
-        if self._n_stored > SURPLUS * kept.sum() + CHUNK_EVENTS:
-            self._rewrite(kept)
-
-    def _rewrite(self, kept: Ints) -> None:
-        """Keep the latest events of each class."""
-        old, self._chunks = self._chunks, []
-        self._n_stored, self._counts = 0, kept
-        for chunk in _latest(old, kept, self.settings.balanced):
-            self._append(chunk)
+            self._n = min(self._n, n_stored - (int(expired[-1]) + 1 if len(expired) else 0))
+        while self._chunks and n_stored - len(self._chunks[0]) >= self._n:
+            n_stored -= len(self._chunks.pop(0))
+        return self._n
 
     def _make_room(self, n_bytes: int) -> None:
         """Make room for the row of an event."""
         if self._n_bytes + n_bytes <= self.settings.max_bytes:
             return
-        kept = self._kept()
+        self._trim()
+        sizes = np.concatenate([np.zeros(0, np.int64), *(chunk.event_bytes for chunk in self._chunks)])
         while True:
-            self._rewrite(kept)
-            self._n_bytes = sum(int(chunk.event_bytes.sum()) for chunk in self._chunks)
-            if self._n_bytes + n_bytes <= FULL * self.settings.max_bytes or not self._chunks:
-                return
-            kept = _at_most(kept, int(FULL * kept.sum()))
+            self._n_bytes = int(sizes[len(sizes) - self._n :].sum())
+            if self._n_bytes + n_bytes <= FULL * self.settings.max_bytes or not self._n:
+                break
+            self._n = int(FULL * self._n)
+        self._trim()
 
     def keep_latest(self, n: int) -> None:
         """Remove all but the last n events."""
-        kept, codes = self._kept(), [chunk.codes[chunk.numbers >= self.n_taken - n] for chunk in self._chunks]
-        later = _classes(np.concatenate([np.zeros(0, np.int64), *codes]), self.settings.balanced)
-        self._counts = np.minimum(kept, np.bincount(later, minlength=len(kept)))
+        self._n = min(self._trim(), n)
 
     def _n_left_by(self, error: float) -> int | None:
         """Update the detector; return the number of events to keep if errors have increased."""
@@ -213,8 +194,8 @@ class WindowMemory:
 
     def held(self) -> Callable[[], WindowRows]:
         """Return a function that copies the events now in the window, in order of arrival."""
-        kept, chunks, balanced = self._kept(), list(self._chunks), self.settings.balanced
-        return lambda: joined(_latest(chunks, kept, balanced))
+        n, chunks = self._trim(), list(self._chunks)
+        return lambda: _latest(chunks, n)
 
     def snapshot(self) -> WindowRows:
         """Return a copy of the events, in order of arrival."""
@@ -261,31 +242,12 @@ class WindowMemory:
             self._detector.restore(header["detector"])
 
 
-def _classes(codes: Ints, balanced: bool) -> Ints:
-    """Return the classes that are counted separately: a single one unless the window is balanced."""
-    return codes if balanced else np.zeros_like(codes)
-
-
-def _at_most(counts: Ints, n: int) -> Ints:
-    """Return a copy of counts of classes, the largest reduced to a common number, so that their sum is at most n."""
-    if counts.sum() <= n:
-        return counts.copy()
-    ordered, n_classes = np.sort(counts), np.arange(len(counts), 0, -1)
-    left = n - np.append(0, np.cumsum(ordered))[:-1]  # without the smaller classes
-    first = (left <= ordered * n_classes).argmax()
-    return np.minimum(counts, int(left[first] // n_classes[first]))
-
-
-def _latest(chunks: Sequence[WindowRows], counts: Ints, balanced: bool) -> list[WindowRows]:
-    """Return the latest events of each class, by the number of each."""
-    if not chunks:
-        return []
-    classes = _classes(np.concatenate([chunk.codes for chunk in chunks]), balanced)
-    order, ends = np.argsort(classes, kind="stable"), np.cumsum(np.bincount(classes, minlength=len(counts)))
-    is_latest = np.empty(len(classes), bool)
-    is_latest[order] = np.arange(len(classes)) >= (ends - counts)[classes[order]]
-    parts = np.split(is_latest, np.cumsum([len(chunk) for chunk in chunks])[:-1])
-    return [chunk.chosen(part) for chunk, part in zip(chunks, parts, strict=True) if part.any()]
+def _latest(chunks: Sequence[WindowRows], n: int) -> WindowRows:
+    """Return a copy of the latest n events, of which the first is in the first chunk."""
+    if not n:
+        return joined([])
+    first = sum(map(len, chunks)) - n
+    return joined([chunks[0].part(first, len(chunks[0])), *chunks[1:]])
 
 
 def _described(settings: Window) -> dict[str, Any]:

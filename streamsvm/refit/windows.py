@@ -2,9 +2,6 @@
 
 `Latest`, `Since` and `Adaptive` are settings; `begin` returns the memory. Rows are stored encoded and unscaled, with
 class numbers.
-
-A `balanced` window has the last m events of each class, for the largest m with at most n events in all. In a window of
-n events with k classes, each class therefore keeps at least its last n / k events, rounded down.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.parameters import ParameterTypeError, check_between, check_number
+from streamsvm.parameters import check_between, check_number
 from streamsvm.refit.detectors import DetectorSpec
 from streamsvm.refit.window_memory import WindowMemory
 
@@ -26,14 +23,11 @@ class Window:
 
     n: int
     max_bytes: int
-    balanced = False
     # Span of event time, None for any.
     seconds: float | None = None
 
     def __post_init__(self) -> None:
         check_number("n", self.n, 1, _MOST_EVENTS_HELD, whole=True)
-        if not isinstance(self.balanced, bool):
-            raise ParameterTypeError("balanced", f"must be True or False, got {self.balanced!r}")
         check_number("max_bytes", self.max_bytes, _LEAST_BYTES, MOST_EVENTS, whole=True)
 
     @property
@@ -59,8 +53,6 @@ class Latest(Window):
     ----------
     n
         Number of events.
-    balanced
-        Whether to keep as many events of each class as possible, instead of the latest of all.
     max_bytes
         Greatest memory of the events, about; the window has fewer events if they need more.
 
@@ -76,7 +68,6 @@ class Latest(Window):
     """
 
     n: int = 20_000
-    balanced: bool = False
     max_bytes: int = _MAX_BYTES
 
 
@@ -126,8 +117,6 @@ class Adaptive(Window):
     ----------
     n
         Number of events.
-    balanced
-        Whether to keep as many events of each class as possible, instead of the latest of all.
     delta
         Probability of a false alarm, see `ADWIN`.
     max_bytes
@@ -145,7 +134,6 @@ class Adaptive(Window):
     """
 
     n: int = 20_000
-    balanced: bool = False
     delta: float = 0.002
     max_bytes: int = _MAX_BYTES
 

@@ -198,7 +198,7 @@ class ModelOptions(Settings):
         (linear), or the path of a scikit-learn classifier. WHEN: a number of labelled events, as 5000;
         growing[:FIRST[:FACTOR[:MOST]]]; event time, as 30m or 1d; drift[:DETECTOR[:GATHER]]; several joined by +
         (default growing:500:1.5:25000). WHAT: the latest N, as 20000; since:TIME, as since:7d; adaptive:N, which
-        drift shortens; +balanced keeps rare classes, not with a time (default adaptive:50000). Needs the extra `batch`.
+        drift shortens (default adaptive:50000). Needs the extra `batch`.
     """
 
     model: Any = None

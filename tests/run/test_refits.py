@@ -102,7 +102,7 @@ def test_help_names_all_solvers(capsys: pytest.CaptureFixture[str]) -> None:
     ("trigger", "window", "expected"),
     [
         ("1000", "2000", (Every(1000), Latest(2000))),
-        ("growing:100", "2000+balanced", (Growing(100), Latest(2000, balanced=True))),
+        ("growing:100", "2000", (Growing(100), Latest(2000))),
         ("30m", "since:7d", (EveryTime(1800.0), Since(604_800.0))),
         ("1000+1d", "since:90s:500", (FirstOf(Every(1000), EveryTime(86_400.0)), Since(90.0, 500))),
         ("demand", None, (OnDemand(), None)),
@@ -132,13 +132,13 @@ def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.Mon
 def test_settings_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, kind: type) -> None:
     write_stream(tmp_path / "in.csv", 900)
     lines = ['source = "in.csv"', 'label = "y"', 'summary = "s.json"', 'save = "m"', "quiet = true"]
-    lines += ['refit = "newton,every=300,window=600+balanced"', f'model = "{model}"']
+    lines += ['refit = "newton,every=300,window=600"', f'model = "{model}"']
     (tmp_path / "c.toml").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "--config", "c.toml"]) == 0
     found = RefitClassifier.load(tmp_path / "m")
     assert type(found.model) is kind
-    assert (found.trigger, found.window) == (Every(300), Latest(600, balanced=True))
+    assert (found.trigger, found.window) == (Every(300), Latest(600))
     assert json.loads((tmp_path / "s.json").read_text())["refits"]["outcomes"] == {"votes": 2}
 
 
