@@ -25,7 +25,7 @@ from streamsvm.run.checkpoint import writing
 from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.estimate import Estimate, Judged
+from streamsvm.run.estimate import Estimate
 from streamsvm.run.learners import Answers, Learner, with_gaps
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known, meant
@@ -193,9 +193,7 @@ class JoinStage:
         known = came & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
-        after = np.concatenate([[0], np.cumsum(waits)])[joined.after[known]]
-        judged = Judged(joined.slots[known], joined.scores[known], right[known], after)
-        self.estimate.follow(slots[waits], answer.scores[waits], judged)
+        self.estimate.follow(answer.scores[waits], joined.scores[known], right[known])
 
     def _table(self, joined: Joined) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""
@@ -216,13 +214,12 @@ class JoinStage:
 
     def summary(self) -> dict[str, Any]:
         """Return all figures for JSON, with delays in seconds."""
-        totals, now, (blocks, within, off) = self.totals(), self.estimate.now, self.estimate.check()
+        totals, now = self.totals(), self.estimate.now
         return totals | {
             "lag_s": {name: known(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
             "estimated_accuracy": known(now.accuracy),
             "estimated_accuracy_error": known(now.error),
             "estimated_over": now.events,
-            "estimates_checked": {"blocks": blocks, "within_error": within, "mean_distance": known(off)},
         }
 
     def state(self) -> dict[str, State]:

@@ -1,4 +1,4 @@
-"""Measures of probabilities and decisions: overall, recent, and over time, in bounded memory.
+"""Measures of predictions and decisions: overall, recent, and over time, in bounded memory.
 
 Losses are summed in integer units of 2^-24, so that sums are exact and independent of batches.
 """
@@ -20,7 +20,10 @@ from streamsvm.run.ranking import MOST_RANKED, Ranking
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+CURVE_LINES = ("model", "no_change", "majority")
+"""Hits of the model and of two baselines: the previous label, and the most frequent label so far."""
 COLUMNS = (
+    *CURVE_LINES,
     "rated",
     "log_loss",
     "brier",
@@ -34,7 +37,7 @@ COLUMNS = (
     "right",
     "events",
 )
-"""Counts of judged events; the first of each group is the number of events in it."""
+"""Counts of judged events; the first of each group after the hits is the number of events in it."""
 UNIT = float(1 << 24)
 TIMED: dict[str, tuple[str, float]] = {
     "log_loss": ("rated", UNIT),
@@ -46,6 +49,7 @@ TIMED: dict[str, tuple[str, float]] = {
 }
 """Curves over time: the count that each sum is divided by, and its unit."""
 BINS = 20
+SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
 _LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it
 
 
@@ -133,19 +137,21 @@ class Measures:
     def __init__(self, window: int = 1000) -> None:
         self.window = window
         self.curve = Curve(len(COLUMNS))
-        self.reliability, self.ranking = Reliability(), Ranking()
-        self._recent = np.zeros((0, len(COLUMNS)), np.int64)
-        self._scores = np.zeros((0, 2))
+        self.reliability, self.ranking = Reliability(), Ranking(window)
+        self._recent = np.zeros((0, len(COLUMNS) + 1), np.int64)  # counts, and the pair of classes
+        self._scores = np.zeros(0)
 
     def add(
         self,
         truth: Ints,
         guess: Ints,
-        scores: Floats,
+        scores: Floats | None = None,
         proba: Floats | None = None,
         members: NDArray[np.bool_] | None = None,
         costs: Floats | None = None,
         watched: Ints | None = None,
+        *,
+        baselines: NDArray[np.bool_] | None = None,
     ) -> None:
         """Add judged events.
 
@@ -154,7 +160,7 @@ class Measures:
         truth, guess
             True and predicted class numbers; -1 for a label without a class.
         scores
-            Probabilities of the predicted classes, NaN if unknown.
+            Probabilities of the predicted classes, NaN if unknown; without them the following are unknown, too.
         proba
             Probabilities of all classes, shape (n, n_classes), NaN if unknown.
         members
@@ -163,9 +169,35 @@ class Measures:
             Cost of each event, NaN if unknown.
         watched
             Whether each event has an alarm, negative if unknown, and whether it is of the alarm's class, shape (n, 2).
+        baselines
+            Whether each baseline of `CURVE_LINES` is right, shape (n, 2).
         """
         n, right = len(truth), guess == truth
-        rows = np.zeros((n, len(COLUMNS)), np.int64)
+        rows = np.zeros((n, len(COLUMNS) + 1), np.int64)
+        rows[:, 0], rows[:, -1] = right, truth << SHIFT | guess
+        if baselines is not None:
+            rows[:, 1:3] = baselines
+        if scores is None:
+            scores = np.full(n, np.nan)
+        else:
+            self._count(rows[:, 3:-1], truth, proba, members, costs, watched)
+        self.curve.add(rows[:, :-1])
+        self._recent = _latest(self._recent, rows, self.window)
+        self._scores = _latest(self._scores, scores, self.window)
+        known = ~np.isnan(scores)
+        self.reliability.add(scores[known], right[known])
+
+    def _count(
+        self,
+        rows: Ints,
+        truth: Ints,
+        proba: Floats | None,
+        members: NDArray[np.bool_] | None,
+        costs: Floats | None,
+        watched: Ints | None,
+    ) -> None:
+        """Fill the counts that follow the hits."""
+        n = len(truth)
         if proba is not None and proba.shape[1]:
             self._rate(rows[:, :3], truth, proba)
         if members is not None and members.shape[1]:
@@ -178,11 +210,6 @@ class Measures:
         if watched is not None:
             known, (alarms, own) = watched[:, 0] >= 0, watched.T
             rows[:, 8:] = np.column_stack([known, alarms, alarms & own, own]) * known[:, None]
-        self.curve.add(rows)
-        self._recent = _latest(self._recent, rows, self.window)
-        known = ~np.isnan(scores)
-        self.reliability.add(scores[known], right[known])
-        self._scores = _latest(self._scores, np.column_stack([scores, right])[-self.window :], self.window)
 
     def _rate(self, rows: Ints, truth: Ints, proba: Floats) -> None:
         total = _sums(proba * proba)
@@ -200,9 +227,9 @@ class Measures:
 
     def unrate(self) -> None:
         """Discard losses and rankings, because the probabilities of all classes are not known."""
-        self.curve.clear(slice(3))
-        self._recent[:, :3] = 0
-        self.ranking = Ranking()
+        self.curve.clear(slice(3, 6))
+        self._recent[:, 3:6] = 0
+        self.ranking = Ranking(self.window)
 
     @property
     def overall(self) -> dict[str, float]:
@@ -212,18 +239,35 @@ class Measures:
     @property
     def recent(self) -> dict[str, float]:
         """Figures of the last `window` judged events."""
-        return figures_of(self._recent.sum(axis=0))
+        return figures_of(self._recent[:, :-1].sum(axis=0))
+
+    @property
+    def recent_hits(self) -> dict[str, float]:
+        """Accuracies of `CURVE_LINES` over the last `window` judged events, NaN without events."""
+        with np.errstate(invalid="ignore"):
+            shares = self._recent[:, : len(CURVE_LINES)].sum(axis=0) / len(self._recent)
+        return dict(zip(CURVE_LINES, shares.tolist(), strict=True))
+
+    @property
+    def n_recent(self) -> int:
+        """Number of recent events."""
+        return len(self._recent)
+
+    def recent_pairs(self) -> tuple[Ints, Ints, Ints]:
+        """Return pairs of classes of recent events: labels, predictions, and their counts."""
+        pairs, counts = np.unique(self._recent[:, -1], return_counts=True)
+        return pairs >> SHIFT, pairs & (1 << SHIFT) - 1, counts
 
     @property
     def is_empty(self) -> bool:
         """Whether there are neither probabilities nor decisions."""
-        return not self.reliability.counts[0].any() and not self.curve.totals().any()
+        return not self.reliability.counts[0].any() and not self.curve.totals()[3:].any()
 
     @property
     def recent_reliability(self) -> Reliability:
         """Calibration of the last `window` judged events."""
-        recent, known = Reliability(), ~np.isnan(self._scores[:, 0])
-        recent.add(self._scores[known, 0], self._scores[known, 1] > 0.0)
+        recent, known = Reliability(), ~np.isnan(self._scores)
+        recent.add(self._scores[known], self._recent[known, 0] > 0)
         return recent
 
     def windowed(self, name: str, count: str, unit: float = 1.0) -> tuple[Ints, Floats]:
@@ -248,12 +292,14 @@ class Measures:
         header, arrays = state
         self.window = whole(header["window"], 1)
         self.curve.restore(part_of(state, "curve"))
+        self.ranking = Ranking(self.window)
         self.ranking.restore(part_of(state, "ranking"))
-        self._recent, self._scores = arrays["recent"], reals(arrays["scores"], 2, high=1.0)
+        self._recent, self._scores = arrays["recent"], reals(arrays["scores"], 1, high=1.0)
         if self._recent.dtype != np.int64:
             raise ArchiveError(f"losses of type {self._recent.dtype}")
-        shapes = arrays["reliability"].shape, self._recent.shape[1:], self._scores.shape[1:]
-        if shapes != ((3, BINS), (len(COLUMNS),), (2,)):
+        shapes = arrays["reliability"].shape, self._recent.shape, self._scores.shape
+        n = min(self.window, self.curve.events)
+        if shapes != ((3, BINS), (n, len(COLUMNS) + 1), (n,)):
             raise ValueError(f"measures of shapes {shapes}")
         self.reliability.counts = arrays["reliability"].copy()
 

@@ -6,7 +6,7 @@ All counts are integers and independent of batches, so a resumed run has exactly
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,10 @@ from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
-from streamsvm.run.measures import Measures
+from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
+from streamsvm.run.ranking import ALL, RECENT
 
-CURVE_LINES = ("model", "no_change", "majority")
-"""What the curve follows: the model, "the label before", and "the most frequent label so far"."""
-
-_COUNTS = ("window", "taken", "events", "rejected", "unanswered", "last", "leader")
-_SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
+_COUNTS = ("taken", "events", "rejected", "unanswered", "last", "leader")
 
 
 class _Codes(dict[Any, int]):
@@ -95,18 +92,26 @@ class Metrics:
     """
 
     def __init__(self, window: int = 1000) -> None:
-        self.window = window
         self.taken = self.events = self.rejected = self.unanswered = 0
-        self.curve = Curve(len(CURVE_LINES))
         self.falls = Falls()
         self.measures = Measures(window)
         self._code = _Codes()
         self._pairs: Counter[int] = Counter()
-        self._recent = np.zeros((0, len(CURVE_LINES)), np.bool_)
         self._seen = np.zeros(0, np.int64)  # how often each label came
+        self._first = np.zeros(0, np.int64)  # number of labels before the first one of each
         self.last = self.leader = -1  # codes of the label before and of the most frequent one
         self.order = LabelOrder()
         self._of_model = np.full(1, -1)  # the code of each of the model's classes; the last stands for "none"
+
+    @property
+    def window(self) -> int:
+        """Number of judged events of recent measures."""
+        return self.measures.window
+
+    @property
+    def curve(self) -> Curve:
+        """Counts over time."""
+        return self.measures.curve
 
     @property
     def judged(self) -> int:
@@ -126,14 +131,12 @@ class Metrics:
     @property
     def recent(self) -> dict[str, float]:
         """Accuracies of `CURVE_LINES` over the last `n_recent` judged events."""
-        n = len(self._recent)
-        shares = self._recent.mean(axis=0) if n else np.full(len(CURVE_LINES), np.nan)
-        return dict(zip(CURVE_LINES, shares.tolist(), strict=True))
+        return self.measures.recent_hits
 
     @property
     def n_recent(self) -> int:
         """Number of judged events in `recent`, at most `window`."""
-        return len(self._recent)
+        return self.measures.n_recent
 
     def baseline(self, name: str) -> float:
         """Return the accuracy of one of `CURVE_LINES`."""
@@ -171,21 +174,20 @@ class Metrics:
             truth[i] = self._code[labels[i]]
         self.order.take(truth)
         guess = self._of_model[codes]
-        hits = np.column_stack([guess == truth, self._no_change(truth), self._majority(truth)])
+        baselines = np.column_stack([self._no_change(truth), self._majority(truth)])
         answered = guess >= 0
         if not answered.all():
             self.unanswered += len(answered) - int(answered.sum())
-            truth, guess, hits = truth[answered], guess[answered], hits[answered]
+            truth, guess, baselines = truth[answered], guess[answered], baselines[answered]
             more = {name: values[answered] for name, values in more.items()}
-        pairs, counts = np.unique(truth << _SHIFT | guess, return_counts=True)
+        pairs, counts = np.unique(truth << SHIFT | guess, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             self._pairs[pair] += count
-        self._recent = np.concatenate([self._recent, hits[-self.window :]])[-self.window :]
-        self.curve.add(hits)
-        self.falls.add(hits[:, 0])
-        if "scores" in more and len(truth):
-            more |= {name: self._by_label(more[name]) for name in ("proba", "members") if name in more}
-            self.measures.add(truth, guess, **more)
+        self.falls.add(truth == guess)
+        if not len(truth):
+            return
+        more |= {name: self._by_label(more[name]) for name in ("proba", "members") if name in more}
+        self.measures.add(truth, guess, baselines=baselines, **more)
 
     def _by_label(self, values: NDArray[Any]) -> NDArray[Any]:
         """Map columns of the model's classes to those of `labels`."""
@@ -213,6 +215,9 @@ class Metrics:
         seen[: len(self._seen)] = self._seen
         ahead = seen[self.leader] if self.leader >= 0 else 0
         self._seen = seen + np.bincount(truth, minlength=len(seen))
+        if len(new := np.flatnonzero((seen == 0) & (self._seen > 0))):
+            self._first = np.concatenate([self._first, np.full(len(seen) - len(self._first), -1)])
+            self._first[new] = [seen.sum() + np.argmax(truth == code) for code in new]
         if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # none can overtake
             unchanged: NDArray[np.bool_] = truth == self.leader
             return unchanged
@@ -236,20 +241,16 @@ class Metrics:
         """Counts of `labels` as labels; the last ones may be predictions only."""
         return self._seen
 
-    def pairs_since(self, earlier: Mapping[int, int]) -> dict[tuple[int, int], int]:
-        """Return counts of pairs (label, prediction) since an earlier result of `pairs`."""
-        mask, gained = (1 << _SHIFT) - 1, ((pair, n - earlier.get(pair, 0)) for pair, n in self._pairs.items())
-        return {(pair >> _SHIFT, pair & mask): n for pair, n in gained if n}
-
-    def pairs(self) -> dict[int, int]:
-        """Return the counts of all pairs, for `pairs_since`."""
-        return dict(self._pairs)
+    @property
+    def arrivals(self) -> list[tuple[Any, int]]:
+        """Labels, each with the number of labels before its first one, in order of their codes."""
+        return [(label, n) for label, n in zip(self._code, self._first.tolist(), strict=False) if n >= 0]
 
     def confusions(self) -> dict[tuple[Any, Any], int]:
         """Counts of pairs (label, prediction)."""
         names = list(self._code)
-        mask = (1 << _SHIFT) - 1
-        return {(names[pair >> _SHIFT], names[pair & mask]): n for pair, n in sorted(self._pairs.items())}
+        mask = (1 << SHIFT) - 1
+        return {(names[pair >> SHIFT], names[pair & mask]): n for pair, n in sorted(self._pairs.items())}
 
     def scores(self) -> Scores:
         """Return scores from the confusion matrix; undefined ratios are 0, as in River.
@@ -259,7 +260,7 @@ class Metrics:
         names = list(self._code)
         hits, events, predicted = (np.zeros(len(names), np.int64) for _ in range(3))
         for pair, n in self._pairs.items():
-            truth, answer = pair >> _SHIFT, pair & (1 << _SHIFT) - 1
+            truth, answer = pair >> SHIFT, pair & (1 << SHIFT) - 1
             events[truth] += n
             predicted[answer] += n
             hits[truth] += n if truth == answer else 0
@@ -294,7 +295,7 @@ class Metrics:
         codes = [code for _, code in self.ranked()]
         found: dict[str, Any] = dict(measures.recent if recent else measures.overall)
         found["calibration_error"] = (measures.recent_reliability if recent else measures.reliability).error
-        return found | ranking.figures(codes, ranking.of_late() if recent else slice(None))
+        return found | ranking.figures(codes, RECENT if recent else ALL)
 
     def state(self) -> State:
         """Return the metrics as a JSON header and arrays."""
@@ -302,8 +303,8 @@ class Metrics:
         header["labels"] = [encode_label(label) for label in self._code]
         header |= {"order": self.order.state(), "falls": self.falls.state()}
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
-        header, arrays = nested({"curve": self.curve.state(), "measures": self.measures.state()}, header)
-        return header, arrays | {"seen": self._seen, "pairs": pairs, "recent": self._recent}
+        header, arrays = nested({"measures": self.measures.state()}, header)
+        return header, arrays | {"seen": self._seen, "pairs": pairs, "first": self._first}
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`.
@@ -319,18 +320,17 @@ class Metrics:
         for label in decode_labels(header["labels"]):
             self._code[label]
         self.order = LabelOrder.from_state(header["order"], len(self._code))
-        self._seen, self._recent = arrays["seen"], arrays["recent"]
+        self._seen, self._first = arrays["seen"], arrays["first"]
         self._pairs = Counter(dict(arrays["pairs"].tolist()))
-        self.curve.restore(part_of(state, "curve"))
         self._check(arrays["pairs"])
         self.falls = Falls.from_state(header["falls"])
         self.measures.restore(part_of(state, "measures"))
 
     def _check(self, pairs: NDArray[Any]) -> None:
         """Refuse an inconsistent state."""
-        n, codes = len(self._code), (pairs[:, 0] >> _SHIFT, pairs[:, 0] & (1 << _SHIFT) - 1)
+        n, codes = len(self._code), (pairs[:, 0] >> SHIFT, pairs[:, 0] & (1 << SHIFT) - 1)
         counts = [getattr(self, name) for name in _COUNTS]
-        if any(type(count) is not int or not -1 <= count < 1 << 62 for count in counts) or self.window < 1:
+        if any(type(count) is not int or not -1 <= count < 1 << 62 for count in counts):
             raise ValueError(f"counts of {counts}")
         if not all(((code >= 0) & (code < n)).all() for code in codes) or max(self.last, self.leader) >= n:
             raise ValueError("metrics of labels that are not known")
@@ -338,8 +338,8 @@ class Metrics:
             raise ValueError("predictions that no run can have counted")
         if self._seen.dtype != np.int64 or self._seen.ndim != 1 or not self.leader < len(self._seen) <= n:
             raise ValueError("counts of labels that are not known")
-        if self._recent.dtype != bool or self._recent.shape[1:] != (len(CURVE_LINES),) or self.n_recent > self.window:
-            raise ValueError("recent hits that do not fit their window")
+        if self._first.dtype != np.int64 or self._first.ndim != 1 or len(self._first) > len(self._seen):
+            raise ValueError("arrivals of labels that are not known")
 
 
 def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:

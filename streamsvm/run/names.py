@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
+
+from streamsvm.names import shown
 
 _TRUTH = {"true": True, "false": False}
 
@@ -55,6 +57,25 @@ def known(value: float) -> float | None:
     (0.5, None)
     """
     return None if value != value else value
+
+
+def plain(value: Any, longest: int = 300) -> Any:
+    """Return a value for JSON: texts and names are on one line, and NaN is None.
+
+    Examples
+    --------
+    >>> plain({"a\\nb": [1, 0.5, float("nan")], "c": "x" * 9}, longest=5)
+    {'a\\\\nb': [1, 0.5, None], 'c': 'xxxx…'}
+    """
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return known(float(value))  # NumPy's numbers are floats, too
+    if isinstance(value, Mapping):
+        return {shown(name, longest): plain(one, longest) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one, longest) for one in value]
+    return shown(value, longest)
 
 
 def span(seconds: float) -> str:

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import replacing
 from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
-from streamsvm.run.measures import COLUMNS, TIMED
-from streamsvm.run.metrics import CURVE_LINES
+from streamsvm.run.measures import COLUMNS, CURVE_LINES, TIMED
 
 if TYPE_CHECKING:
-    from streamsvm.run.late import JoinStage
     from streamsvm.run.standing import Report
 
 _STYLES = {
@@ -131,8 +129,6 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     for line, name in enumerate(CURVE_LINES):
         overall = f"{names[name]} {metrics.baseline(name):.1%}"
         axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
-    if report.late is not None:
-        _draw_estimate(axes, report.late)
     for i, fall in enumerate(metrics.falls.last):
         label = "accuracy fell" if i == 0 else None
         axes.axvline(fall.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
@@ -190,14 +186,6 @@ def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
-
-
-def _draw_estimate(axes: Any, late: JoinStage) -> None:
-    """Plot the estimated accuracy before labels arrived, with its error, over events in order of arrival."""
-    ends, estimate, error, _ = late.estimate.curve()
-    if len(ends):
-        axes.plot(ends, estimate, label="estimated before labels", color="#009e73", linewidth=1.1, linestyle=":")
-        axes.fill_between(ends, estimate - error, estimate + error, color="#009e73", alpha=0.15, linewidth=0)
 
 
 def _mark_refits(axes: Any, report: Report) -> None:

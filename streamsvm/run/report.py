@@ -10,14 +10,12 @@ from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, shown
 from streamsvm.run.insight import Refits
 from streamsvm.run.late import QUANTILES
-from streamsvm.run.measures import TIMED
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
-from streamsvm.run.names import known, span
+from streamsvm.run.names import known, plain, span
 from streamsvm.run.standing import Report
 
 _MOST_CLASSES = 20
 _MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
-_MOST_POINTS = 64  # of a curve over time
 _BASELINE_MARGIN = 0.001  # accuracy below a baseline from which on the report says so
 _LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
@@ -163,30 +161,13 @@ def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
     if measures.is_empty:
         return None
     classes = metrics.ranked()
-    codes = [code for _, code in classes]
-    return _plain(metrics.figures()) | {
-        "recent": _plain(metrics.figures(recent=True)),
-        "classes": [{"label": encode_label(label), **_plain(ranking.figures([code]))} for label, code in classes],
+    return dict(plain(metrics.figures())) | {
+        "recent": plain(metrics.figures(recent=True)),
+        "classes": [{"label": encode_label(label), **plain(ranking.figures([code]))} for label, code in classes],
         "reliability": [
             {"probability": p, "right": right, "events": n} for p, right, n in measures.reliability.points()
         ],
-        "over_time": {
-            "span": ranking.width,
-            "ranking": [_plain(ranking.figures(codes, span)) for span in ranking.spans] if codes else [],
-            **{name: _points(*measures.windowed(name, *of)) for name, of in TIMED.items()},
-        },
     }
-
-
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Return figures for JSON, with None for NaN."""
-    return {name: _plain(value) if isinstance(value, dict) else known(value) for name, value in found.items()}
-
-
-def _points(ends: Any, values: Any) -> list[list[float]]:
-    """Thin a curve to at most 64 points."""
-    step = max(1, -(-len(ends) // _MOST_POINTS))
-    return [[int(end), float(value)] for end, value in zip(ends[::-step][::-1], values[::-step][::-1], strict=True)]
 
 
 def _falls(metrics: Metrics) -> list[str]:
@@ -242,14 +223,12 @@ def _late(report: Report) -> list[str]:
     }
     if any(others.values()):
         lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in others.items() if count))
-    now, (blocks, within, off) = report.late.estimate.now, report.late.estimate.check()
+    now = report.late.estimate.now
     if now.events:
         lines.append(
             f"estimated accuracy {now.accuracy:.4f} ± {now.error:.4f}   over the last {now.events:,} predictions, by "
             "their probabilities"
         )
-    if blocks:
-        lines.append(f"  such estimates were right within that error in {within:,} of {blocks:,} blocks, {off:.4f} off")
     return lines
 
 

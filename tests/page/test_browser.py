@@ -158,8 +158,10 @@ def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
 MARKS = "[...document.querySelectorAll('#p-accuracy .mark')]"
 # Add a later point with a new maximum, drift at a third of the stream, and a refit at a half.
 LATER = """
-    const at = s.now + 30, n = s.judged + 1000, begin = series.columns.time[0];
-    const mark = (share, kind = "drift") => ({kind, at: begin + share * (at - begin), judged: share * n, text: "so"});
+    for (const column of [...Object.values(series.columns), series.leaders]) column.splice(1);
+    const at = s.now + 30, n = s.judged + 1000;
+    series.columns.judged[0] = 0;
+    const mark = (share, kind = "drift") => ({kind, judged: share * n, text: "so"});
     [s.now, s.judged, s.point.figures[0], s.point.figures[2]] = [at, n, at, n];
     s.marks = [mark(1 / 3), mark(.5), mark(.495, "refit"), mark(1)]
 """

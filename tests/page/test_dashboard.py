@@ -24,9 +24,10 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.refit import Every
 from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.page.dashboard import Annotations, DashboardState, _Stopwatch
-from streamsvm.run.page.recent import Confusion, calibration
-from streamsvm.run.page.series import TIERS, Series
+from streamsvm.run.page.annotations import annotations_of
+from streamsvm.run.page.dashboard import DashboardState, _Stopwatch
+from streamsvm.run.page.recent import calibration, confusion
+from streamsvm.run.page.series import Series
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, runner_of
 
@@ -64,7 +65,7 @@ def test_the_figures_are_those_of_the_report(whole: Any) -> None:
     assert state["ended"] == "end of stream"
     assert [head["weight"] for head in state["leaders"]] == [head["weight"] for head in report.leaders[:12]]
     assert dict(state["relevance"]) == {str(name): value for name, value in list(report.relevance.items())[:12]}
-    assert state["classes"]["count"] == 2
+    assert state["classes"] == 2
     assert state["late"] == {"events": 1_000, **metrics.recent}
     assert state["late"]["model"] == metrics.recent_accuracy
 
@@ -74,19 +75,13 @@ def test_drift_is_marked_where_it_was_noticed(whole: Any) -> None:
     falls = [mark for mark in state["marks"] if mark["kind"] == "drift"]
     assert [mark["judged"] for mark in falls] == [fall.judged for fall in report.metrics.falls.last]
     assert 8_000 < falls[0]["judged"] < 9_000
-    assert all(state["began"] < mark["at"] < state["now"] for mark in falls)
 
 
-def test_marks_are_at_the_time_of_their_event() -> None:
-    marks, report = Annotations(), Report("a model", "a source", None, None, Metrics())
-    for now, n, accuracy in ((100.0, 20_000, 0.95), (110.0, 40_000, 0.5)):
-        labels = (np.arange(20_000) % 100 < 100 * accuracy).astype(int).tolist()
-        report.metrics.update(labels, np.ones(20_000, int), [0, 1])
-        assert report.metrics.judged == n
-        marks.take(report, now)
-    (mark,) = marks.all
-    assert mark["at"] == pytest.approx(100.0 + 10.0 * (mark["judged"] - 20_000) / 20_000)
-    assert 100.0 < mark["at"] < 101.0
+def test_a_new_class_is_marked_at_its_first_label() -> None:
+    report = Report("a model", "a source", None, None, Metrics())
+    for labels in ([0] * 1_500, [0, 0, 7, 7], [0, 7]):
+        report.metrics.update(labels, np.zeros(len(labels), int), [0])
+    assert annotations_of(report) == [{"kind": "class", "judged": 1_502, "text": "7"}]
 
 
 def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
@@ -127,7 +122,7 @@ def test_series_are_exact_counts(whole: Any) -> None:
     columns = series["columns"]
     assert columns["judged"][-1] == report.metrics.judged
     assert columns["hits"][-1] == report.metrics.curve.totals()[0]
-    assert len({len(column) for column in columns.values()} | {len(series["leaders"])}) == 1
+    assert len({len(column) for column in columns.values()}) == 1
     assert series["history"]["judged"][-1] <= report.metrics.judged
     assert series["history"]["over"] == report.metrics.curve.width_of(1_000)
     assert set(series["history"]["shares"]) == {"model", "no_change", "majority"}
@@ -332,27 +327,17 @@ def test_a_month_of_points_is_bounded_and_falls_in_resolution() -> None:
     series, days = Series(), 40
     seconds = np.concatenate([np.arange(0, (days - 1) * 86_400, 50), np.arange((days - 1) * 86_400, days * 86_400, 5)])
     for second in seconds.tolist():
-        series.add({"time": float(second), "judged": 10.0 * second}, "one", {"x": 1.0, "y": 2.0})
+        series.add({"time": float(second), "judged": 10.0 * second})
     columns = series.columns()
     at, judged = columns["time"], columns["judged"]
-    assert len(at) <= sum(most for _, most in TIERS)
+    assert len(at) < 6_000
     assert (np.diff(at) > 0).all()
     assert (judged == 10.0 * at).all()  # exact for any distance between points
     age = at[-1] - at[:-1]
     steps = np.diff(at)
     assert steps[age < 900].max() <= 5
-    assert steps[age < 7_000].max() <= 10
-    assert steps[age < 86_000].max() <= 100
-    assert steps.max() <= 900
-    assert age[0] > 31 * 86_400 - 900
-
-
-def test_features_that_ever_change_are_bounded() -> None:
-    series = Series()
-    for second in range(2_000):
-        series.add({"time": float(second)}, "", {f"f{second}-{i}": 1.0 for i in range(8)})
-    assert len(series._features.names) <= 512
-    assert len(series.packed()["relevance"]) <= 8
+    assert (steps <= np.maximum(age / 200, 50)).all()
+    assert age[0] > 39 * 86_400
 
 
 # Recent events ----------------------------------------------------------------------------------------------------
@@ -376,15 +361,15 @@ def test_calibration_is_that_of_the_measures() -> None:
 
 def test_confusions_of_late() -> None:
     rng = np.random.default_rng(2)
-    metrics, confusion, classes = Metrics(), Confusion(), list(range(20))
+    metrics, classes = Metrics(), list(range(20))
     seen: list[tuple[int, int]] = []
     for _ in range(50):
         labels = np.minimum(rng.geometric(0.2, 100), 19)
         guesses = np.where(rng.uniform(size=100) < 0.8, labels, 0)
         seen += zip(labels.tolist(), guesses.tolist(), strict=True)
         metrics.update(labels.tolist(), guesses, classes)
-        found = confusion.of(metrics)
-    assert 1_000 <= found["events"] <= 2_000
+        found = confusion(metrics)
+    assert found["events"] == 1_000
     late = Counter(seen[-found["events"] :])
     names = [int(name) for name in found["classes"]]
     assert found["counts"] == [[late[label, guess] for guess in names] for label in names]

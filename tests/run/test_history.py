@@ -17,6 +17,7 @@ from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History
 from streamsvm.run.insight import Insight
+from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text
@@ -162,7 +163,7 @@ def test_the_picture_has_the_panels_the_model_can_fill(tmp_path: Path, model: An
 
 def test_the_picture_says_over_how_many_events_accuracy_is(tmp_path: Path) -> None:
     report = demo(CPMClassifier(), 500)
-    hits = np.ones((200_000, 3), bool)
+    hits = np.ones((200_000, len(COLUMNS)), bool)
     report.metrics.curve.add(hits)
     plot(report, tmp_path / "p.svg")
     assert report.metrics.curve.width == 256

@@ -12,25 +12,22 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 import orjson
 
-from connectors.events import Rejected
 from streamsvm.names import feature, shown
-from streamsvm.run.insight import Insight, Refits, notices_of
+from streamsvm.run.insight import Insight, notices_of
 from streamsvm.run.learners import Answers
 from streamsvm.run.measures import COLUMNS as MEASURED
-from streamsvm.run.measures import UNIT
-from streamsvm.run.metrics import CURVE_LINES, Metrics
-from streamsvm.run.names import known
-from streamsvm.run.page.annotations import Annotations
+from streamsvm.run.measures import CURVE_LINES, UNIT
+from streamsvm.run.names import known, plain
+from streamsvm.run.page.annotations import annotations_of
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.recent import Confusion, calibration
-from streamsvm.run.page.series import COLUMNS, N_FEATURES, Series
+from streamsvm.run.page.recent import calibration, confusion
+from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.standing import Report
 
 EVERY_S = 1.0
@@ -41,8 +38,7 @@ _LONGEST_REST_S = 15.0
 _HISTORY_S = 10.0
 _STANDS_STILL_S = 120.0
 _MOST_QUESTIONS = 4
-_MOST_LEADERS, _MOST_FEATURES, _MOST_PARTS, _MOST_REFITS = 12, 12, 64, 6
-_LONGEST = 300
+_MOST_LEADERS, _MOST_FEATURES, _MOST_LINES, _MOST_PARTS, _MOST_REFITS = 12, 12, 8, 64, 6
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -74,8 +70,7 @@ class DashboardState:
         self.report: Report | None = None
         self._every_s = every_s
         self._run, self._began = uuid.uuid4().hex[:12], time.time()
-        self._series, self._confusion = Series(), Confusion()
-        self._events, self._annotations = LastEvents(), Annotations()
+        self._series, self._events = Series(), LastEvents()
         self._history: dict[str, Any] = {}
         self._packing, self._pack_due, self._packed = threading.Lock(), 0.0, b""
         self._questions: deque[tuple[int, Future[bytes]]] = deque()
@@ -97,8 +92,6 @@ class DashboardState:
 
     def _look(self, report: Report, fraction: float | None) -> None:
         now = time.perf_counter()
-        if self.report is None:
-            self._annotations.begin(report)
         self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
@@ -201,70 +194,84 @@ class DashboardState:
     # The state --------------------------------------------------------------------------------------------------------
 
     def _state(self, report: Report, fraction: float | None) -> dict[str, Any]:
-        metrics, now = report.metrics, time.time()
         model = None if report.learner is None else report.learner.model
-        insight = Insight.of(model)
-        relevance = [(shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]]
-        leader = insight.leaders[0]["member"] if insight.leaders else ""
+        insight, now = Insight.of(model), time.time()
         figures = _figures(report, now)
-        self._annotations.take(report, figures["time"])
-        self._series.add(figures, leader, dict(relevance))
-        return (
-            {
-                "run": self._run,
-                "now": now,
-                "began": self._began,
-                "kind": self.kind,
-                "model": _name(report, model),
-                "fraction": fraction,
-                "rate": report.rate,
-                "leaders": [_leader(head) for head in insight.leaders[:_MOST_LEADERS]],
-                "relevance": relevance,
-                "autocorrelation": insight.autocorrelation,
-                "confusion": self._confusion.of(metrics),
-                "classes": self._annotations.classes,
-                "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
-                "notices": [shown(notice, _LONGEST) for notice in notices_of(model) + report.source_notices],
-                "marks": self._annotations.all,
-                "point": {"figures": [known(figures.get(name, float("nan"))) for name in COLUMNS], "leader": leader},
-            }
-            | _stream(report)
-            | _accuracy(metrics)
-        )
+        self._series.add(figures)
+        state = {
+            "run": self._run,
+            "now": now,
+            "began": self._began,
+            "kind": self.kind,
+            "model": _name(report, model),
+            "fraction": fraction,
+            "leaders": insight.leaders[:_MOST_LEADERS],
+            "relevance": [
+                (shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]
+            ],
+            "autocorrelation": insight.autocorrelation,
+            "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
+            "notices": notices_of(model) + report.source_notices,
+            "point": {
+                "figures": [figures[name] for name in COLUMNS],
+                "leader": insight.leaders[0]["member"] if insight.leaders else "",
+            },
+        }
+        return dict(plain(state | _stream(report) | _accuracy(report)))
 
 
 def _stream(report: Report) -> dict[str, Any]:
     """Return source, sinks, and pending work."""
-    checkpoint = report.checkpoint
+    checkpoint, refits, lag = report.checkpoint, report.refits, report.lag
+    parts = sorted((lag or {}).items(), key=lambda part: -part[1])
     return {
         "ended": report.ended,
-        "source": shown(report.source, _LONGEST),
-        "out": None if report.out is None else shown(report.out, _LONGEST),
+        "source": report.source,
+        "out": report.out,
         "resumed": report.resumed,
-        "lag": _lag(report.lag),
+        "rate": report.rate,
+        "lag": None if lag is None else {"total": sum(lag.values()), "parts": parts[:_MOST_PARTS]},
         "stalls": report.stalls,
         "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
         "pending": pending(report),
-        "refits": None if report.refits is None else _refits(report.refits),
+        "refits": None
+        if refits is None
+        else {
+            "count": refits.count,
+            "outcomes": refits.outcomes,
+            "share": refits.share,
+            "last": list(refits.last[-_MOST_REFITS:]),
+        },
         "rejects": {
-            "reasons": [[shown(reason, _LONGEST), n] for reason, n in report.rejects.reasons.most_common()],
-            "last": [_reject(one) for one in reversed(report.rejects.last)],
-            "to": None if report.rejected is None else shown(report.rejected, _LONGEST),
+            "reasons": report.rejects.reasons.most_common(),
+            "last": [
+                {
+                    "reason": one.reason,
+                    "place": ", ".join(f"{name} {shown(value)}" for name, value in one.origin.items()),
+                    "raw": one.raw,
+                }
+                for one in reversed(report.rejects.last)
+            ],
+            "to": report.rejected,
         },
     }
 
 
-def _accuracy(metrics: Metrics) -> dict[str, Any]:
+def _accuracy(report: Report) -> dict[str, Any]:
     """Return counts of events and the quality of predictions."""
+    metrics = report.metrics
     return {
         "events": metrics.taken,
         "judged": metrics.judged,
         "unanswered": metrics.unanswered,
         "rejected": metrics.rejected,
         "window": metrics.window,
-        "accuracy": known(metrics.accuracy),
-        "late": {"events": metrics.n_recent} | {name: known(value) for name, value in metrics.recent.items()},
+        "accuracy": metrics.accuracy,
+        "late": {"events": metrics.n_recent} | metrics.recent,
         "calibration": calibration(metrics.measures),
+        "confusion": confusion(metrics),
+        "classes": len(metrics.arrivals),
+        "marks": annotations_of(report),
     }
 
 
@@ -277,15 +284,16 @@ def _name(report: Report, model: Any) -> str:
 
 def _figures(report: Report, now: float) -> dict[str, float]:
     metrics = report.metrics
-    hits = dict(zip(("hits", "no_change", "majority"), metrics.curve.totals().tolist(), strict=True))
-    sums = dict(zip(MEASURED, metrics.measures.curve.totals().tolist(), strict=True))
+    sums = dict(zip(MEASURED, metrics.curve.totals().tolist(), strict=True))
     held = pending(report)
     return {
         "time": round(now, 3),
         "taken": metrics.taken,
         "judged": metrics.judged,
         "rejected": metrics.rejected,
-        **hits,
+        "hits": sums["model"],
+        "no_change": sums["no_change"],
+        "majority": sums["majority"],
         "loss": sums["log_loss"] / UNIT,
         "scored": sums["rated"],
         "lag": float("nan") if report.lag is None else float(sum(report.lag.values())),
@@ -302,7 +310,7 @@ def _history(report: Report) -> dict[str, Any]:
     """Return the curves over all events, including those before this process, as in `--plot`."""
     metrics, history = report.metrics, report.history
     ends, shares = metrics.curve.windowed(metrics.window)
-    names, relevance = history.relevance(N_FEATURES)
+    names, relevance = history.relevance(_MOST_LINES)
     members, led = history.leaders()
     return {
         "judged": ends.tolist(),
@@ -333,28 +341,3 @@ class _Stopwatch:
     def rest(self, least: float, share: float) -> float:
         """Return the seconds until the next update, so that updates take at most `share` of the time."""
         return max(least, min((time.perf_counter() - self._began) / share, _LONGEST_REST_S))
-
-
-def _lag(lag: Mapping[Any, int] | None) -> dict[str, Any] | None:
-    if lag is None:
-        return None
-    parts = sorted(lag.items(), key=lambda part: -part[1])
-    return {"total": sum(lag.values()), "parts": [[str(name), n] for name, n in parts[:_MOST_PARTS]]}
-
-
-def _leader(head: Mapping[str, Any]) -> dict[str, Any]:
-    names = {name: shown(head[name]) for name in ("member", "head")}
-    return names | {name: head.get(name) for name in ("accuracy", "weight", "inactive")}
-
-
-def _refits(refits: Refits) -> dict[str, Any]:
-    names = ("number", "event", "events", "solver", "score", "seconds", "share")
-    last = [{n: r[n] for n in names} | {"outcome": shown(r["outcome"], _LONGEST)} for r in refits.last[-_MOST_REFITS:]]
-    outcomes = {shown(outcome): n for outcome, n in refits.outcomes.items()}
-    return {"count": refits.count, "outcomes": outcomes, "seconds": refits.seconds, "share": refits.share, "last": last}
-
-
-def _reject(one: Rejected) -> dict[str, Any]:
-    place = ", ".join(f"{name} {shown(value)}" for name, value in one.origin.items())
-    raw = None if one.raw is None else shown(one.raw, _LONGEST)
-    return {"reason": shown(one.reason, _LONGEST), "place": place, "raw": raw}

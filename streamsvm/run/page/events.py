@@ -17,6 +17,7 @@ from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
 from streamsvm.names import feature, shown
 from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.names import plain
 from streamsvm.run.reasons import reasons_for
 
 _MOST_AT_ONCE = 20
@@ -97,34 +98,35 @@ def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> d
     most relevant features, and as many variants of the event as time allows.
     """
     ordered = by_relevance(event.row, relevance)
-    return {
+    found = {
         "event": event.line(),
-        "features": [[shown(feature(name), _LONGEST), _value(event.row[name])] for name in ordered[:_MOST_SHOWN]],
+        "features": [[feature(name), event.row[name]] for name in ordered[:_MOST_SHOWN]],
         "left_out": max(0, len(ordered) - _MOST_SHOWN),
-        **_contributions(event, learner, ordered),
-        **_nearest(event, learner),
+        "now": None,
+        "nearest": [],
     }
+    try:
+        found |= _contributions(event, learner, ordered)
+    except Exception as error:  # foreign models may raise anything
+        found["why_not"] = f"the model cannot be asked: {type(error).__name__}: {error}"
+    try:
+        found |= _nearest(event, learner)
+    except Exception as error:
+        found["why_no_nearest"] = f"the model cannot be asked: {error}"
+    return dict(plain(found, _LONGEST))
 
 
 def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[str, Any]:
-    try:
-        began = working_time()
-        first = learner.peek([dict(event.row)])
-        seconds = max(working_time() - began, 1e-6)
-        if first is None or first.shape[1] < 2:
-            return {
-                "now": None,
-                "why_not": "the model knows no probabilities" if first is None else "there is one class",
-            }
-        evaluations = max(int(min(_MOST_S / seconds, EVALUATIONS)), 1)
-        most = min(MOST, max(evaluations // 2 - 1, 0))
-        row, label = dict(event.row), event.prediction
-        found = reasons_for(learner, row, label, evaluations, ordered=ordered, most=most)
-    except Exception as error:  # foreign models may raise anything
-        return {"now": None, "why_not": f"the model cannot be asked: {shown(f'{type(error).__name__}: {error}', 200)}"}
+    row, began = dict(event.row), working_time()
+    first = learner.peek([row])
+    seconds = max(working_time() - began, 1e-6)
+    if first is None or first.shape[1] < 2:
+        return {"why_not": "the model knows no probabilities" if first is None else "there is one class"}
+    evaluations = max(int(min(_MOST_S / seconds, EVALUATIONS)), 1)
+    most = min(MOST, max(evaluations // 2 - 1, 0))
+    found = reasons_for(learner, row, event.prediction, evaluations, ordered=ordered, most=most)
     assert found is not None  # there are two classes
     top = int(first[0].argmax())
-    changes = [[shown(feature(one.feature), _LONGEST), _value(one.value), one.adds] for one in found.contributions]
     return {
         "now": {
             "prediction": shown(list(learner.classes)[top]),
@@ -132,7 +134,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
             "of": shown(found.label),
             "against": shown(found.against),
         },
-        "contributions": changes,
+        "contributions": [[feature(one.feature), one.value, one.adds] for one in found.contributions],
         "base": found.base,
         "odds": found.score,
         "asked": sum(one.value is not None for one in found.contributions),
@@ -141,36 +143,19 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
 
 def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
     if not hasattr(learner.model, "nearest"):
-        return {"nearest": [], "why_no_nearest": f"a {type(learner.model).__name__} keeps no examples"}
-    try:
-        found = learner.model.nearest(dict(event.row), _NEAREST)
-    except Exception as error:
-        return {"nearest": [], "why_no_nearest": f"the model cannot be asked: {shown(str(error), 200)}"}
-    return {
-        "nearest": [
-            {
-                "similarity": one["similarity"],
-                "label": shown(one["label"]),
-                "features": {
-                    shown(feature(name), _LONGEST): _value(value)
-                    for name, value in list(one["features"].items())[:_MOST_SHOWN]
-                },
-            }
-            for one in found
-        ],
-        "why_no_nearest": "" if found else "the model keeps no examples",
-    }
-
-
-def _value(value: Any) -> float | str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value)
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return shown(value, _LONGEST)
+        return {"why_no_nearest": f"a {type(learner.model).__name__} keeps no examples"}
+    found = learner.model.nearest(dict(event.row), _NEAREST)
+    nearest = [
+        {
+            "similarity": one["similarity"],
+            "label": shown(one["label"]),
+            "features": {
+                shown(feature(name), _LONGEST): value for name, value in list(one["features"].items())[:_MOST_SHOWN]
+            },
+        }
+        for one in found
+    ]
+    return {"nearest": nearest, "why_no_nearest": "" if found else "the model keeps no examples"}
 
 
 def _place(batch: Batch, i: int) -> str:

@@ -219,7 +219,7 @@ class RemoteView:
             point = state["point"]
             known = [math.nan if value is None else value for value in point["figures"]]
             figures = dict(zip(COLUMNS, known, strict=True))
-            self._series.add(figures, point["leader"], dict(state["relevance"]))
+            self._series.add(figures)
             self.feed.publish(content)
         if self._lost:
             logger.info("%s answers again", self.url)
