@@ -42,7 +42,7 @@ class Curve:
         self.values = np.zeros((_BUCKETS, n_columns), np.int64)
 
     def add(self, hits: NDArray[Any]) -> None:
-        """Add a batch, with one row per event."""
+        """Add a batch, with one row per event. Columns that it lacks count nothing."""
         if not len(hits):
             return
         end, half = self.events + len(hits), _BUCKETS // 2
@@ -52,7 +52,7 @@ class Curve:
             self.width *= 2
         first, last = self.events // self.width, (end - 1) // self.width
         starts = np.maximum(np.arange(first, last + 1) * self.width - self.events, 0)
-        self.values[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
+        self.values[first : last + 1, : hits.shape[1]] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
         self.events = end
 
     def clear(self, columns: slice) -> None:

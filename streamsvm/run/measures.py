@@ -160,7 +160,7 @@ class Measures:
         truth, guess
             True and predicted class numbers; -1 for a label without a class.
         scores
-            Probabilities of the predicted classes, NaN if unknown; without them the following are unknown, too.
+            Probabilities of the predicted classes, NaN if unknown.
         proba
             Probabilities of all classes, shape (n, n_classes), NaN if unknown.
         members
@@ -172,17 +172,21 @@ class Measures:
         baselines
             Whether each baseline of `CURVE_LINES` is right, shape (n, 2).
         """
-        n, right = len(truth), guess == truth
-        rows = np.zeros((n, len(COLUMNS) + 1), np.int64)
-        rows[:, 0], rows[:, -1] = right, truth << SHIFT | guess
+        right = guess == truth
+        is_rated = any(values is not None for values in (proba, members, costs, watched))
+        rows = np.zeros((len(truth), len(COLUMNS) if is_rated else len(CURVE_LINES)), np.int64)
+        rows[:, 0] = right
         if baselines is not None:
             rows[:, 1:3] = baselines
+        if is_rated:
+            self._count(rows[:, 3:], truth, proba, members, costs, watched)
         if scores is None:
-            scores = np.full(n, np.nan)
-        else:
-            self._count(rows[:, 3:-1], truth, proba, members, costs, watched)
-        self.curve.add(rows[:, :-1])
-        self._recent = _latest(self._recent, rows, self.window)
+            scores = np.full(len(truth), np.nan)
+        self.curve.add(rows)
+        recent = np.zeros((min(len(truth), self.window), len(COLUMNS) + 1), np.int64)
+        recent[:, : rows.shape[1]] = rows[-self.window :]
+        recent[:, -1] = (truth << SHIFT | guess)[-self.window :]
+        self._recent = _latest(self._recent, recent, self.window)
         self._scores = _latest(self._scores, scores, self.window)
         known = ~np.isnan(scores)
         self.reliability.add(scores[known], right[known])
