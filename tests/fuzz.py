@@ -307,7 +307,7 @@ def left(kind: str) -> tuple[dict[str, bytes], State]:
         code, said = run([*_RUNS[kind], "--max-events", "250"])
         assert code == 0, said
         found = {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-        state = read_archive(Path("check/checkpoint.npz"))
+        state = read_archive(Path("check/checkpoint.safetensors"))
         code, said = run(_RUNS[kind])
         assert code == 0, said  # an unchanged checkpoint must resume
         return found, state
@@ -323,7 +323,7 @@ def try_run(kind: str) -> Trial:
                 Path(path).parent.mkdir(exist_ok=True, parents=True)
                 Path(path).write_bytes(content)
             pieces = sorted(Path("check/waiting").glob("*"))
-            path = Path("check/checkpoint.npz")
+            path = Path("check/checkpoint.safetensors")
             if pieces and rng.random() < 0.2:
                 from streamsvm.models.archive import read_archive
 

@@ -444,7 +444,7 @@ CHECKPOINT = {
     "case", ["half", "two files", "gzip", "zip", "no JSON", "deep lists", "newer version", "no class"]
 )
 def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
-    path = tmp_path / "checkpoint.npz"
+    path = tmp_path / "checkpoint.safetensors"
     write_archive(path, CHECKPOINT, {"model/stats": np.zeros(3), "model/weights": np.zeros(2)})
     content = path.read_bytes()
     if case in FILES:
@@ -461,13 +461,13 @@ def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
     "changes", [{"identity": []}, {"identity": None}, {"sinks": []}, {"model": 3}, {"metrics": None}, {"history": "x"}]
 )
 def test_a_checkpoint_of_other_parts_is_refused(tmp_path, changes):
-    write_archive(tmp_path / "checkpoint.npz", CHECKPOINT | changes, {})
+    write_archive(tmp_path / "checkpoint.safetensors", CHECKPOINT | changes, {})
     with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", option="--reset"):
         checkpoint.read({})
 
 
 def test_a_checkpoint_with_more_arrays_is_refused(tmp_path):
-    write_archive(tmp_path / "checkpoint.npz", CHECKPOINT, {"other": np.zeros(3)})
+    write_archive(tmp_path / "checkpoint.safetensors", CHECKPOINT, {"other": np.zeros(3)})
     with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", named="other"):
         checkpoint.read({})
 

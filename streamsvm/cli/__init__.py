@@ -1,15 +1,7 @@
 """The command line: ``streamsvm run [SOURCE] …``.
 
-Exit codes:
-
-- 0: done.
-- 1: failed.
-- 2: invalid settings; no data were read.
-- 3: done, but more than half of the events were rejected.
-- 75: brokers stayed unreachable until the timeout or a signal. A new run resumes from the checkpoint.
-- 130, 143: ended by SIGINT or SIGTERM after the current batch, with checkpoint and report.
-
-A run ends within 10 seconds of the first signal, even if work remains.
+Exit codes are in `streamsvm.cli.commands.EXIT_CODES`. A run ends within 10 seconds of the first signal, even if work
+remains.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands and their options. The docstrings are the help: description, options, examples and notes."""
+"""The commands and their options. The docstrings are the help: description, options and examples."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import ClassVar
 from streamsvm.run.config import RunConfig
 from streamsvm.run.options import Settings
 from streamsvm.run.values import Span
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events "
+    "were rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with "
+    "checkpoint and report (a second signal kills)."
+)
 
 
 class Run(RunConfig):
@@ -21,12 +27,6 @@ class Run(RunConfig):
     streamsvm run events.csv --label outcome -o predictions.csv --save model.svm
     streamsvm run 'events.csv?delimiter=;&decimal=,' --label outcome --types zip:category --checkpoint state/
     streamsvm run kafka://localhost:9092/events --label outcome -o kafka://localhost:9092/predictions --page 8080
-
-    Notes
-    -----
-    Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events were
-    rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with
-    checkpoint and report (a second signal kills).
     """
 
     module: ClassVar[str] = "run"
@@ -43,12 +43,6 @@ class Predict(RunConfig):
     streamsvm predict events.csv --model model.svm -o predictions.csv
     streamsvm predict events.csv --model model.svm --label outcome -o scores.jsonl --set proba=true
     streamsvm predict kafka://localhost:9092/events --model model.svm -o kafka://localhost:9092/predictions
-
-    Notes
-    -----
-    Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events were
-    rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with
-    checkpoint and report (a second signal kills).
     """
 
     module: ClassVar[str] = "run"

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from connectors.errors import without_secrets
 from connectors.options import split_names
-from streamsvm.cli.commands import COMMANDS
+from streamsvm.cli.commands import COMMANDS, EXIT_CODES
 from streamsvm.run.config import RunConfig
-from streamsvm.run.options import COMMON, FLAGS, REPEATED
+from streamsvm.run.options import COMMON, FLAGS, REPEATED, option_of
 from streamsvm.run.settings import new_name, read_settings
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
@@ -23,18 +23,10 @@ _SHARED: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.S
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that suggests the nearest option for an unknown one."""
+    """Parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error in one line and exit."""
-        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
-        if unknown != message and unknown.startswith("--"):
-            new = new_name(unknown[2:], RunConfig.takes)
-            if new is not None:
-                self.exit(2, f"streamsvm: error: {unknown} is now {new} (see {self.prog} --help)\n")
-            known = {f"--{name.replace('_', '-')}" for options in COMMANDS.values() for name in options.takes & FLAGS}
-            near = difflib.get_close_matches(unknown, sorted(known), 1, cutoff=0.75)
-            message += f": did you mean {near[0]}?" if near else ""
+        """Print the error and exit."""
         self.exit(2, f"streamsvm: error: {without_secrets(message)} (see {self.prog} --help)\n")
 
 
@@ -67,7 +59,9 @@ def parse(arguments: list[str]) -> Any:
     """Parse the arguments into the options of a command; they override the configuration file."""
     parser = build_parser()
     # Standard input with options, such as '-?delimiter=;', looks like an option.
-    given = vars(parser.parse_args([f"file://{text}" if text.startswith("-?") else text for text in arguments]))
+    arguments = [f"file://{text}" if text.startswith("-?") else text for text in arguments]
+    namespace, unknown = parser.parse_known_args(arguments)
+    given = vars(namespace)
     if "version" in given:
         from streamsvm import __version__
 
@@ -77,6 +71,9 @@ def parse(arguments: list[str]) -> Any:
         parser.print_help()
         parser.exit(2)
     options: Any = COMMANDS[command]
+    if unknown:
+        parser.prog += f" {command}"
+        parser.error(_unrecognized(unknown, options))
     kinds = options.kinds()
     given |= {name: ",".join(value) for name, value in given.items() if kinds.get(name) == "Kinds"}
     for name in (name for name in given if kinds.get(name) == "Names"):
@@ -88,22 +85,33 @@ def parse(arguments: list[str]) -> Any:
     return options(**given)
 
 
+def _unrecognized(arguments: list[str], options: Any) -> str:
+    """Return the error message for arguments that a command does not take, with its option that was probably meant."""
+    name = arguments[0].partition("=")[0]
+    settings = options.takes if issubclass(options, RunConfig) else ()
+    if name.startswith("--") and (new := new_name(name[2:], settings)) is not None:
+        return f"{name} is now {new}"
+    near = difflib.get_close_matches(name, sorted(map(option_of, options.takes & FLAGS)), 1, cutoff=0.75)
+    return f"unrecognized arguments: {' '.join(arguments)}{f': did you mean {near[0]}?' if near else ''}"
+
+
 def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:
     title, description, sections = _described(options)
+    is_run = issubclass(options, RunConfig)
     place = {"source": " [SOURCE]", "place": " DIR|URL"}
     usage = f"streamsvm {name}{''.join(place[each] for each in place if each in options.takes)} [OPTION ...]"
     if "Examples" in sections:
         usage += f"\n\nexamples:\n{textwrap.indent(sections['Examples'], '  ')}"
-    texts = {"help": title, "description": description, "epilog": _joined(sections.get("Notes", ""))}
+    texts = {"help": title, "description": description, "epilog": EXIT_CODES if options.module == "run" else ""}
     parser = commands.add_parser(name, usage=usage.replace("%", "%%"), **texts, **_SHARED)
     common = parser
-    if issubclass(options, RunConfig):
+    if is_run:
         parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and settings, and exit")
         common = parser.add_argument_group("common options")
     for base in reversed(options.__mro__):
         if names := [each for each in vars(base).get("__annotations__", {}) if each in options.takes]:
             _add_group(parser, base, options, names, common, everything)
-    if common is not parser:
+    if is_run:
         text = "any setting that --help-all lists; may be repeated"
         common.add_argument("-s", "--set", action="append", metavar="NAME=VALUE", help=text)
 
@@ -117,22 +125,22 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
     settings = parser.add_argument_group(f"{title}: --set NAME=VALUE")
     for name in names:
         metavar, text = helps.get(name, (None, ""))
-        how: dict[str, Any] = {"help": text, "metavar": metavar}
+        given: dict[str, Any] = {"help": text, "metavar": metavar}
         place = common if base is options or name in COMMON else group
         if place is group and not everything:
-            how["help"] = argparse.SUPPRESS
+            given["help"] = argparse.SUPPRESS
         if name in ("source", "place"):
-            place.add_argument(name, nargs="?" if name == "source" else None, **how)
+            place.add_argument(name, nargs="?" if name == "source" else None, **given)
         elif name not in FLAGS and base is not options:
             value = "true|false" if kinds[name] == "bool" else metavar
             if everything:
-                settings.add_argument(name, **how | {"metavar": f"{name.replace('_', '-')}={value}"})
+                settings.add_argument(name, **given | {"metavar": f"{name.replace('_', '-')}={value}"})
         else:
-            how |= {"action": "append"} if kinds[name] in REPEATED else {}
+            given |= {"action": "append"} if kinds[name] in REPEATED else {}
             if kinds[name] == "bool":
-                how = {"help": how["help"], "action": "store_true"}
+                given = {"help": given["help"], "action": "store_true"}
             option = "--param" if name == "params" else f"--{name.replace('_', '-')}"
-            place.add_argument(*filter(None, (_SHORT.get(name), option)), dest=name, **how)
+            place.add_argument(*filter(None, (_SHORT.get(name), option)), dest=name, **given)
 
 
 def _described(options: type) -> tuple[str, str, dict[str, str]]:

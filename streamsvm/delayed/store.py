@@ -369,7 +369,7 @@ class Store:
 
     def _file(self, segment: Segment) -> str:
         """Return the file name of a segment."""
-        return f"{self._secret.hex()}-{segment.first}.npz"
+        return f"{self._secret.hex()}-{segment.first}.safetensors"
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
         """Restore the result of `state` into an empty store.

@@ -17,7 +17,7 @@ from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
 
-_PIECE = re.compile(r"[0-9a-f]{16}-\d+\.npz")  # names of files of `pending.store`
+_PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
 _IF_ANY = ("late", "decisions")
@@ -72,7 +72,7 @@ class Checkpoint:
         fresh: bool = False,
     ) -> None:
         self.directory = Path(directory)
-        self.path = self.directory / "checkpoint.npz"
+        self.path = self.directory / "checkpoint.safetensors"
         self.pieces = self.directory / "waiting"
         """Where pieces of a snapshot are kept that do not change any more."""
         self.every_events, self.every_s, self.fresh = every_events, every_s, fresh

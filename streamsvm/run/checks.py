@@ -146,7 +146,7 @@ def _check_distinct(config: RunConfig) -> None:
         "--label-source": config.urls["label_source"].path if "label_source" in config.urls else None,
         "--model": config.saved_model,
         "--config": config.config,
-        "--checkpoint": os.path.join(config.checkpoint, "checkpoint.npz") if config.checkpoint else None,
+        "--checkpoint": os.path.join(config.checkpoint, "checkpoint.safetensors") if config.checkpoint else None,
     }
     seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
     for option, path in config.results.items():

@@ -359,18 +359,18 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
     model = estimator.model_
     assert model.predict(X) == estimator.predict(X).tolist()
     np.testing.assert_allclose(model.decision_function(X)[:, 1], estimator.decision_function(X))
-    model.save(tmp_path / "model.npz")
-    loaded = LinearModel.load(tmp_path / "model.npz")
+    model.save(tmp_path / "model.safetensors")
+    loaded = LinearModel.load(tmp_path / "model.safetensors")
     assert loaded.predict(X) == model.predict(X)
     assert loaded.classes == ["down", "up"]
     learner = CPMClassifier(n_faces=1, scaling="none")
     learner.adopt(model.polytopes())
     assert learner.predict_many(X).tolist() == estimator.predict(X).tolist()
     with raises(ArchiveError, reason="class", named="streamsvm.models.LinearModel.load"):
-        streamsvm.load(tmp_path / "model.npz")
-    CPMClassifier().save(tmp_path / "other.npz")
+        streamsvm.load(tmp_path / "model.safetensors")
+    CPMClassifier().save(tmp_path / "other.safetensors")
     with raises(ArchiveError, reason="class", named="LinearModel"):
-        LinearModel.load(tmp_path / "other.npz")
+        LinearModel.load(tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match="needs 2 classes"):
         LinearModel(["a", "b"], np.zeros((2, 3)), np.zeros(1), model.scaler)
 

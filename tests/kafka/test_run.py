@@ -182,7 +182,7 @@ def test_one_that_stood_still_ends_and_the_one_that_took_over_goes_on(broker, to
         raise AssertionError(run.log)
 
     with Run(*asked, cwd=first) as old:
-        wait_for((first / "check" / "checkpoint.npz").exists, old)
+        wait_for((first / "check" / "checkpoint.safetensors").exists, old)
         more_until(lambda: marked(broker, source, out) > 200, old)
         old.send_signal(signal.SIGSTOP)
         shutil.copytree(first / "check", second / "check")
@@ -355,7 +355,7 @@ def test_tls_and_a_password(broker, topic, secured, tmp_path):
     client.write_text(client.read_text().replace("hunter2", "hunter3"))
     said += ran(*asked, cwd=tmp_path, code=2)
     assert "refuses user 'me' with this password" in said
-    saved = (tmp_path / "check" / "checkpoint.npz").read_bytes()
+    saved = (tmp_path / "check" / "checkpoint.safetensors").read_bytes()
     assert "hunter" not in said + (tmp_path / "summary.json").read_text()
     assert b"hunter" not in saved
 
@@ -366,7 +366,7 @@ def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
     asked = arguments(broker, source, out, dead, "--at-end", "stop")
     ran(*asked, cwd=tmp_path)
     whole = results(tmp_path, broker, out, dead)
-    (tmp_path / "check" / "checkpoint.npz").unlink()
+    (tmp_path / "check" / "checkpoint.safetensors").unlink()
     assert "there is no checkpoint to go on from" in ran(*asked, cwd=tmp_path, code=2)
     asked[asked.index("--out") + 1] += "&mark=trust"
     ran(*asked, cwd=tmp_path)

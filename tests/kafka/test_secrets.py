@@ -60,13 +60,20 @@ def test_a_password_is_nowhere(listener: str, broker: str, topic: Make, tmp_path
     seen: dict[str, bytes] = {}
     with Run(url(listener, source), "--label", "y", "--model", "cpm", *sinks, *kept, cwd=tmp_path) as run:
         wait_for(lambda: b"streamsvm_" in dict(told(metrics, "/metrics")).get("/metrics", b""), "metrics")
-        wait_for(lambda: (tmp_path / "check" / "checkpoint.npz").exists(), "a checkpoint")
+        wait_for(lambda: (tmp_path / "check" / "checkpoint.safetensors").exists(), "a checkpoint")
         wait_for(lambda: len(read(broker, out)) > 100, "predictions")
         seen |= {f"metrics{name}": held for name, held in told(metrics, "/metrics")} | dict(told(page, *PAGES))
         run.send_signal(signal.SIGINT)
         assert run.wait() == 130, run.log
     seen |= dict(files(tmp_path)) | {name: repr(read(broker, name)).encode() for name in (out, dead)}
-    assert {"metrics/metrics", *PAGES[:5], "model", "summary.json", "plot.svg", "check/checkpoint.npz"} <= seen.keys()
+    assert {
+        "metrics/metrics",
+        *PAGES[:5],
+        "model",
+        "summary.json",
+        "plot.svg",
+        "check/checkpoint.safetensors",
+    } <= seen.keys()
     assert [name for name, content in seen.items() if OURS.encode() in content] == []
 
 

@@ -250,5 +250,5 @@ def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tm
         assert get(metrics, "/metrics")[0] == 200
         os.kill(run.pid, signal.SIGINT)
         assert run.wait(60) == 130, log.read_text()
-    assert (tmp_path / "state" / "checkpoint.npz").exists()
+    assert (tmp_path / "state" / "checkpoint.safetensors").exists()
     assert "Too many open files" not in log.read_text()

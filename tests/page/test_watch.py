@@ -65,7 +65,7 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock blocks it
         state = wait_for(lambda: seen(view, 6_000), "the next one")
     assert [mark["judged"] for mark in state["marks"]] == [fall.judged for fall in report.metrics.falls.last]
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz", "lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.safetensors", "lock"}
 
 
 def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> Non
 
 
 def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "checkpoint.npz").write_bytes(b"what is this")
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"what is this")
     view = CheckpointView(tmp_path)
     view._read(0.0)
     assert "cannot be read" in caplog.text

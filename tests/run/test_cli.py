@@ -240,7 +240,7 @@ def test_nested_models_on_the_command_line(streamsvm: Streamsvm, tmp_path: Path)
 REFUSED = [
     ([], ["nothing.csv"], r"nothing\.csv: no such file"),
     (["--label", "z"], [], "label"),
-    (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm --help\)"),
+    (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm run --help\)"),
     (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
     (["--max-events", "ten"], [], "argument --max-events: invalid whole number value: 'ten'"),
     (["--model", "svm"], [], "unknown model 'svm'; give blend, bsgd, cpm, or a dotted path"),
@@ -318,7 +318,7 @@ def test_refused_before_any_data_is_touched(
     assert text.err.startswith("streamsvm: error: ")
     assert re.search(message, text.err), text.err
     assert (tmp_path / "o.csv").read_text() == "precious\n"
-    assert not (tmp_path / "ck" / "checkpoint.npz").exists()
+    assert not (tmp_path / "ck" / "checkpoint.safetensors").exists()
 
 
 @pytest.mark.parametrize(
@@ -573,7 +573,7 @@ def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals)
     summary = json.loads((tmp_path / "s.json").read_text())
     assert summary["ended"] == "stopped"
     assert out.read_text().count("\n") == 1 + summary["events"]
-    assert (tmp_path / "ck" / "checkpoint.npz").exists()
+    assert (tmp_path / "ck" / "checkpoint.safetensors").exists()
     assert (tmp_path / "m").exists()
 
 

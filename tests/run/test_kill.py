@@ -29,7 +29,7 @@ def results(folder: Path) -> dict[str, Any]:
     """Return the results of a run, without clock times."""
     summary = json.loads((folder / "summary.json").read_text())
     process = summary.pop("process")
-    names = ("out.csv", "out.csv.rejected.jsonl", "model", "check/checkpoint.npz")
+    names = ("out.csv", "out.csv.rejected.jsonl", "model", "check/checkpoint.safetensors")
     return {"summary": summary, "process": process} | {name: (folder / name).read_bytes() for name in names}
 
 

@@ -77,7 +77,7 @@ def test_a_picture_that_names_this_package_is_not_one_of_a_run() -> None:
 
 def test_a_checkpoint_is_not_replaced_by_a_model() -> None:
     assert run("--checkpoint", "ck") == 0
-    [path] = Path("ck").glob("*.npz")
+    [path] = Path("ck").glob("*.safetensors")
     assert run("--save", str(path)) == 2
     with pytest.raises(FileExistsError):
         CPMClassifier().save(path)

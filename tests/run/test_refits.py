@@ -309,7 +309,7 @@ def results(folder: Path) -> dict[str, Any]:
     found = json.loads((folder / "summary.json").read_text())
     found.pop("process")
     files = {name: (folder / name).read_bytes() for name in ("out.csv", "out.csv.rejected.jsonl")}
-    archives = {name: timeless(folder / name) for name in ("model", "check/checkpoint.npz")}
+    archives = {name: timeless(folder / name) for name in ("model", "check/checkpoint.safetensors")}
     return {"summary": found} | files | archives
 
 
@@ -321,7 +321,7 @@ def _has_job(checkpoint: Path, _written: int) -> bool:
 
 def is_refitting(folder: Path) -> bool:
     """Return whether a refit was running at the last checkpoint."""
-    checkpoint = folder / "check" / "checkpoint.npz"
+    checkpoint = folder / "check" / "checkpoint.safetensors"
     try:
         return _has_job(checkpoint, checkpoint.stat().st_mtime_ns)
     except OSError:

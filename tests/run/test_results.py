@@ -128,7 +128,7 @@ def full_disk() -> None:
             ("--types", "a:number", "--dead-letter", "r.jsonl"),
             "rejected events: r.jsonl: cannot be written: File too large",
         ),
-        (("--checkpoint", "ck"), "checkpoint: ck/checkpoint.npz: cannot be written: File too large"),
+        (("--checkpoint", "ck"), "checkpoint: ck/checkpoint.safetensors: cannot be written: File too large"),
         (("--save", "m"), "the model could not be saved as m: File too large"),
         (("--plot", "p.svg"), "plot: p.svg: cannot be written: File too large"),
         (("--summary", "s.json"), "summary: s.json: cannot be written: File too large"),

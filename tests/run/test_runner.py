@@ -439,10 +439,10 @@ class Elsewhere(Numbers):
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
     kept(tmp_path)
-    before = (tmp_path / "checkpoint.npz").read_bytes()
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
     with raises(SetupError, reason="another run", option="--reset", named=named):
         kept(tmp_path, **changed)
-    assert (tmp_path / "checkpoint.npz").read_bytes() == before
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
     assert kept(tmp_path, fresh=True, **changed).resumed is None
 
 
@@ -455,9 +455,9 @@ def test_a_run_that_ended_goes_on_from_its_end(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     kept(tmp_path)
-    path = tmp_path / "checkpoint.npz"
+    path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with raises(SetupError, reason="checkpoint", option="--reset", named="checkpoint.npz"):
+    with raises(SetupError, reason="checkpoint", option="--reset", named="checkpoint.safetensors"):
         kept(tmp_path)
     CPMClassifier().save(path, overwrite=True)
     with raises(SetupError, reason="checkpoint", named="CPMClassifier"):
@@ -474,19 +474,21 @@ def test_two_runs_on_one_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
-    (tmp_path / ".checkpoint.npz.123.tmp").write_bytes(b"half")
+    (tmp_path / ".checkpoint.safetensors.123.tmp").write_bytes(b"half")
     with Checkpoint(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
 
 
 def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None:
     kept(tmp_path)
-    header, arrays = read_archive(tmp_path / "checkpoint.npz")
-    write_archive(tmp_path / "checkpoint.npz", header, {k: a for k, a in arrays.items() if k != "model/n_classes"})
+    header, arrays = read_archive(tmp_path / "checkpoint.safetensors")
+    write_archive(
+        tmp_path / "checkpoint.safetensors", header, {k: a for k, a in arrays.items() if k != "model/n_classes"}
+    )
     with raises(SetupError, reason="checkpoint", named="CPMClassifier"):
         kept(tmp_path)
     del header["sinks"]
-    write_archive(tmp_path / "checkpoint.npz", header, arrays)
+    write_archive(tmp_path / "checkpoint.safetensors", header, arrays)
     with raises(SetupError, reason="checkpoint", option="--reset", named="sinks"):
         kept(tmp_path)
 
@@ -556,7 +558,9 @@ def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path: Path, limit
     assert (last.resumed, last.events) == (before, 2997 - before)
     for name in ("out.csv", "m"):
         assert (parts / name).read_bytes() == (whole / name).read_bytes(), name
-    (header, arrays), (other, others) = (read_archive(folder / "check" / "checkpoint.npz") for folder in (parts, whole))
+    (header, arrays), (other, others) = (
+        read_archive(folder / "check" / "checkpoint.safetensors") for folder in (parts, whole)
+    )
     assert header | {"identity": ""} == other | {"identity": ""}
     assert all(np.array_equal(arrays[name], others[name]) for name in arrays | others)
     assert last.metrics.rejected == uninterrupted.metrics.rejected
@@ -579,7 +583,7 @@ def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path: P
     found = []
     for size in (5, 640):
         stretch(tmp_path / str(size), None, Growing(3000, size=size))
-        _, arrays = read_archive(tmp_path / str(size) / "check" / "checkpoint.npz")
+        _, arrays = read_archive(tmp_path / str(size) / "check" / "checkpoint.safetensors")
         found.append({name: array.tolist() for name, array in arrays.items() if name.startswith("history/")})
     assert len(found[0]["history/at"]) == 11
     assert found[0] == found[1]
