@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Coded
+from connectors.held import Coded, numbers_of
 from connectors.notices import Notice
 
 if TYPE_CHECKING:
@@ -21,6 +21,33 @@ _MOST_TOLD = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
 _MOST_COMPARED = 250  # with more labels, these are probably identifiers
+
+
+class LabelCodes(dict[Any, int]):
+    """Numbers of labels in order of appearance; a new label gets the next number.
+
+    Examples
+    --------
+    >>> codes = LabelCodes()
+    >>> codes.of(["b", "a", "b"]).tolist(), codes["c"], list(codes)
+    ([0, 1, 0], 2, ['b', 'a', 'c'])
+    """
+
+    def __missing__(self, label: Any) -> int:
+        code = self[label] = len(self)
+        return code
+
+    @classmethod
+    def of_labels(cls, labels: Iterable[Any]) -> LabelCodes:
+        """Return the codes of distinct labels in order."""
+        return cls((label, code) for code, label in enumerate(labels))
+
+    def of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
+        """Return the numbers of labels."""
+        found = numbers_of(labels, self)
+        for i in np.flatnonzero(found < 0).tolist():
+            found[i] = self[labels[i]]
+        return found
 
 
 def is_nan(value: Any) -> bool:

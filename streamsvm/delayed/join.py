@@ -87,7 +87,7 @@ class Join:
     def learn_one(self, label: Any, key: str, time: int) -> None:
         """Process a single label."""
         store, single = self.store, self._single
-        journal = store.run_one(_encoded(key), time, store.number(label), 0, self._class_bytes)
+        journal = store.run_one(_encoded(key), time, store.labels[label], 0, self._class_bytes)
         entry = None if single is None else self._only_entry(journal)
         if entry is None or single is None or not self._is_learned(single, entry, label):
             self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, journal)
@@ -129,7 +129,7 @@ class Join:
         numbers, sizes = np.full(n + m, NO_LABEL), np.zeros(n + m, np.int64)
         digests[is_event], digests[~is_event] = store.digests(keys), store.digests(list(map(_encoded, late_keys)))
         times[is_event], times[~is_event] = events.times, late.times
-        numbers[~is_event], sizes[is_event] = store.numbers(late.labels), store.sizes(rows, keys, self._n_numbers)
+        numbers[~is_event], sizes[is_event] = store.labels.of(late.labels), store.sizes(rows, keys, self._n_numbers)
         journal = store.run(digests, times, numbers, sizes, self._class_bytes)
         found = self._run(events, rows, keys, late_keys, is_event, journal)
         store.trim()

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import numbers_of
 from streamsvm.label_order import LabelOrder
+from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.curve import Curve
@@ -23,14 +23,6 @@ from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
 from streamsvm.run.ranking import ALL, RECENT
 
 _COUNTS = ("taken", "events", "rejected", "unanswered", "last", "leader")
-
-
-class _Codes(dict[Any, int]):
-    """Numbers of labels in order of appearance."""
-
-    def __missing__(self, label: Any) -> int:
-        code = self[label] = len(self)
-        return code
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class Metrics:
         self.taken = self.events = self.rejected = self.unanswered = 0
         self.falls = Falls()
         self.measures = Measures(window)
-        self._code = _Codes()
+        self._code = LabelCodes()
         self._pairs: Counter[int] = Counter()
         self._seen = np.zeros(0, np.int64)  # how often each label came
         self._first = np.zeros(0, np.int64)  # number of labels before the first one of each
@@ -169,9 +161,7 @@ class Metrics:
             more = {name: values[known] for name, values in more.items()}
         if not len(labels):
             return
-        truth = numbers_of(labels, self._code)
-        for i in np.flatnonzero(truth < 0).tolist():
-            truth[i] = self._code[labels[i]]
+        truth = self._code.of(labels)
         self.order.take(truth)
         guess = self._of_model[codes]
         baselines = np.column_stack([self._no_change(truth), self._majority(truth)])
@@ -317,8 +307,7 @@ class Metrics:
         header, arrays = state
         for name in _COUNTS:
             setattr(self, name, header[name])
-        for label in decode_labels(header["labels"]):
-            self._code[label]
+        self._code = LabelCodes.of_labels(decode_labels(header["labels"]))
         self.order = LabelOrder.from_state(header["order"], len(self._code))
         self._seen, self._first = arrays["seen"], arrays["first"]
         self._pairs = Counter(dict(arrays["pairs"].tolist()))

@@ -1,0 +1,164 @@
+"""Contents of the slots of pending events: row, key, probabilities, and memory of the prediction."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import rows_of
+from streamsvm.delayed.rows import OBJECT, Layouts, Packed, gather, padded
+from streamsvm.delayed.segments import Segments
+from streamsvm.delayed.slots import SlotTable
+from streamsvm.features.rows import Floats, Ints
+
+
+class Contents:
+    """Contents of slots.
+
+    Parameters
+    ----------
+    keeps_objects
+        Whether rows are stored as objects, whose bytes are not counted.
+    folder
+        Folder of closed segments; None for memory.
+
+    Attributes
+    ----------
+    table, segments
+        Records of the slots, and the words that they refer to.
+    layouts
+        Layouts of the rows.
+    """
+
+    def __init__(self, keeps_objects: bool, folder: Path | None) -> None:
+        self.keeps_objects = keeps_objects
+        self.table, self.layouts, self._objects = SlotTable(), Layouts(), dict[int, Any]()
+        self.segments = Segments(self.table, folder)
+
+    def pack(self, features: Any, n: int) -> Packed:
+        """Pack rows for storage."""
+        if not self.keeps_objects:
+            return self.layouts.pack(features, n)
+        return Packed(np.full(n, OBJECT), np.zeros(0), np.zeros(n, np.int64), rows_of(features, n))
+
+    def sizes(self, rows: Packed, keys: Sequence[bytes], n_numbers: int) -> Ints:
+        """Return the counted bytes of events with `n_numbers` numbers beside rows and keys."""
+        return 8 * (rows.lengths + n_numbers + np.array([-(-len(key) // 8) for key in keys], np.int64))
+
+    def records(self, slots: Ints) -> NDArray[Any]:
+        """Return copies of the records of slots."""
+        found: NDArray[Any] = self.table.records[self.table.at(slots)]
+        return found
+
+    def holds(self, slots: Ints) -> NDArray[np.bool_]:
+        """Return whether the rows of slots are needed."""
+        return self.segments.holds(self.records(slots)["status"])
+
+    def has(self, slots: Ints) -> NDArray[np.bool_]:
+        """Return whether rows are stored; those of events that the model failed to predict are not."""
+        has: NDArray[np.bool_] = self.keeps_objects | (self.records(slots)["n_words"] > 0)
+        return has
+
+    def put(self, slots: Ints, codes: Ints, scores: Floats, origins: Ints) -> None:
+        """Store predictions and origins of events."""
+        records, at = self.table.records, self.table.at(slots)
+        records["code"][at], records["score"][at], records["origin"][at] = codes, scores, origins
+
+    def keep_objects(self, slots: Ints, which: Ints, rows: Packed) -> None:
+        """Store rows that are objects in new slots, before the model may fail."""
+        if self.keeps_objects:
+            own = zip(slots.tolist(), which.tolist(), strict=True)
+            self._objects.update((slot, dict(rows.objects[i])) for slot, i in own)
+
+    def add(self, slots: Ints, which: Ints, rows: Packed, keys: Sequence[bytes], numbers: Floats) -> None:
+        """Store rows, keys and numbers of pending events, given for all events of a batch.
+
+        Parameters
+        ----------
+        slots
+            New slots, ascending.
+        which
+            Index of the event in each slot.
+        rows, keys, numbers
+            Rows, keys, and probabilities with memory, of all events.
+        """
+        if not len(slots):
+            return
+        own, (n, k) = [padded(keys[i]) for i in which.tolist()], numbers[which].shape
+        lengths = np.column_stack([rows.lengths[which], [len(key) // 8 for key in own], np.full(n, k)])
+        sources = rows.words, np.frombuffer(b"".join(own), np.float64), numbers[which].reshape(-1)
+        ends = np.cumsum(lengths, 0)
+        starts = np.column_stack(
+            [
+                (np.cumsum(rows.lengths) - rows.lengths)[which],
+                len(sources[0]) + ends[:, 1] - lengths[:, 1],
+                len(sources[0]) + len(sources[1]) + ends[:, 2] - lengths[:, 2],
+            ]
+        )
+        words = gather(np.concatenate(sources), starts.reshape(-1), lengths.reshape(-1))
+        total, records, at = lengths.sum(1), self.table.records, self.table.at(slots)
+        records["start"][at] = self.segments.append(int(slots[0]), words.tobytes()) + np.cumsum(total) - total
+        records["layout"][at], records["n_row"][at], records["n_words"][at] = rows.layouts[which], lengths[:, 0], total
+        records["n_key"][at] = [len(keys[i]) for i in which.tolist()]
+
+    def add_one(self, slot: int, layout: int, row: bytes, key: bytes, numbers: bytes, code: int, score: float) -> None:
+        """Store the row, key, numbers and prediction of one event."""
+        words, record = row + padded(key) + numbers, self.table.records[self.table.at(slot)]
+        record["start"] = self.segments.append(slot, words)
+        record["layout"], record["n_row"], record["n_key"] = layout, len(row) // 8, len(key)
+        record["n_words"], record["code"], record["score"] = len(words) // 8, code, score
+
+    def part(self, slots: Ints, name: str, width: int = 0) -> tuple[NDArray[Any], Ints]:
+        """Return a part of what is stored of ascending slots, concatenated, and the number of words of each.
+
+        Parameters
+        ----------
+        slots
+            The slots.
+        name
+            "row", "key", "memory" (of `width` words) or "probas" (before it).
+        width
+            Number of words of memory.
+        """
+        records = self.table.records[self.table.at(slots)]
+        row, key = (records[n].astype(np.int64) for n in ("n_row", "n_key"))
+        ends = np.cumsum([0 * row, row, -(-key // 8), records["n_words"] - row + key // -8 - width, 0 * row + width], 0)
+        i = ("row", "key", "probas", "memory").index(name)
+        lengths = ends[i + 1] - ends[i]
+        return self.segments.words(slots, records["start"] + ends[i], lengths), lengths
+
+    def rows(self, slots: Ints) -> Any:
+        """Return the rows of ascending slots as they were at prediction time."""
+        if self.keeps_objects or not len(slots):
+            return [self._objects[slot] for slot in slots.tolist()]
+        layouts = self.table.records["layout"][self.table.at(slots)].astype(np.int64)
+        return self.layouts.unpack(layouts, *self.part(slots, "row"))
+
+    def numbers_one(self, slot: int, width: int) -> tuple[dict[Any, Any], bytes] | None:
+        """Return the row and memory of an event; None unless the row has only numbers."""
+        record = self.table.records[self.table.at(slot)]
+        layout, start, end = record["layout"], int(record["start"]), int(record["start"] + record["n_words"])
+        if start == end or layout < 0 or not self.layouts.names[layout][1]:
+            return None
+        names, data = self.layouts.names[layout][0], self.segments.of(slot).data
+        row = struct.unpack_from(f"{len(names)}d", data, 8 * start)
+        return dict(zip(names, row, strict=True)), bytes(data[8 * (end - width) : 8 * end])
+
+    def keys(self, slots: Ints) -> list[str]:
+        """Return the keys of ascending slots that are pending or have just left."""
+        words, lengths = self.part(slots, "key")
+        data, ends = words.tobytes(), (8 * np.cumsum(lengths)).tolist()
+        n = self.table.records["n_key"][self.table.at(slots)].tolist()
+        found = zip([0, *ends], n, strict=False)
+        return [data[start : start + size].decode("utf-8", "surrogatepass") for start, size in found]
+
+    def free(self, slots: Ints) -> None:
+        """Free the rows of ascending slots that are no longer pending."""
+        for slot in slots.tolist() if self._objects else ():
+            self._objects.pop(slot, None)
+        self.segments.free(slots)
