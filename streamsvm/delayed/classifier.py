@@ -109,8 +109,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
         own = model if self._deciding is None else self._deciding.model
-        self._asked = OwnModel(own, proba=True) if is_own(own) else RowModel(model)
-        if folder is not None and isinstance(self._asked, RowModel):
+        self._adapter = OwnModel(own, proba=True) if is_own(own) else RowModel(model)
+        if folder is not None and isinstance(self._adapter, RowModel):
             raise ValueError(
                 f"folder {folder!r}: events wait on disk for learners of this package alone, not for "
                 f"{type(model).__name__}: leave out the folder"
@@ -126,7 +126,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     @property
     def classes_(self) -> list[Any]:
         """Known classes, in order of first arrival."""
-        return list(self._asked.classes)
+        return list(self._adapter.classes)
 
     # Events and labels ------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         with self._lock:
             self.label_sets(coverage, by_class)
             members = self._ask(x, key, time).decided.members
-            return set() if members is None else set(labels_in(members[0], self._asked.classes))
+            return set() if members is None else set(labels_in(members[0], self._adapter.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
         """Learn the label of an event that is pending or will arrive.
@@ -267,7 +267,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
                 with self._lock:
-                    self._deciding.know(self._asked.classes)
+                    self._deciding.know(self._adapter.classes)
             self.model.learn_one(x, y, **kwargs)
             return
         with self._lock:
@@ -286,22 +286,22 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     @locked
     def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
-        asked = self._asked
-        if isinstance(asked, RowModel):
-            asked.with_proba = proba
+        adapter = self._adapter
+        if isinstance(adapter, RowModel):
+            adapter.with_proba = proba
         answer = self._ask(x, key, time)
         code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
-        label = asked.classes[code] if code >= 0 else None
-        if isinstance(asked, RowModel):
-            return label, asked.last
+        label = adapter.classes[code] if code >= 0 else None
+        if isinstance(adapter, RowModel):
+            return label, adapter.last
         shares = [] if answer.probas is None else answer.probas[0].tolist()
-        return label, dict(zip(asked.classes, shares, strict=False))
+        return label, dict(zip(adapter.classes, shares, strict=False))
 
     def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
         """Predict an event and store it until its label arrives."""
         join = self._joined()
-        if isinstance(self._asked, RowModel):
-            self._asked.with_proba |= bool(self._sets)
+        if isinstance(self._adapter, RowModel):
+            self._adapter.with_proba |= bool(self._sets)
         elif (timed := with_times(x)) is not None:
             self._say_times(x)
             x = timed
@@ -314,7 +314,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     def _refused(self) -> list[str]:
         """Return why the last call refused labels."""
-        return self._asked.take_refused() if isinstance(self._asked, OwnModel) else []
+        return self._adapter.take_refused() if isinstance(self._adapter, OwnModel) else []
 
     def _say_times(self, x: dict[Hashable, Any]) -> None:
         """Report once per name how datetimes become features."""
@@ -331,12 +331,12 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 wait_ms=wait_ms,
                 most=self.most,
                 most_bytes=self.most_bytes,
-                keeps_objects=self._asked.keeps_objects,
+                keeps_objects=self._adapter.keeps_objects,
                 relearns=self.relearn_corrections,
                 folder=None if self.folder is None else Path(self.folder),
             )
             decisions = None if self._deciding is None else Decisions(costs=self._deciding.costs)
-            self._join = Join(store, self._asked, on_timeout=self.on_timeout, decisions=decisions)
+            self._join = Join(store, self._adapter, on_timeout=self.on_timeout, decisions=decisions)
         return self._join
 
     def _moment(self, time: Any, join: Join) -> int:

@@ -13,14 +13,14 @@ from connectors.held import Coded
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
-from streamsvm.delayed.protocol import HOW, Answer, Asked, Events, Joined, Model
+from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, Model, ModelRows
 from streamsvm.delayed.rows import Packed, in_order, stacked
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Floats, Ints
 
 _NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
-_HOW_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
+_OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
 _NO_TIMES = np.zeros(0, np.int64)
 _NO_EVENTS = Events([], [], _NO_TIMES, np.zeros((0, 2), np.int64))
 _EVENT, _LABEL = np.ones(1, np.bool_), np.zeros(1, np.bool_)
@@ -46,7 +46,7 @@ class Join:
 
     Attributes
     ----------
-    tells_keys
+    with_keys
         Whether the keys of matched events are reported.
     """
 
@@ -60,9 +60,9 @@ class Join:
         decisions: Decisions | None = None,
     ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
-        self.decisions, self.tells_keys = decisions or Decisions(), True
-        self._class_bytes, self._size = 8 * model.tells_all, model.memory_size
-        self._n_numbers = self._size + _NOTES * model.tells_all
+        self.decisions, self.with_keys = decisions or Decisions(), True
+        self._class_bytes, self._size = 8 * model.stores_proba, model.memory_size
+        self._n_numbers = self._size + _NOTES * model.stores_proba
 
     # Single events ----------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Join:
     @property
     def _single(self) -> SingleRow | None:
         """What runs single events; None if they are decided about."""
-        return self.model.single if self.learn and not self.decisions and self.model.tells_all else None
+        return self.model.single if self.learn and not self.decisions and self.model.stores_proba else None
 
     def _only_entry(self, journal: Ints) -> list[int] | None:
         """Return the entry of a single event or label, if the others only free slots."""
@@ -119,7 +119,7 @@ class Join:
 
     # Batches ----------------------------------------------------------------------------------------------------------
 
-    def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[Answer, Joined]:
+    def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[Answer, Matches]:
         """Process events and labels in order; return predictions and matches."""
         n, m, store = len(events), len(late), self.store
         keys, is_event = list(map(_encoded, events.keys)), np.zeros(n + m, np.bool_)
@@ -143,29 +143,29 @@ class Join:
         late_keys: Sequence[str],
         is_event: NDArray[np.bool_],
         journal: Ints,
-    ) -> tuple[Answer, Joined]:
+    ) -> tuple[Answer, Matches]:
         """Predict and learn what the journal says, update the store, and return predictions and matches."""
         store = self.store
         turns = _Turns(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
         new = np.flatnonzero(turns.slots >= 0)
         store.keep_objects(turns.slots[new], new, rows)
         values = [self.on_timeout, None, *store.labels]
-        asked = self._asked(events, turns, values)
-        answer = self.model.run(asked)
-        codes, scores = answer.codes[asked.predicted], answer.scores[asked.predicted]
+        given = self._model_rows(events, turns, values)
+        answer = self.model.run(given)
+        codes, scores = answer.codes[given.predicted], answer.scores[given.predicted]
         store.put(turns.slots[new], codes[new], scores[new], events.origins[new])
-        probas = None if answer.probas is None else answer.probas[asked.predicted]
+        probas = None if answer.probas is None else answer.probas[given.predicted]
         kept, stored, weights, decided = self._decide(turns, probas, [values[i] for i in turns.labels.tolist()])
         joined = self._joined(turns, values, stored, weights)
-        if self.tells_keys:
+        if self.with_keys:
             joined.keys = self._keys(turns, keys, late_keys, is_event)
         which = new[store.holds(turns.slots[new])]
-        memories = asked.memories[: len(events)].view(np.float64)
+        memories = given.memories[: len(events)].view(np.float64)
         store.add(turns.slots[which], which, rows, keys, np.column_stack([kept, memories]))
         self._free(journal)
         return Answer(codes, scores, probas, turns.slots, decided), joined
 
-    def _asked(self, events: Events, turns: _Turns, values: Sequence[Any]) -> Asked:
+    def _model_rows(self, events: Events, turns: _Turns, values: Sequence[Any]) -> ModelRows:
         """Return rows for the model in order: events to predict, and stored events to learn."""
         store, n, old, size = self.store, len(events), turns.old, self._size
         rows, labels, apart = turns.rows, turns.label + 2, turns.source + 1
@@ -174,10 +174,10 @@ class Join:
         memories = np.zeros((n + len(old), size), np.int64)
         memories[n:] = store.part(old, "memory", size)[0].view(np.int64).reshape(len(old), size)
         features = stacked([(events.features, n), (store.rows(old), len(old))])
-        return Asked(
+        return ModelRows(
             in_order(features, turns.source[rows]),
             Coded(labels[rows], values),
-            turns.is_asked[rows],
+            turns.is_event[rows],
             np.concatenate([events.times, store.records(old)["time"]])[turns.source[rows]],
             memories,
             apart[rows],
@@ -212,7 +212,7 @@ class Join:
             rows[:n, :k] = probas
             rows[n:] = self.decisions.unpacked(stored, len(classes))[0]
             rows[n + np.flatnonzero(is_new)] = rows[source[is_new]]
-            order = np.argsort(np.concatenate([np.flatnonzero(turns.is_asked), turns.matches]))
+            order = np.argsort(np.concatenate([np.flatnonzero(turns.is_event), turns.matches]))
             followed = np.concatenate([np.zeros(n, np.bool_), (turns.kind[turns.matches] != LATE) & self.learn])
             in_turn = Coded(order, [*[None] * n, *labels])
             found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, followed[order]), classes)
@@ -223,11 +223,11 @@ class Join:
         stored = [kept[i] if 0 <= i < n else row for i, row in zip(source.tolist(), stored, strict=True)]
         return kept, stored, weights, decided
 
-    def _joined(self, turns: _Turns, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Joined:
+    def _joined(self, turns: _Turns, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
         """Return the matches, without keys."""
         at, records = turns.matches, self.store.records(turns.slot[turns.matches])
-        how = np.array([_HOW_OF[kind] for kind in turns.kind[at].tolist()], np.int64)
-        return Joined(
+        outcomes = np.array([_OUTCOME_OF[kind] for kind in turns.kind[at].tolist()], np.int64)
+        return Matches(
             Coded(turns.labels, values),
             turns.slot[at],
             records["code"].astype(np.int64),
@@ -235,8 +235,8 @@ class Join:
             [],
             records["origin"],
             turns.lag[at],
-            Coded(how, HOW),
-            np.cumsum(turns.is_asked)[at],
+            Coded(outcomes, OUTCOMES),
+            np.cumsum(turns.is_event)[at],
             stored,
             weights,
         )
@@ -267,7 +267,7 @@ class _Turns:
     ----------
     kind, position, slot, label, lag
         Columns of the journal.
-    is_asked
+    is_event
         Whether each entry is an event.
     slots
         Slot of each event, -1 for duplicates.
@@ -286,8 +286,8 @@ class _Turns:
     def __init__(self, journal: Ints, store: Store, *, has_timeouts: bool, learn: bool) -> None:
         self.kind, self.position, self.slot, self.label, self.lag = journal.T.copy()
         kind, slot = self.kind, self.slot
-        self.is_asked = kind <= kernels.DUPLICATE
-        self.slots = slot[self.is_asked]
+        self.is_event = kind <= kernels.DUPLICATE
+        self.slots = slot[self.is_event]
         has_label = (kind == IN_TIME) | (has_timeouts & (kind == TIMEOUT))
         self.matches = np.flatnonzero(has_label | (kind == LATE))
         self.labels = self.label[self.matches] + 2
@@ -300,10 +300,10 @@ class _Turns:
         is_old[is_old] = store.has(slot[is_old])
         self.old = np.unique(slot[is_old])
         self.source = np.full(len(kind), -1)
-        self.source[self.is_asked] = np.arange(len(self.slots))
+        self.source[self.is_event] = np.arange(len(self.slots))
         self.source[is_new] = new[np.searchsorted(self.slots[new], slot[is_new])]
         self.source[is_old] = len(self.slots) + np.searchsorted(self.old, slot[is_old])
-        is_row = self.is_asked | ((is_new | is_old) & learn)
+        is_row = self.is_event | ((is_new | is_old) & learn)
         is_row[self.fused] = False
         self.rows = np.flatnonzero(is_row)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.events import rows_of
-from streamsvm.delayed.protocol import Answer, Asked
+from streamsvm.delayed.protocol import Answer, ModelRows
 from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.labels import as_label
@@ -30,7 +30,7 @@ class OwnModel:
         self._refused: list[str] = []
 
     @property
-    def tells_all(self) -> bool:
+    def stores_proba(self) -> bool:
         """Whether probabilities of all classes are stored with events."""
         return self.proba
 
@@ -50,12 +50,12 @@ class OwnModel:
         refused, self._refused = self._refused, []
         return refused
 
-    def run(self, asked: Asked) -> Answer:
+    def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order."""
-        if not asked.labels:
+        if not rows.labels:
             return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.proba else None)
-        features, labels = asked.features or [{}] * len(asked.labels), asked.labels
-        late = {"times": asked.times / 1000.0, "memories": asked.memories, "apart": asked.apart}
+        features, labels = rows.features or [{}] * len(rows.labels), rows.labels
+        late = {"times": rows.times / 1000.0, "memories": rows.memories, "apart": rows.apart}
         try:
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
         except BadRows as bad:  # features were checked on arrival
@@ -78,7 +78,7 @@ class RowModel:
         Whether to predict probabilities of all classes.
     """
 
-    memory_size, tells_all, keeps_objects, single = 0, False, True, None
+    memory_size, stores_proba, keeps_objects, single = 0, False, True, None
 
     def __init__(self, model: Any, *, with_proba: bool = False) -> None:
         self.model, self.with_proba = model, with_proba
@@ -88,12 +88,12 @@ class RowModel:
         self.codes: dict[Hashable, int] = {}
         self._takes_likeliest = takes_likeliest(model)
 
-    def run(self, asked: Asked) -> Answer:
+    def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order."""
-        n = len(asked.labels)
+        n = len(rows.labels)
         codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
-        for i, (x, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
-            is_predicted = bool(asked.predicted[i])
+        for i, (x, label) in enumerate(zip(rows_of(rows.features, n), rows.labels, strict=True)):
+            is_predicted = bool(rows.predicted[i])
             try:
                 if is_predicted:
                     prediction, found = self.predict(x)

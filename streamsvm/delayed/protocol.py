@@ -17,12 +17,12 @@ from streamsvm.features.rows import Floats, Ints
 if TYPE_CHECKING:
     from streamsvm.delayed.single import SingleRow
 
-HOW = ("in time", "late", "timeout")
+OUTCOMES = ("in time", "late", "timeout")
 """How an event got its label."""
 
 
 @dataclass(slots=True)
-class Asked:
+class ModelRows:
     """Rows to predict or learn, in order.
 
     Parameters
@@ -78,7 +78,7 @@ class Model(Protocol):
         """Number of values stored with an event for learning it later."""
 
     @property
-    def tells_all(self) -> bool:
+    def stores_proba(self) -> bool:
         """Whether probabilities of all classes are stored with events."""
 
     @property
@@ -89,7 +89,7 @@ class Model(Protocol):
     def single(self) -> SingleRow | None:
         """Prediction and training of single events without a batch, if possible."""
 
-    def run(self, asked: Asked) -> Answer:
+    def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order."""
 
 
@@ -117,7 +117,7 @@ class Events:
 
 
 @dataclass(slots=True)
-class Joined:
+class Matches:
     """Matched events and labels, in order of matching.
 
     Parameters
@@ -132,11 +132,11 @@ class Joined:
         Keys and origins of the events; keys are empty unless requested.
     lags
         Label time minus event time, in milliseconds.
-    how
-        Index into `HOW`: in time, late, or timeout.
+    outcomes
+        Index into `OUTCOMES`: in time, late, or timeout.
     after
         Number of events of the step that arrived before each match.
-    held
+    stored
         Stored probabilities and decisions, as in `Decisions.packed`; empty if no longer stored.
     weights
         Cost weight of each label.
@@ -149,16 +149,16 @@ class Joined:
     keys: list[str]
     origins: Ints
     lags: Ints
-    how: Coded
+    outcomes: Coded
     after: Ints
-    held: list[Floats]
+    stored: list[Floats]
     weights: Floats
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def came(self) -> NDArray[np.bool_]:
+    def arrived(self) -> NDArray[np.bool_]:
         """Which labels arrived at all."""
-        came: NDArray[np.bool_] = self.how.codes != HOW.index("timeout")
-        return came
+        arrived: NDArray[np.bool_] = self.outcomes.codes != OUTCOMES.index("timeout")
+        return arrived

@@ -16,7 +16,7 @@ from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.delayed.protocol import Joined
+from streamsvm.delayed.protocol import Matches
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
@@ -72,9 +72,9 @@ class RunDecisions(Decisions):
         decided = self.run(Rows.with_labels(answers.proba, answers.batch.labels, follow=learn), classes)
         return replace(answers, decided=decided), self._judged(decided, answers.batch.labels, classes)
 
-    def of_joined(self, joined: Joined, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
+    def of_joined(self, joined: Matches, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
         """Return values to measure of joined events, from their stored predictions and decisions."""
-        proba, decided = self.unpacked([joined.held[i] for i in which], len(classes))
+        proba, decided = self.unpacked([joined.stored[i] for i in which], len(classes))
         decided.weights = joined.weights[which]
         return {"proba": proba} | self._judged(decided, [joined.labels[i] for i in which], classes)
 

@@ -17,7 +17,7 @@ from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
 from streamsvm.delayed.models import OwnModel
-from streamsvm.delayed.protocol import Answer, Events, Joined
+from streamsvm.delayed.protocol import Answer, Events, Matches
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import State, nested, part_of
@@ -100,7 +100,7 @@ class JoinStage:
         self.budget = LabelBudget(config.label_budget or 0.1) if config.query_output else None
         self._keys = KeyExamples(wait_ms, by_time=True)
         self._warned, self._due = False, MANY_LABELS
-        self._asked: NDArray[np.int64] = np.zeros(0, np.int64)  # current events to query
+        self._queried: NDArray[np.int64] = np.zeros(0, np.int64)  # current events to query
         self._places: list[str] = []
 
     def take(self, batch: Batch) -> Answers:
@@ -120,7 +120,7 @@ class JoinStage:
         batch, keep = self.learner.settled(batch)
         if isinstance(self.learner, OwnModel):
             batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
-        self._asked = self._ask(answer.scores[keep], answer.slots[keep])
+        self._queried = self._query(answer.scores[keep], answer.slots[keep])
         probas = None if answer.probas is None else answer.probas[keep]
         self._answers = Answers(batch, answer.codes[keep], answer.scores[keep], probas, answer.decided.part(keep))
         return self._answers
@@ -131,11 +131,11 @@ class JoinStage:
         joined, classes = self._joined, self.learner.classes
         if not len(joined):
             return
-        came = joined.came
-        labels, codes, scores = joined.labels.take(came), joined.codes[came], joined.scores[came]
+        arrived = joined.arrived
+        labels, codes, scores = joined.labels.take(arrived), joined.codes[arrived], joined.scores[arrived]
         more: dict[str, Any] = {}
-        if joined.held:
-            more = self._decisions.of_joined(joined, np.flatnonzero(came).tolist(), classes)
+        if joined.stored:
+            more = self._decisions.of_joined(joined, np.flatnonzero(arrived).tolist(), classes)
         elif len(classes) <= 2:
             more["proba"] = of_two(codes, scores)[:, : len(classes)]
         else:
@@ -144,9 +144,9 @@ class JoinStage:
 
     def write(self, outputs: Outputs) -> None:
         """Write label queries and joined results."""
-        self.join.tells_keys = "label_output" in outputs
-        if len(self._asked):
-            outputs.write("query_output", request_table(self._answers, self.learner.classes, self._asked.tolist()))
+        self.join.with_keys = "label_output" in outputs
+        if len(self._queried):
+            outputs.write("query_output", request_table(self._answers, self.learner.classes, self._queried.tolist()))
         if len(self._joined) and "label_output" in outputs:
             outputs.write("label_output", self._table(self._joined))
 
@@ -165,7 +165,7 @@ class JoinStage:
             self._warned = True
             logger.warning("%s", notice)
 
-    def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _query(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Choose events to query labels of, except those with duplicate keys."""
         if self.budget is None:
             return np.zeros(0, np.int64)
@@ -185,17 +185,17 @@ class JoinStage:
             origins,
         )
 
-    def _watch(self, answer: Answer, joined: Joined) -> None:
+    def _watch(self, answer: Answer, joined: Matches) -> None:
         slots = answer.slots
         waits = (slots >= 0) & (answer.codes >= 0)
-        came = joined.came
-        self.lags.add(joined.lags[came])
-        known = came & (joined.codes >= 0)
+        arrived = joined.arrived
+        self.lags.add(joined.lags[arrived])
+        known = arrived & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
         self.estimate.follow(answer.scores[waits], joined.scores[known], right[known])
 
-    def _table(self, joined: Joined) -> dict[str, Sequence[Any]]:
+    def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""
         classes = [*self.learner.classes, None]
         return {
@@ -205,7 +205,7 @@ class JoinStage:
             "score": with_gaps(joined.scores),
             "label": joined.labels,
             "lag": joined.lags / 1000.0,
-            "how": joined.how,
+            "how": joined.outcomes,
         }
 
     def totals(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from connectors.events import Batch
 from streamsvm.decide.decisions import Decided
 from streamsvm.delayed.models import OwnModel, RowModel, Shares
-from streamsvm.delayed.protocol import Answer, Asked
+from streamsvm.delayed.protocol import Answer, ModelRows
 from streamsvm.labels import new_label_notice
 from streamsvm.run.errors import RunError, SetupError
 
@@ -135,10 +135,10 @@ class RowLearner(RowModel):
         keep = [i for i in range(len(batch)) if i not in self._failed]
         return batch.without(self._failed), keep
 
-    def run(self, asked: Asked) -> Answer:
+    def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order; `settled` removes those that raise an error."""
-        self._number(asked.labels)
-        return super().run(asked)
+        self._number(rows.labels)
+        return super().run(rows)
 
     def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
         """Return the predicted label, and the probabilities by label if the model has any."""
@@ -176,7 +176,7 @@ class RowLearner(RowModel):
         n, none = len(batch), np.zeros(0, np.int64)
         self._number(batch.labels)
         labels = batch.labels if learn else [None] * n
-        answer = self.run(Asked(batch.features, labels, np.ones(n, np.bool_), none, none, none))
+        answer = self.run(ModelRows(batch.features, labels, np.ones(n, np.bool_), none, none, none))
         batch, keep = self.settled(batch)
         proba = None if answer.probas is None else answer.probas[keep]
         return Answers(batch, answer.codes[keep], answer.scores[keep], proba)

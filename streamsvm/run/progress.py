@@ -71,7 +71,7 @@ def _quality(report: Report) -> str:
     if report.refits is not None and report.refits.last:
         parts.append(_refits(report.refits))
     if metrics.rejected:
-        parts.append(f"{metrics.rejected:,} set aside")
+        parts.append(f"{metrics.rejected:,} rejected")
     if report.lag is not None:
         parts.append(f"lag {sum(report.lag.values()):,}")
     if report.stalls:

@@ -75,7 +75,7 @@ def text(report: Report) -> str:
         blocks += [_measures(report, scores), _probabilities(metrics), _class_table(scores.classes)]
     else:
         blocks.append([_nothing(report)])
-    blocks += [_late(report), _knowledge(report), _refit_lines(report.refits), report.notices, _set_aside(report)]
+    blocks += [_late(report), _knowledge(report), _refit_lines(report.refits), report.notices, _rejected_lines(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -299,12 +299,12 @@ def _refit_seconds(refits: Refits) -> dict[str, Any]:
     return {"seconds": refits.seconds, "last": {str(refit["number"]): refit["seconds"] for refit in refits.last}}
 
 
-def _set_aside(report: Report) -> list[str]:
+def _rejected_lines(report: Report) -> list[str]:
     count = report.metrics.rejected
     if not count:
         return []
     where = "counted only (--dead-letter FILE keeps them)" if report.rejected is None else f"kept in {report.rejected}"
-    lines = [f"{count:,} events set aside, {where}"]
+    lines = [f"{count:,} events rejected, {where}"]
     for example in report.examples:
         place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())
         lines.append(f"  {place}: {shown(example.reason, _LONGEST)}")

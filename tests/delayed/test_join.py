@@ -16,7 +16,7 @@ from connectors.events import LateLabels, SparseRows
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.protocol import Answer, Asked, Events
+from streamsvm.delayed.protocol import Answer, Events, ModelRows
 from streamsvm.delayed.store import Store
 
 Ops = list[tuple[str, int, int, int]]  # kind, key, time, label
@@ -26,13 +26,13 @@ SLOT_BYTES = slots.SLOT_BYTES
 class Echo:
     """A model whose predictions encode its history: what it learned, how often, and with which memory."""
 
-    memory_size, tells_all = 2, False
+    memory_size, stores_proba = 2, False
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
         self.n_learned = 0
 
-    def run(self, asked: Asked) -> Answer:
+    def run(self, asked: ModelRows) -> Answer:
         n = len(asked.labels)
         codes, scores = np.full(n, -1), np.full(n, np.nan)
         features = _dicts(asked.features, n)
@@ -55,7 +55,7 @@ class Echo:
 class Blind(Echo):
     """A model that predicts nothing."""
 
-    def run(self, asked: Asked) -> Answer:
+    def run(self, asked: ModelRows) -> Answer:
         n = len(asked.labels)
         return Answer(np.full(n, -1), np.full(n, np.nan))
 
@@ -235,9 +235,11 @@ def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int
             np.column_stack([numbers, numbers]).astype(np.int64),
         )
         answer, joined = join.step(taken, late, [str(key) for key, *_ in labels])
-        assert joined.came.tolist() == [how != "timeout" for how in joined.how]
+        assert joined.arrived.tolist() == [how != "timeout" for how in joined.outcomes]
         codes += answer.codes.tolist()
-        found += zip(joined.keys, joined.labels, joined.codes.tolist(), joined.lags.tolist(), joined.how, strict=True)
+        found += zip(
+            joined.keys, joined.labels, joined.codes.tolist(), joined.lags.tolist(), joined.outcomes, strict=True
+        )
     join.n_before = n_before  # type: ignore[attr-defined]
     return codes, found
 

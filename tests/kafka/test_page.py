@@ -18,10 +18,10 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
     looked_at(browser)
     with Run(*arguments(broker, source, out, dead, "--page", port), cwd=tmp_path) as run:
         wait_for(lambda: "streamsvm: error" not in run.log and opens(browser, port), "the page")
-        wait_for(lambda: number(browser, "events") + set_aside(browser) == 2_000, "all events")
+        wait_for(lambda: number(browser, "events") + n_rejected(browser) == 2_000, "all events")
         wait_for(lambda: figure(browser, "behind") == "0", "no lag")
         fill(broker, source, rows[2_000:])
-        wait_for(lambda: number(browser, "events") + set_aside(browser) == 3_000, "more events")
+        wait_for(lambda: number(browser, "events") + n_rejected(browser) == 3_000, "more events")
         assert "partition 2" in shown(browser, "#lag")
         assert shown(browser, "#latest tbody tr td").startswith("k")  # the key of an event
         assert f"kafka://{broker}/{dead}" in shown(browser, "#rejects")
@@ -43,5 +43,5 @@ def opens(browser: Any, port: int) -> bool:
     return shown(browser, "#status-text") != ""
 
 
-def set_aside(browser: Any) -> int:
-    return number(browser, "set aside")
+def n_rejected(browser: Any) -> int:
+    return number(browser, "rejected")

@@ -133,7 +133,7 @@ def test_figures_move(page: Any, stream: Stream) -> None:
     assert before > 1_900
     stream.grow(500)
     wait_for(lambda: number(page, "events") >= before + 490, "more events")
-    assert "right of late" in shown(page, "#right")
+    assert "right recently" in shown(page, "#right")
     assert float(figure(page, "log loss")) < 0.5
     assert "in all, kept in out.csv.rejected.jsonl" in shown(page, "#rejects")
     assert "'calm' is not a number: …" in shown(page, "#rejects")
@@ -228,7 +228,7 @@ def test_accuracy_says_over_which_events_it_is(page: Any, run: Running) -> None:
         s.late = {events: 1000, model: .75, no_change: .5, majority: .25}
     """
     found = after_message(page, last_two, "[$('accuracy-over').textContent, $('right').textContent]")
-    assert found == ["over the last 5,000 events", "75.0 % right of late"]
+    assert found == ["over the last 5,000 events", "75.0 % right recently"]
     page.refresh()
     wait_for(lambda: shown(page, "#status-text") == "running", "the page")
     by(page, "by events")

@@ -61,7 +61,7 @@ def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     first = json.loads(rejected[0])
     assert (first["line"], first["raw"].split(",")[0]) == (7, "oops")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "31 events set aside, kept in", "UP"):
+    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "31 events rejected, kept in", "UP"):
         assert text in result.stdout
     assert "first prediction" in result.stdout
 
@@ -139,7 +139,7 @@ def test_times_of_other_formats_are_left_out_and_their_formats_named(
         )
         read = streamsvm(*run, *more, "--set", f"time-format={form}")
         assert read.returncode == 0, read.stderr
-        assert "set aside" not in read.stdout
+        assert "events rejected" not in read.stdout
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])
@@ -369,7 +369,7 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
     assert result.returncode == 0
     (line,) = result.stderr.splitlines()
-    assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were set aside, .*: 3 fields instead of 2", line)
+    assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were rejected, .*: 3 fields instead of 2", line)
 
 
 def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path) -> None:
