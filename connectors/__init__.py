@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from connectors.errors import ConnectorError, UnreachableError
-    from connectors.events import Batch, Features, Origins, Position, Rejected, Sink, Source, SparseRows, Table
+    from connectors.events import Batch, Features, Origins, Position, Rejected, SparseRows, Table
     from connectors.opening import open_sink, open_source
+    from connectors.streams import Sink, Source
 
 __all__ = [
     "Batch",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Sink": "streams",
+    "Source": "streams",
     "ConnectorError": "errors",
     "UnreachableError": "errors",
     "open_sink": "opening",

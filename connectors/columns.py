@@ -180,7 +180,7 @@ class TextColumns:
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore inferred types and formats."""
         self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
-        self.times.restore(decided.get("units", {}))
+        self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
         self._leave_out()
 
@@ -190,29 +190,26 @@ class TextColumns:
     def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
         """Infer undeclared types from the first rows; time units only if `whole` is true."""
         with self.numbers.notices.together():
-            self._decide(source, rows, whole)
+            self._decide_unnamed(source, rows)
+            undecided = [name for name in self._features if name not in self.types]
+            later: list[str] = []
+            for name in self._features:
+                if self.types.get(name, "number") == "number":
+                    self._decide_one(source, name, rows, later=later)
+            numbers = [name for name in undecided if self.types.get(name) == "number"]
+            cells = {name: [row[self._index[name]] for row in rows] for name in numbers}
+            decimal = self.numbers.usual_decimal(cells) if later else None
+            for name in later:
+                self._decide_one(source, name, rows, decimal=decimal)
+            self.numbers.warn_of_points(cells)
+            self.warn_of_counters(undecided, rows)
+            times = [name for name in self._features if self.types.get(name) == "time"]
+            for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
+                self.times.decide(source, name, [row[self._index[name]] for row in rows])
 
-    def _decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
-        self._decide_unnamed(source, rows)
-        undecided = [name for name in self._features if name not in self.types]
-        later: list[str] = []
-        for name in self._features:
-            if self.types.get(name, "number") == "number":
-                self._decide_one(source, name, rows, later=later)
-        numbers = [name for name in undecided if self.types.get(name) == "number"]
-        cells = {name: [row[self._index[name]] for row in rows] for name in numbers}
-        decimal = self.numbers.usual_decimal(cells) if later else None
-        for name in later:
-            self._decide_one(source, name, rows, decimal=decimal)
-        self.numbers.warn_of_points(cells)
-        self.warn_of_counters(undecided, rows)
-        times = [name for name in self._features if self.types.get(name) == "time"]
-        for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
-            self.times.decide(source, name, [row[self._index[name]] for row in rows])
-
-    def _decide_one(self, source: str, name: str, rows: Sequence[Cells], **how: Any) -> None:
+    def _decide_one(self, source: str, name: str, rows: Sequence[Cells], **options: Any) -> None:
         try:
-            kind = self.numbers.decide(name, [row[self._index[name]] for row in rows], **how)
+            kind = self.numbers.decide(name, [row[self._index[name]] for row in rows], **options)
         except ValueError as error:
             raise ConnectorError(f"{source}: {error}", "ambiguous", column=name) from None
         if kind is not None:
@@ -266,19 +263,16 @@ class TextColumns:
         """Kinds of all used columns for `ArrowCells`; columns with two uses are text."""
         label, key, time = others = self._others()
         used = dict.fromkeys([*self._features, *filter(None, others)], LISTED)
-        roles = [name for name in others if name is not None]
-        uses = Counter([*dict.fromkeys(self._features), *roles])
+        uses = Counter([*dict.fromkeys(self._features), *filter(None, others)])
         alone = {name for name in used if uses[name] == 1}
-        used |= {name: NUMBERS for name in self._features if name in alone and self._is_plain(name)}
+        numbers = (name for name in self._features if name in alone and self.types.get(name) == "number")
+        used |= {name: NUMBERS for name in numbers if self.numbers.is_plain(name)}
         own = (
             (key, APART),
             (time, LISTED if self._roles.time_format else TIMES),
             *(((label, CODED),) if not self._features else ()),
         )
         return used | {name: kind for name, kind in own if name in alone}
-
-    def _is_plain(self, name: str) -> bool:
-        return self.types.get(name) == "number" and self.numbers.is_plain(name)
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time

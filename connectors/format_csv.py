@@ -18,10 +18,11 @@ from connectors.dialect import Dialect
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns
+from connectors.line_writers import CsvLines
 from connectors.lines import MAX_LINE_BYTES
 from connectors.number_columns import is_number
 from connectors.options import Options, Roles
-from connectors.sinks import CsvLines, open_lines
+from connectors.sinks import open_lines
 
 # The default limit of a field is 128 KiB. The limit is global to the process, so it is never lowered.
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))

@@ -26,9 +26,10 @@ from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
+from connectors.line_writers import JsonLines
 from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
-from connectors.sinks import JsonLines, open_lines
+from connectors.sinks import open_lines
 from connectors.spelling import LONGEST
 from connectors.times import Times
 
@@ -75,7 +76,7 @@ class JsonFormat(TextFormat):
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""
-        self.times.restore(decided.get("units", {}))
+        self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
@@ -154,11 +155,11 @@ class JsonFormat(TextFormat):
             for name in later:
                 self._find_numbers(name, [row.get(name) for row in rows], is_file, decimal=decimal)
 
-    def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool, **how: Any) -> None:
+    def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool, **options: Any) -> None:
         texts = [value for value in values if type(value) is str]
         numbers = [repr(value) for value in values if type(value) in (int, float)]
         try:
-            if self.numbers.decide(name, texts, **how) == "category" and name not in self._convert:
+            if self.numbers.decide(name, texts, **options) == "category" and name not in self._convert:
                 self.numbers.find_markers(name, texts + numbers)
         except ValueError as error:
             if is_file:

@@ -14,20 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.errors import ConnectorError
-from connectors.events import (
-    Acknowledged,
-    Batch,
-    Declaring,
-    Ending,
-    Lagging,
-    LateLabels,
-    Noticing,
-    Origins,
-    Position,
-    Source,
-)
+from connectors.events import Batch, LateLabels, Origins, Position
 from connectors.held import Coded, Texts
 from connectors.progress import BatchProgress, place_of
+from connectors.streams import Source
 
 _LOOK_S = 0.05  # seconds between polls of a stream at its end while the other has data
 _NOTHING = np.zeros(0, np.int64)
@@ -78,7 +68,7 @@ class JoinedSource(Source):
 
     def __init__(self, events: Source, labels: Source) -> None:
         self.events, self.labels = events, labels
-        self.name = events.name
+        self.name, self.is_live = events.name, events.is_live or labels.is_live
         self.most: float = math.inf
         self._sides = (_Side(events), _Side(labels, labelled=True))
 
@@ -100,25 +90,25 @@ class JoinedSource(Source):
     @property
     def notices(self) -> list[str]:
         """Warnings of both streams."""
-        return [notice for one in (self.events, self.labels) if isinstance(one, Noticing) for notice in one.notices]
+        return [*self.events.notices, *self.labels.notices]
 
     @property
     def categories(self) -> Sequence[str]:
         """Categorical features of the events."""
-        return self.events.categories if isinstance(self.events, Declaring) else ()
+        return self.events.categories
 
     @property
-    def stalls(self) -> int:
+    def stalls(self) -> int:  # type: ignore[override]
         """How often a stream returned nothing for a long time although it had data."""
-        return sum(one.stalls for one in (self.events, self.labels) if isinstance(one, Lagging))
+        return self.events.stalls + self.labels.stalls
 
     @property
-    def lag(self) -> Mapping[Any, int]:
+    def lag(self) -> Mapping[Any, int] | None:
         """Number of events and labels that each part lags behind."""
-        found = dict(self.events.lag) if isinstance(self.events, Lagging) else {}
-        if isinstance(self.labels, Lagging):
-            found |= {f"labels {part}": n for part, n in self.labels.lag.items()}
-        return found
+        events, labels = self.events.lag, self.labels.lag
+        if events is None and labels is None:
+            return None
+        return {**(events or {}), **{f"labels {part}": n for part, n in (labels or {}).items()}}
 
     def seek(self, position: Position) -> None:
         """Resume after `position`."""
@@ -131,9 +121,8 @@ class JoinedSource(Source):
 
     def acknowledge(self, position: Position) -> None:
         """Report that a checkpoint contains this position."""
-        for source, at in ((self.events, position["events"]), (self.labels, position["labels"])):
-            if isinstance(source, Acknowledged):
-                source.acknowledge(at["at"])
+        self.events.acknowledge(position["events"]["at"])
+        self.labels.acknowledge(position["labels"]["at"])
 
     def __iter__(self) -> Iterator[Batch]:
         events, labels = self._sides
@@ -260,7 +249,7 @@ class _Side:
             self.ended, self._batch = True, None
             self._take_in(None)
             return
-        at_end = self._source.is_at_end if isinstance(self._source, Ending) else True
+        at_end = self._source.is_at_end
         self._is_idle = not len(batch) and not batch.rejected and at_end
         rest, self._after = self._progress.rest(batch)
         self._take_in(rest.without(self._unfit(rest)))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.events import Sink, Source
 from connectors.options import Options, split_url
 from connectors.registry import Setting, connector_of, file_formats, opener
+from connectors.streams import Sink, Source
 
 
 def open_source(url: str, **options: Any) -> Source:

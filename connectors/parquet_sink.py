@@ -8,11 +8,12 @@ from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
+from connectors.line_writers import flat_columns
 from connectors.options import Options
 from connectors.parquet import import_arrow
 from connectors.registry import Setting
 from connectors.results import check_link
-from connectors.sinks import FileSink, flat_columns, sync_directory, writing
+from connectors.sinks import FileSink, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from connectors.events import Batch, Position, Source
+from connectors.events import Batch, Position
+from connectors.streams import Source
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

@@ -13,7 +13,7 @@ from connectors.errors import ConnectorError
 from connectors.options import Options
 
 if TYPE_CHECKING:
-    from connectors.events import Sink, Source
+    from connectors.streams import Sink, Source
 
 
 @dataclass(frozen=True, slots=True)

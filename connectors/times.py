@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,10 +85,6 @@ class Times:
         self._said: set[str] = set()
         self._ways: dict[str, str] = {}
 
-    def restore(self, guesses: Mapping[str, Any]) -> None:
-        """Restore the units detected before."""
-        self.guesses = dict(guesses)
-
     def decide(self, source: str, name: str, values: Sequence[Any]) -> None:
         """Detect the unit of a column from its first values.
 
@@ -127,8 +123,7 @@ class Times:
             number = None if self.form else number_of(value)  # before ISO 8601, which parses some numbers as dates
             if number is None:
                 return moment_of(str(value).strip(), self.form)
-            unit = self.unit or self._unit(name, number)
-            found = scaled(number, unit)
+            found = scaled(number, self.unit or self._unit(name, number))
         except (_RefusedError, ConnectorError) as error:
             raise ValueError(str(error)) from None
         except (ValueError, OverflowError):
@@ -159,9 +154,7 @@ class Times:
     def features(
         self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING_NUMBERS
     ) -> dict[str, NDArray[np.float64]]:
-        """Return hour and weekday features of a column of times, NaN where missing. Rows that are not times are added
-        to `bad`.
-        """
+        """Return hour and weekday of times, NaN where missing; rows that are not times are added to `bad`."""
         there = np.flatnonzero([not is_missing_time(value, missing) for value in values])
         found: Bad = {}
         whole = len(there) == len(values)

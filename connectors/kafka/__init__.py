@@ -10,11 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from connectors.events import Sink, Source
     from connectors.kafka.sink import KafkaSink
     from connectors.kafka.source import KafkaSource
     from connectors.options import Options
     from connectors.registry import Setting
+    from connectors.streams import Sink, Source
 
 __all__ = ["KafkaSink", "KafkaSource"]
 

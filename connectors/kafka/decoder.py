@@ -38,7 +38,7 @@ class Decoder:
 
     def restore(self, position: Mapping[str, Any]) -> None:
         """Restore the column formats that a position contains."""
-        self._values.times.restore(position.get(_UNITS, {}))
+        self._values.times.guesses = dict(position.get(_UNITS, {}))
         self._values.numbers.restore(position.get(_NUMBERS, {}))
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.events import Position, Results, Sink
+from connectors.events import Position, Results
 from connectors.kafka.clients import (
     Brokers,
     client_options,
@@ -23,9 +23,10 @@ from connectors.kafka.size_limits import too_large, without_value
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.kafka.written_rows import WrittenRows
+from connectors.line_writers import columns_of, json_bytes
 from connectors.options import Options
 from connectors.registry import Setting
-from connectors.sinks import columns_of, json_bytes
+from connectors.streams import Sink
 
 _ALONE = Setting()
 
@@ -67,6 +68,7 @@ class KafkaSink(Sink):
         If no broker responds, the topic does not exist, an option is invalid, or mark and checkpoint do not match.
     """
 
+    is_live = True
     _transactions: Transactions
 
     def __init__(self, *, servers: str | Sequence[str], topic: str, setting: Setting = _ALONE, **options: Any) -> None:
@@ -76,7 +78,6 @@ class KafkaSink(Sink):
         source = setting.source if isinstance(setting.source, KafkaSource) else None
         self.can_rewind = source is not None or bool(setting.distinct)
         self._turn, self._closed = 0, False
-        self.reject: Callable[[str, str], None] | None = None
         beside, about = setting.beside, None if setting.distinct else source
         if isinstance(beside, KafkaSink) and beside._transactions.brokers.servers == listed:
             self._check_same(beside)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.events import Batch, Position, Source
+from connectors.events import Batch, Position
 from connectors.kafka.clients import Brokers, Topic, connect, import_kafka, logger, safe_name, server_list, talking
 from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.group import Lag
@@ -16,6 +16,7 @@ from connectors.kafka.offsets import LIVE_ANSWER_S, Offsets
 from connectors.kafka.reader import Reader
 from connectors.kafka.source_options import SourceOptions
 from connectors.options import Options
+from connectors.streams import Source
 
 _WAIT_S = 0.01  # for more records, once, before results are made durable
 _IDLE_S = 0.05  # after that
@@ -65,6 +66,8 @@ class KafkaSource(Source):
         If no broker responds, the topic does not exist, an option is invalid, or a position cannot be resumed.
     """
 
+    is_live = True
+
     def __init__(self, *, servers: str | Sequence[str], topic: str, **options: Any) -> None:
         kafka = import_kafka()
         self.servers, self.topic = server_list(servers, f"kafka topic {topic}"), topic
@@ -72,8 +75,6 @@ class KafkaSource(Source):
         asked = Options(self.name, options)
         self._options = own = SourceOptions(asked, topic, kafka.KafkaConsumer.DEFAULT_CONFIG)
         self._closed = self._waited = self._stalled = False
-        self.stalls = 0
-        """How often no event came for 30 s although there was a lag."""
         self._looked = self._asked = self._refreshed = self._waiting_since = time.monotonic()
         self._brokers = Brokers(self.name, self.servers, own.client)
         self._published = Lag(self._brokers, own.group)

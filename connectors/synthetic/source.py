@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from connectors.errors import ConnectorError
-from connectors.events import Batch, Features, Origins, Position, Source
+from connectors.events import Batch, Features, Origins, Position
 from connectors.options import Options
+from connectors.streams import Source
 from connectors.synthetic.disturbances import Event, Late
 from connectors.synthetic.scenario import Scenario, find, in_turn
 

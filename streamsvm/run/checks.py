@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from connectors.events import Source
 from connectors.options import Options
 from connectors.registry import connector_of
 from connectors.sinks import NullSink
+from connectors.streams import Source
 from streamsvm.decide.costs import check_costs
 from streamsvm.models.archive import is_saved_model
 from streamsvm.run import DEFAULT_SOURCE, SHORT_NAMES

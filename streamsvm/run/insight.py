@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.events import Noticing
 from streamsvm.decide.changes import Changes, Spread
 
 
@@ -78,7 +77,7 @@ def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hash
 
 def notices_of(one: object) -> list[str]:
     """Return the notices of a model or a source."""
-    return list(one.notices) if isinstance(one, Noticing) else []
+    return list(getattr(one, "notices", ()))
 
 
 def _none() -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.errors import ConnectorError
-from connectors.events import Advancing, Limited, Position, Rejected, Replacing, Sink
+from connectors.events import Position, Rejected
+from connectors.streams import Sink
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.learners import Answers, with_gaps
 from streamsvm.run.names import ClassNames
@@ -56,7 +57,7 @@ class Outputs:
     ) -> None:
         self.sinks = {role: sink for role, sink in sinks.items() if sink is not None}
         for role, sink in self.sinks.items():
-            if role != "dead_letter" and isinstance(sink, Limited):
+            if role != "dead_letter":
                 sink.reject = functools.partial(self._reject_row, role)
         self._reject, self.origin = reject, dict[str, Any](stream=source)
         self._waiting, self._unflushed = waiting, False
@@ -69,7 +70,7 @@ class Outputs:
     @property
     def is_live(self) -> bool:
         """Whether any sink writes to brokers."""
-        return any(isinstance(sink, Advancing) for sink in self.sinks.values())
+        return any(sink.is_live for sink in self.sinks.values())
 
     def __contains__(self, role: str) -> bool:
         return role in self.sinks
@@ -88,9 +89,8 @@ class Outputs:
     def check_replaced(self) -> None:
         """Refuse to replace files that do not contain results."""
         for role, sink in self.sinks.items():
-            if isinstance(sink, Replacing):
-                with refusing(), self._working(role):
-                    sink.check_replaced()
+            with refusing(), self._working(role):
+                sink.check_replaced()
 
     def write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
         """Write records if the role has a sink; flush sinks that cannot rewind."""
@@ -98,7 +98,7 @@ class Outputs:
             sink = self.sinks[role]
             with self._working(role):
                 sink.write(table)
-                if sink.can_rewind or isinstance(sink, Advancing):
+                if sink.can_rewind or sink.is_live:
                     self._unflushed = True
                 else:
                     sink.flush()  # for concurrent readers
@@ -106,9 +106,9 @@ class Outputs:
     def advance(self, *, idle: bool) -> None:
         """Let live sinks work between two batches; while no events arrive, flush the others."""
         for role, sink in self.sinks.items():
-            if isinstance(sink, Advancing) or (idle and self._unflushed):
+            if sink.is_live or (idle and self._unflushed):
                 with self._working(role):
-                    sink.advance() if isinstance(sink, Advancing) else sink.flush()
+                    sink.advance() if sink.is_live else sink.flush()
         self._unflushed &= not idle
 
     def flush(self) -> None:
@@ -121,8 +121,7 @@ class Outputs:
     def hurry(self) -> None:
         """Tell live sinks that the run is ending."""
         for sink in self.sinks.values():
-            if isinstance(sink, Advancing):
-                sink.hurry()
+            sink.hurry()
 
     def state(self) -> dict[str, Position]:
         """Return the durable position of each sink."""

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.events import Acknowledged, Batch, Declaring, Lagging, Rejected, Sink, Source
+from connectors.events import Batch, Rejected
 from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
+from connectors.streams import Sink, Source
 from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.models.archive import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
@@ -111,7 +112,7 @@ class Runner:
     @property
     def waits_for(self) -> str:
         """What the run is waiting for: model, streams or brokers; empty after a successful end."""
-        is_live = self._outputs.is_live or any(isinstance(part, Lagging) for part in self._parts)
+        is_live = self._outputs.is_live or self.source.is_live
         return "brokers" if is_live and self._waits_for == "streams" else self._waits_for
 
     def run(self) -> Report:
@@ -196,7 +197,7 @@ class Runner:
         if self.config.explain:
             yield from one_by_one(batch)
             return
-        while any(isinstance(part, Lagging) or part.fraction is None for part in self._parts):
+        while self.source.is_live or any(part.fraction is None for part in self._parts):
             n = self.report.history.due - self.report.metrics.taken
             if not batch.reaches_beyond(n):
                 break
@@ -248,7 +249,7 @@ class Runner:
 
     def _introduce(self, batch: Batch) -> None:
         """Pass declarations of the stream to the model, and compare its first events with learned ones."""
-        if hasattr(self.model, "keep_categories") and isinstance(self.source, Declaring):
+        if hasattr(self.model, "keep_categories"):
             self.model.keep_categories(self.source.categories)
         if self.report.learned_before and self.report.resumed is None:
             check_names(self.model, batch)
@@ -267,8 +268,7 @@ class Runner:
         report = self.report
         report.seconds, report.compile_seconds = working_time() - began, compile_seconds()
         report.rate = self._rate.at(report.events)
-        if isinstance(self.source, Lagging):
-            report.lag, report.stalls = self.source.lag, self.source.stalls
+        report.lag, report.stalls = self.source.lag, self.source.stalls
         if self.observer is not None:
             report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
             self.observer(report, self.source.fraction)
@@ -295,8 +295,7 @@ class Runner:
         if report.late is not None:
             self.checkpoint.keep_pieces(report.late.store.files)
         self._saved = (report.metrics.taken, time.perf_counter())
-        if isinstance(self.source, Acknowledged):
-            self.source.acknowledge(self._progress.at)
+        self.source.acknowledge(self._progress.at)
 
     def _begin(self) -> None:
         """Resume from a checkpoint, or start over and replace earlier results."""

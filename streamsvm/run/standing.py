@@ -6,7 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from connectors.events import Noticing, Rejected, Source
+from connectors.events import Rejected
+from connectors.streams import Source
 from streamsvm.core.clock import working_time
 from streamsvm.labels import twin_notices
 from streamsvm.run.checkpoint import Checkpoint
@@ -153,7 +154,7 @@ class Report:
         self.relevance, self.leaders, self.autocorrelation = found.relevance, found.leaders, found.autocorrelation
         self.refits, self.source_notices = Refits.of(model), notices_of(source)
         self.notices = notices_of(model) + self.source_notices
-        if not isinstance(model, Noticing) and self.learner is not None:
+        if not hasattr(model, "notices") and self.learner is not None:
             self.notices += twin_notices(self.learner.classes)
         self.notices += notes
         if self.late is not None and self.late.key_notice:

@@ -10,10 +10,10 @@ from typing import Any
 
 from connectors import open_sink, open_source
 from connectors.errors import ConnectorError
-from connectors.events import Sink, Source
 from connectors.joined import JoinedSource
 from connectors.options import Options
 from connectors.registry import is_place
+from connectors.streams import Sink, Source
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
 from streamsvm.run.checkpoint import Checkpoint

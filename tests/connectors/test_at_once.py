@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from connectors import arrow_cells, open_source
 from connectors.files import TextSource
-from connectors.sinks import CsvLines
+from connectors.line_writers import CsvLines
 from tests.connectors.streams import events, rejects, write
 
 EXAMPLES = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,7 +11,8 @@ from river.base import Classifier
 
 from connectors import open_sink
 from connectors.errors import ConnectorError
-from connectors.events import Batch, Origins, Position, Rejected, Sink, Source
+from connectors.events import Batch, Origins, Position, Rejected
+from connectors.streams import Sink, Source
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
