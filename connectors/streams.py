@@ -46,9 +46,9 @@ class Source(ABC):
         """Position after the last returned event, as a JSON object for `seek`."""
 
     @property
-    @abstractmethod
     def fraction(self) -> float | None:
         """Fraction of the stream returned so far, None if the end is unknown."""
+        return None
 
     @abstractmethod
     def seek(self, position: Position) -> None:
