@@ -194,16 +194,6 @@ class Coded(Sequence[Any]):
             found = dict.fromkeys(self.codes.tolist())
         return [self.values[code] for code in found]
 
-    @classmethod
-    def one_after_the_other(cls, parts: Sequence[Coded]) -> Coded:
-        """Concatenate columns. The codes are unchanged if all columns share their values."""
-        parts = [part for part in parts if len(part)] or parts[:1]
-        if all(part.values is parts[0].values for part in parts):
-            return cls(np.concatenate([part.codes for part in parts]), parts[0].values)
-        first = np.cumsum([0, *(len(part.values) for part in parts)]).tolist()
-        codes = [part.codes + at for part, at in zip(parts, first, strict=False)]
-        return cls(np.concatenate(codes), [value for part in parts for value in part.values])
-
     def take(self, rows: Any) -> Coded:
         """Select elements by index or mask."""
         return Coded(self.codes[rows], self.values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -83,13 +82,6 @@ def split_names(text: str) -> list[str]:
     except csv.Error as error:
         raise ConnectorError(f"{text!r} are no names between commas: {error}") from None
     return list(filter(None, found)) or [""]
-
-
-def joined_names(names: Iterable[Any]) -> str:
-    """Join names to a text that `split_names` can split."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="", quoting=csv.QUOTE_ALL).writerow(map(str, names))
-    return text.getvalue()
 
 
 def split_kinds(text: str) -> dict[str, str]:

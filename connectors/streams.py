@@ -73,7 +73,13 @@ class Source(ABC):
         """Close files and connections; iteration is no longer possible."""
 
     def acknowledge(self, position: Position) -> None:  # noqa: B027 - optional
-        """Notify the source that a checkpoint contains this position."""
+        """Notify the source that a checkpoint contains this position.
+
+        Parameters
+        ----------
+        position
+            Position in the checkpoint.
+        """
 
     @property
     def lag(self) -> Mapping[Any, int] | None:

@@ -236,12 +236,6 @@ class Metrics:
         """Labels, each with the number of labels before its first one, in order of their codes."""
         return [(label, n) for label, n in zip(self._code, self._first.tolist(), strict=False) if n >= 0]
 
-    def confusions(self) -> dict[tuple[Any, Any], int]:
-        """Counts of pairs (label, prediction)."""
-        names = list(self._code)
-        mask = (1 << SHIFT) - 1
-        return {(names[pair >> SHIFT], names[pair & mask]): n for pair, n in sorted(self._pairs.items())}
-
     def scores(self) -> Scores:
         """Return scores from the confusion matrix; undefined ratios are 0, as in River.
 

@@ -34,7 +34,6 @@ _PATIENCE_S = 1.0  # how long a client may take to read before its connection ma
 _MOST_BYTES = 1 << 15  # of a request; browsers send all cookies of localhost
 _SEND_BUFFER = 1 << 16  # bytes; a larger buffer would hide slow readers
 _SHARE, _BURST_S = 0.03, 0.1  # share of one CPU, and CPU time available at once after a rest
-_FOLLOWING_S = 0.01  # CPU time counted for a viewer; messages are limited where they are created
 _LOOK_S, _CLOSING_S = 0.2, 1.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {

@@ -111,7 +111,8 @@ def test_classes_that_arrive_late() -> None:
     measured = Metrics()
     measured.update(["a", "b"], np.array([-1, 0]), ["a", "b"])
     measured.update(["c", "c"], np.array([1, 2]), ["a", "b", "c"])
-    assert measured.confusions() == {("b", "a"): 1, ("c", "b"): 1, ("c", "c"): 1}
+    scores = {each.label: (each.events, each.predicted, each.recall) for each in measured.scores().classes}
+    assert scores == {"a": (0, 1, 0.0), "b": (1, 1, 0.0), "c": (2, 1, 0.5)}
     assert (measured.events, measured.judged, measured.unanswered) == (4, 3, 1)
 
 
