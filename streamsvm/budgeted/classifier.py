@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.budgeted import expansion, kernels
 from streamsvm.budgeted import vectors as support
-from streamsvm.budgeted.memory import LOSSES, BudgetedMemory
+from streamsvm.budgeted.memory import BudgetedMemory, check_head, check_heads
 from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
@@ -20,7 +20,7 @@ from streamsvm.locks import locked
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online import base
 from streamsvm.online.scaling import SCALINGS, without_units
-from streamsvm.parameters import ParameterError, ParameterTypeError, check_choice, check_class_weight, check_number
+from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 
 METRICS = ("fixed", "learned")
 # Kernel values in single precision are accurate to 0.01 up to this value of gamma times squared norm.
@@ -93,8 +93,6 @@ class BSGDClassifier(BudgetedMemory):
     merges
         Number of support vectors merged into one, 2 to 11. More merges cost less time and more accuracy. Vectors merge
         only if their coefficients have the same direction; without such vectors the smallest is removed.
-    gamma_factor
-        Factor of the default `gamma`.
 
     Attributes
     ----------
@@ -103,7 +101,6 @@ class BSGDClassifier(BudgetedMemory):
 
     Examples
     --------
-
     >>> from river import datasets, evaluate, metrics
     >>> from streamsvm import BSGDClassifier
 
@@ -160,7 +157,6 @@ class BSGDClassifier(BudgetedMemory):
         horizon: int = 100_000,
         absorb: float = 0.9,
         merges: int = 2,
-        gamma_factor: float = 1.0,
     ) -> None:
         self.budget = budget
         self.gamma = gamma
@@ -177,7 +173,6 @@ class BSGDClassifier(BudgetedMemory):
         self.horizon = horizon
         self.absorb = absorb
         self.merges = merges
-        self.gamma_factor = gamma_factor
         self.categories = base.check_categories(categories)
         self._check_params()
         self._reset()
@@ -186,18 +181,17 @@ class BSGDClassifier(BudgetedMemory):
         check_number("budget", self.budget, 1, 1_000_000, whole=True)
         if self.gamma is not None:
             check_number("gamma", self.gamma, 1e-12, 1e12)
-        _check_head("", self.loss, self.learning_rate)
+        check_head("", self.loss, self.learning_rate)
         check_number("l2", self.l2, 1e-12, 1e6)
         check_number("horizon", self.horizon, 2)
         if self.heads is not None:
-            _check_heads(self.heads)
+            check_heads(self.heads)
         for rate in (self.learning_rate, *(rate for _, rate in self.heads or ())):
             if rate is not None and rate * self.l2 >= 1.0:
                 raise ParameterError("learning_rate", f"times `l2` must be below 1, got {rate!r} times {self.l2!r}")
         check_choice("metric", self.metric, METRICS)
         check_number("absorb", self.absorb, 0.0, 1.0)
         check_number("merges", self.merges, 2, expansion.MOST_MERGES, whole=True)
-        check_number("gamma_factor", self.gamma_factor, 1e-12, 1e12)
         check_choice("scaling", self.scaling, SCALINGS)
         check_number("scaling_window", self.scaling_window, 2, whole=True)
         check_class_weight(self.class_weight, LARGEST)
@@ -401,16 +395,3 @@ class BSGDClassifier(BudgetedMemory):
 def _farthest(model: KernelExpansion) -> float:
     """Return the largest squared norm of support vectors in the metric of the kernel."""
     return float(model.gamma * (model.relevance * model.vectors**2).sum(axis=1).max(initial=0.0))
-
-
-def _check_head(place: str, loss: Any, rate: Any) -> None:
-    check_choice(f"{place}loss", loss, tuple(LOSSES))
-    if rate is not None:
-        check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
-
-
-def _check_heads(heads: Any) -> None:
-    if not isinstance(heads, tuple) or not heads or not all(isinstance(h, tuple) and len(h) == 2 for h in heads):
-        raise ParameterTypeError("heads", f"must be a tuple of (loss, learning_rate) pairs or None, got {heads!r}")
-    for i, (loss, rate) in enumerate(heads):
-        _check_head(f"heads[{i}].", loss, rate)

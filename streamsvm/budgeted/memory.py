@@ -15,12 +15,28 @@ from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
 from streamsvm.online import base, calibration
 from streamsvm.online.scaling import new_rows
+from streamsvm.parameters import ParameterTypeError, check_choice, check_number
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 # Step size of the learned metric.
 METRIC_RATE = 0.05
 # Number of float32 in a cache line.
 CACHE_LINE = 16
+
+
+def check_head(place: str, loss: Any, rate: Any) -> None:
+    """Validate loss and learning rate of a head; `place` starts their names in messages."""
+    check_choice(f"{place}loss", loss, tuple(LOSSES))
+    if rate is not None:
+        check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
+
+
+def check_heads(heads: Any) -> None:
+    """Validate the parameter `heads`."""
+    if not isinstance(heads, tuple) or not heads or not all(isinstance(h, tuple) and len(h) == 2 for h in heads):
+        raise ParameterTypeError("heads", f"must be a tuple of (loss, learning_rate) pairs or None, got {heads!r}")
+    for i, (loss, rate) in enumerate(heads):
+        check_head(f"heads[{i}].", loss, rate)
 
 
 class BudgetedMemory(base.OnlineClassifier):
@@ -36,7 +52,8 @@ class BudgetedMemory(base.OnlineClassifier):
     metric: str
     absorb: float
     merges: int
-    gamma_factor: float
+    # Factor of a gamma that follows the data; members of an ensemble have others.
+    gamma_factor = 1.0
 
     def _room_for(self, n: int) -> int:
         return n if n < self.budget else ROOM

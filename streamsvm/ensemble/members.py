@@ -118,8 +118,8 @@ class _KernelMember(Member):
             scaling="none",
             absorb=0.95,
             max_features=1,
-            gamma_factor=gamma_factor,
         )
+        self.learner.gamma_factor = gamma_factor
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
         self.on_ranks, self.most_events = on_ranks, budget

@@ -476,9 +476,9 @@ def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
 
 def test_gamma_follows_the_data():
     X, y = blobs(500, 2, 5, seed=15)
-    model = BSGDClassifier(scaling="none", gamma_factor=2.0)
+    model = BSGDClassifier(scaling="none")
     model.learn_many(X, y.tolist())
-    assert model._state.gamma_now == pytest.approx(2.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
+    assert model._state.gamma_now == pytest.approx(1.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
 
 
 def test_slots_without_a_vector_have_no_coefficients():
