@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,13 +12,10 @@ import orjson
 
 from connectors.options import check_times
 from connectors.times import SingleTimes
-from streamsvm.delayed.keys import key_text
-from streamsvm.keyed.packing import Held, Packer
-from streamsvm.keyed.parent import Vote, parent_of
-from streamsvm.keyed.sections import KeyStateError, seal, unseal
-from streamsvm.keyed.waiting import Entry, Waiting
-from streamsvm.labels import is_label
-from streamsvm.models.archive import DAMAGED, encode_label
+from streamsvm.keyed.key_events import KeyEvents
+from streamsvm.keyed.packing import Packer
+from streamsvm.keyed.parent import parent_of
+from streamsvm.keyed.sections import unseal
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_number
 
@@ -27,29 +23,7 @@ from streamsvm.parameters import ParameterError, ParameterTypeError, check_numbe
 STATE = "streamsvm"
 
 
-@dataclass(slots=True)
-class Key:
-    """Unpacked state of a key.
-
-    Parameters
-    ----------
-    held
-        The learner of the key.
-    vote
-        The vote of the learner and the parent.
-    waiting
-        Events and labels that wait for each other.
-    newest
-        The newest event time, in milliseconds; None if unknown.
-    """
-
-    held: Held
-    vote: Vote
-    waiting: Waiting
-    newest: int | None = None
-
-
-class KeyedClassifier:
+class KeyedClassifier(KeyEvents):
     """One model per key of a stream, with a state per key as bytes.
 
     Each event is predicted, then learned if it has a label, by a learner that sees only the events of its key. The
@@ -292,155 +266,6 @@ class KeyedClassifier:
         if self._parent is not None:
             others = {self.label, self.join, self.time, *self.ignore}
             self._parent.check_names([{name: event[name] for name in event if name not in others} for event in events])
-
-    # Unpacked keys -----------------------------------------------------------------------------------------------
-
-    def wake(self, state: bytes | None) -> Key:
-        """Unpack a state; call `let_go` when the key is no longer needed.
-
-        Parameters
-        ----------
-        state
-            The state of a key, as for `step`.
-        """
-        if state is None:
-            return Key(self._packer.blank(), Vote(), Waiting(self.max_waiting, self._wait))
-        *learned, rest = unseal(state)
-        held = self._packer.unpack(learned)
-        try:
-            head, *lines = rest.split(b"\n")
-            vote, newest = orjson.loads(head)
-            waiting = Waiting(self.max_waiting, self._wait, lines)
-            return Key(held, Vote(*vote), waiting, None if newest is None else int(newest))
-        except DAMAGED as error:
-            raise KeyStateError(f"not the state of a key: {error}") from error
-
-    def answer(self, key: Key, event: Mapping[Any, Any]) -> dict[str, Any]:
-        """Predict the next event of a key, and learn it if it has a label.
-
-        Parameters
-        ----------
-        key
-            The key.
-        event
-            An event, as for `step`.
-        """
-        answer: dict[str, Any] = {"prediction": None, "score": None}
-        try:
-            x = dict(event)
-            label = x.pop(self.label, None)
-            for name in self.ignore:
-                x.pop(name, None)
-            if self.time is not None:
-                self._pass_time(key, x.pop(self.time, None))
-            if self.join is not None and (join := x.pop(self.join, None)) is not None:
-                self._join(key, key_text(join), x, label, answer)
-            else:
-                self._take(key, x, label, answer)
-        except (TypeError, ValueError, OverflowError) as error:
-            self.counts["refused"] += 1
-            answer["reason"] = str(error)
-        return answer
-
-    def pack(self, key: Key) -> bytes:
-        """Return the state of a key as bytes.
-
-        Parameters
-        ----------
-        key
-            The key, which remains usable.
-        """
-        head = orjson.dumps([key.vote.weights, key.newest])
-        return seal([*self._packer.pack(key.held), b"\n".join([head, *key.waiting.lines])])
-
-    def let_go(self, key: Key) -> None:
-        """Release a key; changes since the last `pack` are lost.
-
-        Parameters
-        ----------
-        key
-            The key, which must not be used afterwards.
-        """
-        self._packer.give_back(key.held)
-
-    # One event ---------------------------------------------------------------------------------------------------
-
-    def _take(self, key: Key, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
-        """Predict an event, then learn it if it has a label."""
-        prediction, score, shares = key.held.learner.answer_one(x)
-        if self._parent is not None:
-            together = self._together(key, x, shares)
-            prediction = max(together, key=together.__getitem__, default=None)
-            score = together.get(prediction)
-        answer["prediction"], answer["score"] = prediction, score
-        self.counts["events"] += 1
-        if is_label(label):
-            self._learn(key, x, label)
-
-    def _join(self, key: Key, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
-        """Process a record with a join value: an event, or a delayed label."""
-        self.counts["expired"] += key.waiting.expire(key.newest)
-        found = key.waiting.find(join)
-        if is_label(label) and (found is not None or not x):
-            self._take_label(key, join, found, label, answer)
-            return
-        self._take(key, x, label, answer)
-        if is_label(label):
-            return
-        if found is None:
-            self._store(key, join, Entry(answer["prediction"], answer["score"], x))
-        elif found.x is None:
-            key.waiting.remove(join)
-            self._learn(key, x, found.label)
-        else:
-            self.counts["doubles"] += 1
-
-    def _take_label(self, key: Key, join: str, found: Entry | None, label: Any, answer: dict[str, Any]) -> None:
-        """Learn the event that waits for this label; if there is none, store the label."""
-        encode_label(label)
-        self.counts["labels"] += 1
-        answer["label"] = label
-        if found is None:
-            self._store(key, join, Entry(label))
-        elif found.x is not None:
-            key.waiting.remove(join)
-            answer["prediction"], answer["score"] = found.label, found.score
-            self._learn(key, found.x, label, late=True)
-
-    def _store(self, key: Key, join: str, entry: Entry) -> None:
-        self.counts["dropped"] += key.waiting.add(join, entry, key.newest)
-
-    def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
-        """Combined probabilities of the parent and the key's own model."""
-        learner, of_parent = key.held.learner, {} if self._parent is None else self._parent.proba(x)
-        return key.vote.together(of_parent, learner.classes_[: len(shares)], shares, learner.n_events_learned)
-
-    def _learn(self, key: Key, x: dict[Any, Any], label: Any, late: bool = False) -> None:
-        """Learn the event that was predicted last, or an event with a late label."""
-        learner = key.held.learner
-        if label not in learner.labels.codes:
-            encode_label(label)
-        if late and self._parent is not None:
-            # The vote learns from current probabilities, but this must not count as a prediction.
-            self._together(key, x, learner.peek_proba_many([x])[0].tolist())
-        key.held = self._packer.ready(key.held, x, label)
-        key.held.learner.learn_one(x, label)
-        self.counts["learned"] += 1
-        if self._parent is not None:
-            key.vote.learn(label)
-            self._parent.learn(x, label)
-
-    def _pass_time(self, key: Key, time: Any) -> None:
-        """Update the newest event time; reset a key that was inactive for too long."""
-        if time is None:
-            return
-        moment = self._times.of(str(self.time), time)
-        if self._idle is not None and key.newest is not None and moment - key.newest > self._idle:
-            self.counts["forgotten"] += 1
-            self._packer.give_back(key.held)
-            fresh = self.wake(None)
-            key.held, key.vote, key.waiting = fresh.held, fresh.vote, fresh.waiting
-        key.newest = moment if key.newest is None else max(key.newest, moment)
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:

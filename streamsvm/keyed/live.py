@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from streamsvm.keyed.classifier import Key, KeyedClassifier
+from streamsvm.keyed.classifier import KeyedClassifier
+from streamsvm.keyed.key_events import Key
 from streamsvm.parameters import check_number
 
 

@@ -61,7 +61,7 @@ class Schema:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class KeyModel:
     """Learner of a key.
 
     Parameters
@@ -103,11 +103,11 @@ class Packer:
     --------
     >>> from streamsvm import CPMClassifier
     >>> packer = Packer(CPMClassifier())
-    >>> held = packer.begin()
+    >>> own = packer.begin()
     >>> for i in range(100):
-    ...     held.learner.learn_one({"size": float(i % 2)}, "large" if i % 2 else "small")
-    >>> sections = packer.pack(held)
-    >>> packer.give_back(held)
+    ...     own.learner.learn_one({"size": float(i % 2)}, "large" if i % 2 else "small")
+    >>> sections = packer.pack(own)
+    >>> packer.give_back(own)
     >>> sum(map(len, sections)) < 1_000, packer.unpack(sections).learner.predict_one({"size": 1.0})
     (True, 'large')
     """
@@ -131,27 +131,27 @@ class Packer:
         self._digests = {name: _digest([name, value], _DIGEST) for name, value in self.settings.items()}
         self._settings = b"".join(self._digests.values())
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
-        self._free: dict[tuple[int, int], list[Held]] = defaultdict(list)
+        self._free: dict[tuple[int, int], list[KeyModel]] = defaultdict(list)
         self._schema_bytes = self._free_bytes = 0
         self._said = Notices(logger)  # each warning is given once for all keys
         self._nothing = self._schema(model.schema())
         # An untrained learner has no columns, so every prediction leaves the same memory. If this equals the memory
         # before the prediction, one blank learner serves all untrained keys.
-        blank = Held(self._nothing.learner.empty_twin(), self._nothing)
+        blank = KeyModel(self._nothing.learner.empty_twin(), self._nothing)
         blank.learner.predict_one({})
         snapshots = self._nothing.snapshots
         self._blank = blank if snapshots.take(blank.learner.blocks) == snapshots.empty else None
         self._first: dict[Any, bytes] = {}
 
-    def begin(self) -> Held:
+    def begin(self) -> KeyModel:
         """Return an untrained learner."""
         return self._load(self._nothing, self._nothing.snapshots.empty, b"")
 
-    def blank(self) -> Held:
+    def blank(self) -> KeyModel:
         """Return the learner that predicts for all untrained keys; call `ready` before learning."""
         return self._blank or self.begin()
 
-    def ready(self, held: Held, x: dict[Any, Any], label: Any) -> Held:
+    def ready(self, model: KeyModel, x: dict[Any, Any], label: Any) -> KeyModel:
         """Return the learner of a key, a separate one from its first learned event on.
 
         First events of different keys usually have equal columns. The schema of this event is then cached, and a free
@@ -159,17 +159,17 @@ class Packer:
 
         Parameters
         ----------
-        held
+        model
             The current learner of the key.
         x, label
             The event to learn next.
         """
-        if held is not self._blank:
-            return held
+        if model is not self._blank:
+            return model
         schema = self._first_schema(x, label) or self._nothing
         return self._load(schema, schema.snapshots.empty, b"")
 
-    def unpack(self, sections: Sequence[bytes]) -> Held:
+    def unpack(self, sections: Sequence[bytes]) -> KeyModel:
         """Restore the learner of a key; call `give_back` when it is no longer needed.
 
         Parameters
@@ -192,18 +192,18 @@ class Packer:
                 "settings",
             )
         try:
-            held = self._load(self._schema(data), packed, counts)
-            held.learner.check_buffer()
+            model = self._load(self._schema(data), packed, counts)
+            model.learner.check_buffer()
         except DAMAGED as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
-        return held
+        return model
 
-    def pack(self, held: Held) -> list[bytes]:
+    def pack(self, model: KeyModel) -> list[bytes]:
         """Return the sections of a learner's state.
 
         Parameters
         ----------
-        held
+        model
             The learner, which remains usable.
 
         Raises
@@ -211,24 +211,24 @@ class Packer:
         TypeError
             If a label or feature name has a type that cannot be saved.
         """
-        learner = held.learner
-        if held.has_grown:
-            held.schema = self._schema(learner.schema())
-        memory = held.schema.snapshots.take(learner.blocks)
-        return [self._settings, held.schema.data, learner.counts(), memory]
+        learner = model.learner
+        if model.has_grown:
+            model.schema = self._schema(learner.schema())
+        memory = model.schema.snapshots.take(learner.blocks)
+        return [self._settings, model.schema.data, learner.counts(), memory]
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, model: KeyModel) -> None:
         """Release a learner for use by other keys; changes since the last `pack` are lost.
 
         Parameters
         ----------
-        held
+        model
             The learner, which must not be used afterwards.
         """
-        if held is self._blank or held.has_grown:
+        if model is self._blank or model.has_grown:
             return
-        self._free[held.schema.capacity].append(held)
-        self._free_bytes += held.schema.n_bytes
+        self._free[model.schema.capacity].append(model)
+        self._free_bytes += model.schema.n_bytes
         while self._free_bytes > FREE_BYTES:
             self._free_bytes -= max(self._free.values(), key=len).pop().schema.n_bytes
 
@@ -267,19 +267,19 @@ class Packer:
             self._first[names, type(label), label] = data
         return self._schema(data)
 
-    def _load(self, schema: Schema, packed: bytes, counts: bytes) -> Held:
+    def _load(self, schema: Schema, packed: bytes, counts: bytes) -> KeyModel:
         """Return a learner with this schema and memory."""
         if free := self._free[schema.capacity]:
-            held = free.pop()
-            self._free_bytes -= held.schema.n_bytes
+            model = free.pop()
+            self._free_bytes -= model.schema.n_bytes
         else:
-            held = Held(schema.learner.empty_twin(), schema)
-        if held.schema is not schema:
-            held.learner.share_schema(schema.learner)
-            held.schema = schema
-        schema.snapshots.put(held.learner.blocks, packed)
-        held.learner.restore_counts(counts)
-        return held
+            model = KeyModel(schema.learner.empty_twin(), schema)
+        if model.schema is not schema:
+            model.learner.share_schema(schema.learner)
+            model.schema = schema
+        schema.snapshots.put(model.learner.blocks, packed)
+        model.learner.restore_counts(counts)
+        return model
 
 
 def _tables(state: State) -> str:

@@ -353,7 +353,7 @@ def test_late_labels_teach_what_was_predicted(doings, most):
         learner = (
             KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003)
             .wake(data)
-            .held.learner
+            .model.learner
         )
         assert snapshot(learner) == snapshot(slow[key].model)
 
@@ -375,7 +375,7 @@ def test_late_labels_with_a_parent_and_a_blend():
         alone.predict_one({"a": event["a"]})
         alone.learn_one({"a": event["a"]}, event["label"])
     key = keyed.wake(state)
-    assert snapshot(key.held.learner) == snapshot(alone)
+    assert snapshot(key.model.learner) == snapshot(alone)
     assert key.vote.own > 0.0
     assert keyed.counts == {"events": 100, "labels": 100, "learned": 100, "expired": 0, "dropped": 0}
 
