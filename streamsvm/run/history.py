@@ -5,8 +5,9 @@ Samples are taken between batches at events that depend on the stream alone, so 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,40 @@ _MOST_CLASSES = 64  # whose events are counted
 _FIRST_STEP = 250  # events between two samples, doubled whenever there are too many, or nothing is to be told
 
 
+@dataclass(slots=True)
+class Sample:
+    """State of a model at one moment of a run.
+
+    Parameters
+    ----------
+    at, learned
+        Number of judged events, and of events that the model has learned.
+    weight
+        Weight of label autocorrelation.
+    leader
+        Leading member; empty without one.
+    seen
+        Number of events of each class.
+    relevance, spreads
+        Relevance of features, and statistics of their values.
+    """
+
+    at: int
+    learned: int
+    weight: float
+    leader: str
+    seen: list[int]
+    relevance: dict[Hashable, float] = field(default_factory=dict)
+    spreads: dict[Hashable, Spread] = field(default_factory=dict)
+
+
 class History:
     """Samples of a model over a run, in bounded memory.
 
     Attributes
     ----------
-    at
-        Number of judged events at each sample.
-    weights
-        Weight of label autocorrelation at each sample.
+    samples
+        The samples, oldest first.
     due
         Number of events at which the next sample is due.
 
@@ -62,29 +88,29 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.at: list[int] = []
-        self.weights: list[float] = []
+        self.samples: list[Sample] = []
         self._step = self.due = _FIRST_STEP
-        self._leaders: list[str] = []
-        self._relevances: list[dict[Hashable, float]] = []
-        self._seen: list[list[int]] = []
-        self._spreads: list[dict[Hashable, Spread]] = []
-        self._learned: list[int] = []
         self.labels: list[Any] = []
+
+    @property
+    def at(self) -> list[int]:
+        """Number of judged events at each sample."""
+        return [sample.at for sample in self.samples]
 
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample if one is due, with the numbers of events, of judged events and of labels."""
         if events < self.due:
             return
-        if len(self.at) == _MOST_SAMPLES:
-            self._thin(events)
+        if len(self.samples) == _MOST_SAMPLES:  # keep every second sample
+            del self.samples[::2]
+            self._step = 2 * max(self._step, events // _MOST_SAMPLES)
         elif not self._add(model, judged, labels, seen):
             self._step *= 2
         self.due = (events // self._step + 1) * self._step
 
     def end(self, model: Any, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample of the end of the run, which a resumed run does not have."""
-        if not self.at or judged - self.at[-1] >= self._step:
+        if not self.samples or judged - self.samples[-1].at >= self._step:
             self._add(model, judged, labels, seen)
 
     def _add(self, model: Any, judged: int, labels: Sequence[Any], seen: Sequence[int]) -> bool:
@@ -94,22 +120,15 @@ class History:
         spreads = spreads_of(model, list(relevance), _MOST_FEATURES)
         if not relevance and not found.leaders and not spreads:
             return False
-        self.at.append(judged)
-        self.weights.append((found.autocorrelation or {"weight": 0.0})["weight"])
-        self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
-        self._relevances.append(relevance)
-        self._spreads.append(spreads)
-        self._learned.append(int(getattr(model, "n_events_learned", 0)))
+        learned, weight = (
+            int(getattr(model, "n_events_learned", 0)),
+            (found.autocorrelation or {"weight": 0.0})["weight"],
+        )
+        leader = found.leaders[0]["member"] if found.leaders else ""
         self.labels = list(labels[:_MOST_CLASSES])
-        self._seen.append(list(map(int, seen[:_MOST_CLASSES])))
+        counts = list(map(int, seen[:_MOST_CLASSES]))
+        self.samples.append(Sample(judged, learned, weight, leader, counts, relevance, spreads))
         return True
-
-    def _thin(self, events: int) -> None:
-        """Keep every second sample, and double the distance between samples."""
-        lists = (self.at, self.weights, self._leaders, self._relevances, self._seen, self._spreads, self._learned)
-        for samples in lists:
-            del samples[::2]
-        self._step = 2 * max(self._step, events // _MOST_SAMPLES)
 
     def changes(self, since: int) -> list[str]:
         """Describe changes since an earlier number of judged events.
@@ -123,17 +142,19 @@ class History:
         since
             Number of judged events. Changes are relative to the last sample not after it, or else to the first one.
         """
-        if len(self.at) < 2:
+        if len(self.samples) < 2:
             return []
-        then = max((i for i, at in enumerate(self.at[:-1]) if at <= since), default=0)
-        votes = [(self._leaders[i], self.weights[i]) for i in (then, -1)]
-        relevance = moved_relevance(self._relevances[then], self._relevances[-1])
-        spreads = [(self._spreads[i], self._learned[i]) for i in (then, -1)]
-        return [*relevance, *moved_values(*spreads), *self._moved_classes(then), *moved_votes(*votes)]
+        then = max((i for i, sample in enumerate(self.samples[:-1]) if sample.at <= since), default=0)
+        old, new = self.samples[then], self.samples[-1]
+        return [
+            *moved_relevance(old.relevance, new.relevance),
+            *moved_values((old.spreads, old.learned), (new.spreads, new.learned)),
+            *self._moved_classes(old.seen, new.seen),
+            *moved_votes((old.leader, old.weight), (new.leader, new.weight)),
+        ]
 
-    def _moved_classes(self, then: int) -> list[str]:
-        now = self._seen[-1]
-        before = self._seen[then] + [0] * (len(now) - len(self._seen[then]))
+    def _moved_classes(self, before: list[int], now: list[int]) -> list[str]:
+        before = before + [0] * (len(now) - len(before))
         told = came([label for label, old, new in zip(self.labels, before, now, strict=False) if new and not old])
         since = [new - old for old, new in zip(before, now, strict=True)]
         if not sum(before) or sum(since) < LEAST_EVENTS:
@@ -149,9 +170,9 @@ class History:
 
         Features are chosen by the largest decayed share of the relevance in any sample, and sorted by the last one.
         """
-        names = list(dict.fromkeys(name for sample in self._relevances for name in sample))
-        values = np.array([[sample.get(name, np.nan) for name in names] for sample in self._relevances])
-        values = values.reshape(len(self.at), len(names))
+        names = list(dict.fromkeys(name for sample in self.samples for name in sample.relevance))
+        values = np.array([[sample.relevance.get(name, np.nan) for name in names] for sample in self.samples])
+        values = values.reshape(len(self.samples), len(names))
         total = np.nansum(values, axis=1, keepdims=True)
         shares = np.nan_to_num(values / np.where(total > 0.0, total, 1.0))
         smooth, peak = np.zeros(len(names)), np.zeros(len(names))
@@ -165,31 +186,30 @@ class History:
 
     def leaders(self) -> tuple[list[str], NDArray[np.int64]]:
         """Return the members that have led, the longest first, and the leader of each sample."""
-        names, counts = np.unique(np.array([name for name in self._leaders if name], str), return_counts=True)
-        ordered: list[str] = names[np.argsort(-counts, kind="stable")].tolist()
-        codes = [ordered.index(name) if name else -1 for name in self._leaders] if ordered else []
+        counts = Counter(sample.leader for sample in self.samples if sample.leader)
+        ordered = sorted(counts, key=lambda name: (-counts[name], name))
+        codes = [ordered.index(sample.leader) if sample.leader else -1 for sample in self.samples]
         return ordered, np.array(codes, np.int64)
 
     def state(self) -> State:
         """Return the history as a JSON header and arrays."""
-        names = list(
-            dict.fromkeys(name for samples in (self._relevances, self._spreads) for s in samples for name in s)
-        )
+        samples = self.samples
+        names = list(dict.fromkeys(name for sample in samples for name in (*sample.relevance, *sample.spreads)))
         code = {name: j for j, name in enumerate(names)}
-        relevances = [(i, code[name], value) for i, one in enumerate(self._relevances) for name, value in one.items()]
-        spreads = [(i, code[name], *astuple(s)) for i, one in enumerate(self._spreads) for name, s in one.items()]
+        relevances = [(i, code[name], value) for i, one in enumerate(samples) for name, value in one.relevance.items()]
+        spreads = [(i, code[name], *astuple(s)) for i, one in enumerate(samples) for name, s in one.spreads.items()]
         header = {
             "step": self._step,
             "due": self.due,
-            "leaders": self._leaders,
+            "leaders": [sample.leader for sample in samples],
             "names": [encode_label(name) for name in names],
             "labels": [encode_label(label) for label in self.labels],
-            "seen": self._seen,
+            "seen": [sample.seen for sample in samples],
         }
         arrays = {
             "at": np.array(self.at, np.int64),
-            "learned": np.array(self._learned, np.int64),
-            "weights": np.array(self.weights, np.float64),
+            "learned": np.array([sample.learned for sample in samples], np.int64),
+            "weights": np.array([sample.weight for sample in samples], np.float64),
             "relevances": np.array(relevances, np.float64).reshape(-1, 3),
             "spreads": np.array(spreads, np.float64).reshape(-1, 6),
         }
@@ -203,22 +223,20 @@ class History:
         is_counted = at.dtype == np.int64 and at.ndim == weights.ndim == 1
         if not is_counted or (np.diff(at, prepend=0, append=min(self.due, 2**63 - 1)) < 0).any():
             raise ValueError("a history of events that are not counted")
-        self.at, self._learned, self.weights = at.tolist(), learned.tolist(), weights.tolist()
-        self._leaders, self._seen = list(header["leaders"]), [list(map(whole, sample)) for sample in header["seen"]]
-        n = len(self.at)
-        if {len(self._leaders), len(self._learned), len(self.weights), len(self._seen)} != {n}:
-            raise ValueError(f"a history of {n} samples that has others")
-        if not all(type(name) is str for name in self._leaders):
+        if not all(type(name) is str for name in header["leaders"]):
             raise ValueError("a history of members that are not known")
         names = [decode_label(name) for name in header["names"]]
         self.labels = [decode_label(label) for label in header["labels"]]
-        if any(len(sample) > len(self.labels) for sample in self._seen):
+        seen = [list(map(whole, sample)) for sample in header["seen"]]
+        if any(len(sample) > len(self.labels) for sample in seen):
             raise ValueError("a history of classes that are not known")
-        self._relevances, self._spreads = [{} for _ in self.at], [{} for _ in self.at]
+        columns = at.tolist(), learned.tolist(), weights.tolist(), header["leaders"], seen
+        self.samples = [Sample(*row) for row in zip(*columns, strict=True)]
+        n = max(len(self.samples), 1), max(len(names), 1)
         for name in ("relevances", "spreads"):
-            if not ((arrays[name][:, :2] >= 0) & (arrays[name][:, :2] < (max(n, 1), max(len(names), 1)))).all():
+            if not ((arrays[name][:, :2] >= 0) & (arrays[name][:, :2] < n)).all():
                 raise ValueError("a history of features that are not known")
         for i, j, value in arrays["relevances"].tolist():
-            self._relevances[int(i)][names[int(j)]] = value
+            self.samples[int(i)].relevance[names[int(j)]] = value
         for i, j, events, mean, deviation, is_decayed in arrays["spreads"].tolist():
-            self._spreads[int(i)][names[int(j)]] = Spread(events, mean, deviation, bool(is_decayed))
+            self.samples[int(i)].spreads[names[int(j)]] = Spread(events, mean, deviation, bool(is_decayed))

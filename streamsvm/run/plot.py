@@ -24,14 +24,12 @@ _STYLES = {
     "no_change": {"color": "#d1701f", "linewidth": 1.1, "zorder": 2},
     "majority": {"color": "#8a8a8a", "linewidth": 1.1, "zorder": 1},
 }
-# Eight distinguishable line colours (Okabe and Ito 2008, with a darker yellow), and six for bands.
+# Eight distinguishable line colours (Okabe and Ito 2008, with a darker yellow).
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#a89a00")
-_BANDS = ("#7fa8d1", "#e8b07a", "#8cc3a0", "#c9a0c4", "#b8b8b8", "#d8cf7a")
 _MOST_FEATURES = len(_COLORS)
 # Marks of refits by outcome; the last is for all others.
 _REFITS = {"votes": ("^", "#009e73"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
-_LITTLE = 0.1  # least weight of label autocorrelation for its panel
 _DIAGRAM = 3.2  # height of the calibration diagram in inches
 _FORMATS = (".png", ".svg", ".pdf")
 _MADE_BY = "streamsvm"
@@ -64,8 +62,8 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Plot accuracy over a sliding window, with the baselines "no change" and "majority" over equal windows.
 
     Dashed lines mark accuracy drops, and marks at the bottom the starts of refits. Further panels, if known, show
-    losses of probabilities, coverage and size of prediction sets, costs, relevance of features, the weight of label
-    autocorrelation, and leading members. The last panel is a calibration diagram.
+    losses of probabilities, coverage and size of prediction sets, costs, and relevance of features. The last panel is a
+    calibration diagram.
     """
     from matplotlib import rc_context
 
@@ -82,12 +80,8 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
 
     history = report.history
     names, relevance = history.relevance(_MOST_FEATURES)
-    members, led = history.leaders()
     heights = {"accuracy": 3.6} | dict.fromkeys(_timed(report), 1.4)
-    heights |= ({"relevance": 2.6} if names else {}) | (
-        {"autocorrelation": 0.8} if max(history.weights, default=0.0) > _LITTLE else {}
-    )
-    heights |= {"leaders": 0.3} if members else {}
+    heights |= {"relevance": 2.6} if names else {}
     points = report.metrics.measures.reliability.points()
     over_time, below = 0.9 + 1.05 * sum(heights.values()), _DIAGRAM if points else 0.0
     figure = Figure(figsize=(9, over_time + below), layout="constrained")
@@ -103,10 +97,6 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
         _draw_timed(panels[name], name, lines, report)
     if names:
         _draw_relevance(panels["relevance"], history.at, names, relevance)
-    if "autocorrelation" in panels:
-        _draw_autocorrelation(panels["autocorrelation"], history.at, history.weights)
-    if members:
-        _draw_leaders(panels["leaders"], history.at, members, led)
     last = panels[list(heights)[-1]]
     last.set_xlabel("events with a label")
     last.set_xlim(0, max(report.metrics.judged, 1))
@@ -226,24 +216,6 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
     # Set later, because matplotlib omits labels that begin with an underscore from legends.
     for text, name in zip(_dress(axes).get_texts(), names, strict=True):
         text.set_text(shown(feature(name), _LONGEST_NAME))
-
-
-def _draw_autocorrelation(axes: Any, at: list[int], weight: list[float]) -> None:
-    axes.plot(at, weight, label=f"weight {weight[-1]:.2f}", color=_COLORS[0], linewidth=1.4, drawstyle="steps-pre")
-    axes.set_ylim(0.0, max(1.1, 1.1 * max(weight)))
-    axes.set_title("Weight of label autocorrelation", loc="left", fontsize=11)
-    _dress(axes)
-
-
-def _draw_leaders(axes: Any, at: list[int], members: list[str], led: NDArray[np.int64]) -> None:
-    """Draw a band coloured by the leading member; each sample applies to the events before it."""
-    starts = [0, *at[:-1]]
-    for code, member in enumerate(members[: len(_BANDS)]):
-        bars = [(start, end - start) for start, end, leader in zip(starts, at, led, strict=True) if leader == code]
-        axes.broken_barh(bars, (0, 1), color=_BANDS[code], linewidth=0, label=member)
-    axes.set_yticks([])
-    axes.set_title("Leading member", loc="left", fontsize=11)
-    _dress(axes)
 
 
 def _dress(axes: Any) -> Any:
