@@ -32,7 +32,7 @@ _MOST = 256  # greatest number of stored drops
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
+class AccuracyDrop:
     """An accuracy drop: number of judged events at detection, and accuracies before and after."""
 
     judged: int
@@ -40,7 +40,7 @@ class Fall:
     after: float
 
 
-class Falls:
+class AccuracyDrops:
     """Detects accuracy drops, at events that do not depend on the batch size.
 
     The test at a split bounds the error by the Chernoff bounds of both rates: P(LLR >= x) <= 4 exp(-x) (1 + x - log 4).
@@ -61,22 +61,22 @@ class Falls:
 
     Examples
     --------
-    >>> falls = Falls()
+    >>> drops = AccuracyDrops()
     >>> hits = np.arange(20_000) % 10 > 0
     >>> hits[10_000:10_500] = False
-    >>> falls.add(hits)
-    >>> [(fall.judged, round(fall.before, 2)) for fall in falls.last]
+    >>> drops.add(hits)
+    >>> [(drop.judged, round(drop.before, 2)) for drop in drops.last]
     [(10112, 0.9)]
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.last: list[Fall] = []
+        self.last: list[AccuracyDrop] = []
         self._judged = self._open = self._open_hits = 0  # events in all, events of the open block, and its hits
         self._blocks = 0  # blocks in the window
         self._tests = 0
         self._levels: list[list[int]] = []  # hits in buckets of 1, 2, 4, ... blocks, each level oldest first
-        self._after_fall = False  # whether the window began with a drop
+        self._after_drop = False  # whether the window began with a drop
         self._previous = -1  # hits of the last block
         self._variance = self._binomial = 0.0  # variance of hits summed over blocks: observed and expected
 
@@ -152,15 +152,15 @@ class Falls:
     def _note(self, hits: int, n: int, recent_hits: int, recent_n: int) -> None:
         before, after = hits / n, recent_hits / recent_n
         if after >= before:
-            self._after_fall = False
+            self._after_drop = False
             return
-        if self._after_fall and n <= _PLATEAU * recent_n:  # no plateau: the drop continues
+        if self._after_drop and n <= _PLATEAU * recent_n:  # no plateau: the drop continues
             first = self.last[-1]
-            self.last[-1] = Fall(first.judged, first.before, after)
+            self.last[-1] = AccuracyDrop(first.judged, first.before, after)
         else:
             self.count += 1
-            self.last = [*self.last, Fall(self._judged, before, after)][-_MOST:]
-        self._after_fall = True
+            self.last = [*self.last, AccuracyDrop(self._judged, before, after)][-_MOST:]
+        self._after_drop = True
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values."""
@@ -170,34 +170,34 @@ class Falls:
             "last": [asdict(f) for f in self.last],
             "counts": counts,
             "levels": [list(buckets) for buckets in self._levels],
-            "after_fall": self._after_fall,
+            "after_drop": self._after_drop,
             "dispersion": [self._variance, self._binomial],
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Falls:
+    def from_state(cls, state: Mapping[str, Any]) -> AccuracyDrops:
         """Restore the result of `state`."""
-        falls = cls()
-        falls.count = whole(state["count"])
-        falls.last = [
-            Fall(whole(fall["judged"]), real(fall["before"], high=1.0), real(fall["after"], high=1.0))
-            for fall in state["last"]
+        drops = cls()
+        drops.count = whole(state["count"])
+        drops.last = [
+            AccuracyDrop(whole(drop["judged"]), real(drop["before"], high=1.0), real(drop["after"], high=1.0))
+            for drop in state["last"]
         ]
-        falls._judged, falls._open, falls._open_hits, *more = (whole(count, -1) for count in state["counts"])
-        if min(falls._judged, falls._open_hits) < 0 or not falls._open_hits <= falls._open < _BLOCK:
-            raise ArchiveError("counts of falls that do not fit together")
-        falls._blocks, falls._tests, falls._previous = more
-        falls._levels = [
+        drops._judged, drops._open, drops._open_hits, *more = (whole(count, -1) for count in state["counts"])
+        if min(drops._judged, drops._open_hits) < 0 or not drops._open_hits <= drops._open < _BLOCK:
+            raise ArchiveError("counts of drops that do not fit together")
+        drops._blocks, drops._tests, drops._previous = more
+        drops._levels = [
             [whole(hits, high=_BLOCK << level) for hits in held] for level, held in enumerate(state["levels"])
         ]
-        falls._after_fall = bool(state["after_fall"])
-        falls._variance, falls._binomial = map(real, state["dispersion"])
-        n_blocks = sum(len(held) << level for level, held in enumerate(falls._levels))
-        if falls._blocks != n_blocks or min(falls._tests, falls._previous + 1) < 0 or falls._previous > _BLOCK:
-            raise ArchiveError("buckets of falls that do not fit together")
-        if falls._after_fall and not falls.last:
-            raise ArchiveError("a fall that is not there")
-        return falls
+        drops._after_drop = bool(state["after_drop"])
+        drops._variance, drops._binomial = map(real, state["dispersion"])
+        n_blocks = sum(len(held) << level for level, held in enumerate(drops._levels))
+        if drops._blocks != n_blocks or min(drops._tests, drops._previous + 1) < 0 or drops._previous > _BLOCK:
+            raise ArchiveError("buckets of drops that do not fit together")
+        if drops._after_drop and not drops.last:
+            raise ArchiveError("a drop that is not there")
+        return drops
 
 
 def _is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -> bool:

@@ -120,10 +120,8 @@ class History:
         spreads = spreads_of(model, list(relevance), _MOST_FEATURES)
         if not relevance and not found.leaders and not spreads:
             return False
-        learned, weight = (
-            int(getattr(model, "n_events_learned", 0)),
-            (found.autocorrelation or {"weight": 0.0})["weight"],
-        )
+        learned = int(getattr(model, "n_events_learned", 0))
+        weight = (found.autocorrelation or {"weight": 0.0})["weight"]
         leader = found.leaders[0]["member"] if found.leaders else ""
         self.labels = list(labels[:_MOST_CLASSES])
         counts = list(map(int, seen[:_MOST_CLASSES]))

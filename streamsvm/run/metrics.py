@@ -18,7 +18,7 @@ from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.curve import Curve
-from streamsvm.run.drift import Falls
+from streamsvm.run.drift import AccuracyDrops
 from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
 from streamsvm.run.ranking import ALL, RECENT
 
@@ -64,7 +64,7 @@ class Metrics:
     taken, events, rejected, unanswered
         Number of events passed to the learner, of predicted events, of events rejected by the source or the learner,
         and of labelled events without a prediction.
-    curve, falls
+    curve, drops
         Accuracy over time, and its drops.
     order
         Order of labels.
@@ -85,7 +85,7 @@ class Metrics:
 
     def __init__(self, window: int = 1000) -> None:
         self.taken = self.events = self.rejected = self.unanswered = 0
-        self.falls = Falls()
+        self.drops = AccuracyDrops()
         self.measures = Measures(window)
         self._code = LabelCodes()
         self._pairs: Counter[int] = Counter()
@@ -173,7 +173,7 @@ class Metrics:
         pairs, counts = np.unique(truth << SHIFT | guess, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             self._pairs[pair] += count
-        self.falls.add(truth == guess)
+        self.drops.add(truth == guess)
         if not len(truth):
             return
         more |= {name: self._by_label(more[name]) for name in ("proba", "members") if name in more}
@@ -285,7 +285,7 @@ class Metrics:
         """Return the metrics as a JSON header and arrays."""
         header = {name: getattr(self, name) for name in _COUNTS}
         header["labels"] = [encode_label(label) for label in self._code]
-        header |= {"order": self.order.state(), "falls": self.falls.state()}
+        header |= {"order": self.order.state(), "accuracy_drops": self.drops.state()}
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
         header, arrays = nested({"measures": self.measures.state()}, header)
         return header, arrays | {"seen": self._seen, "pairs": pairs, "first": self._first}
@@ -306,7 +306,7 @@ class Metrics:
         self._seen, self._first = arrays["seen"], arrays["first"]
         self._pairs = Counter(dict(arrays["pairs"].tolist()))
         self._check(arrays["pairs"])
-        self.falls = Falls.from_state(header["falls"])
+        self.drops = AccuracyDrops.from_state(header["accuracy_drops"])
         self.measures.restore(part_of(state, "measures"))
 
     def _check(self, pairs: NDArray[Any]) -> None:

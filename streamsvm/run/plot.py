@@ -119,9 +119,9 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     for line, name in enumerate(CURVE_LINES):
         overall = f"{names[name]} {metrics.baseline(name):.1%}"
         axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
-    for i, fall in enumerate(metrics.falls.last):
+    for i, drop in enumerate(metrics.drops.last):
         label = "accuracy fell" if i == 0 else None
-        axes.axvline(fall.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+        axes.axvline(drop.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     _mark_refits(axes, report)
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
     axes.set_ylabel(f"over the last {metrics.curve.width_of(window):,} events")

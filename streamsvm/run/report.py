@@ -15,7 +15,7 @@ from streamsvm.run.names import known, plain, span
 from streamsvm.run.standing import Report
 
 _MOST_CLASSES = 20
-_MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
+_MOST_LEADERS, _MOST_DROPS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
 _BASELINE_MARGIN = 0.001  # accuracy below a baseline from which on the report says so
 _LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
@@ -46,7 +46,7 @@ def summary(report: Report) -> dict[str, Any]:
         "classes": [asdict(row) | {"label": encode_label(row.label)} for row in scores.classes],
         "notices": report.notices,
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
-        "falls": [asdict(fall) for fall in metrics.falls.last],
+        "accuracy_drops": [asdict(drop) for drop in metrics.drops.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
         "autocorrelation_weight": None if effect is None else effect["weight"],
@@ -121,7 +121,7 @@ def _measures(report: Report, scores: Scores) -> list[str]:
         f"balanced accuracy  {scores.balanced_accuracy:.4f}",
         f"Cohen's kappa      {scores.kappa:.4f}",
     ]
-    lines += _falls(metrics)
+    lines += _drop_lines(metrics)
     if metrics.accuracy < max(no_change, majority) - _BASELINE_MARGIN:
         lines.append("the model is below a baseline that looks at no feature")
     return lines
@@ -170,13 +170,13 @@ def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
     }
 
 
-def _falls(metrics: Metrics) -> list[str]:
+def _drop_lines(metrics: Metrics) -> list[str]:
     """Return lines about drops of accuracy."""
-    falls = metrics.falls
-    if not falls.count:
+    drops = metrics.drops
+    if not drops.count:
         return []
-    last = [f"{fall.judged:,} ({fall.before:.3f} to {fall.after:.3f})" for fall in falls.last[-_MOST_FALLS:]]
-    earlier = f", {falls.count - len(last):,} earlier ones" if falls.count > len(last) else ""
+    last = [f"{drop.judged:,} ({drop.before:.3f} to {drop.after:.3f})" for drop in drops.last[-_MOST_DROPS:]]
+    earlier = f", {drops.count - len(last):,} earlier ones" if drops.count > len(last) else ""
     return [f"drift: the accuracy fell more than by chance, noticed after {', '.join(last)}{earlier} of these events"]
 
 

@@ -123,9 +123,9 @@ class Report:
         since, changes
             Number of judged events compared with, and the changes.
         """
-        falls = self.metrics.falls.last
+        drops = self.metrics.drops.last
         if since is None:
-            since = falls[-1].judged if falls else self.metrics.judged // 2
+            since = drops[-1].judged if drops else self.metrics.judged // 2
         return since, self.history.changes(since)
 
     def reject(self, rejected: Sequence[Rejected]) -> None:

@@ -72,9 +72,9 @@ def test_the_figures_are_those_of_the_report(whole: Any) -> None:
 
 def test_drift_is_marked_where_it_was_noticed(whole: Any) -> None:
     _, report, state = whole
-    falls = [mark for mark in state["marks"] if mark["kind"] == "drift"]
-    assert [mark["judged"] for mark in falls] == [fall.judged for fall in report.metrics.falls.last]
-    assert 8_000 < falls[0]["judged"] < 9_000
+    drops = [mark for mark in state["marks"] if mark["kind"] == "drift"]
+    assert [mark["judged"] for mark in drops] == [drop.judged for drop in report.metrics.drops.last]
+    assert 8_000 < drops[0]["judged"] < 9_000
 
 
 def test_a_new_class_is_marked_at_its_first_label() -> None:

@@ -64,7 +64,7 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
         assert json.loads(view.series())["history"]["at"] == report.history.at[:-1]  # the last one is from the end
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock blocks it
         state = wait_for(lambda: seen(view, 6_000), "the next one")
-    assert [mark["judged"] for mark in state["marks"]] == [fall.judged for fall in report.metrics.falls.last]
+    assert [mark["judged"] for mark in state["marks"]] == [drop.judged for drop in report.metrics.drops.last]
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.safetensors", "lock"}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.run import drift
-from streamsvm.run.drift import Falls
+from streamsvm.run.drift import AccuracyDrops
 
 
 def stepped(rng: np.random.Generator, n: int, *rates: float) -> np.ndarray:
@@ -20,36 +20,36 @@ def stepped(rng: np.random.Generator, n: int, *rates: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("before", "after"), [(0.95, 0.7), (0.999, 0.9), (0.7, 0.5), (1.0, 0.9)])
 def test_a_fall_is_noticed_soon_and_once(before: float, after: float) -> None:
-    falls = Falls()
-    falls.add(stepped(np.random.default_rng(1), 10_000, before, after))
-    assert falls.count == 1
-    (fall,) = falls.last
-    assert 10_000 < fall.judged <= 11_000
-    assert fall.before == pytest.approx(before, abs=0.02)
-    assert fall.after == pytest.approx(after, abs=0.1)
+    drops = AccuracyDrops()
+    drops.add(stepped(np.random.default_rng(1), 10_000, before, after))
+    assert drops.count == 1
+    (drop,) = drops.last
+    assert 10_000 < drop.judged <= 11_000
+    assert drop.before == pytest.approx(before, abs=0.02)
+    assert drop.after == pytest.approx(after, abs=0.1)
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.9, 0.99, 0.999, 1.0])
 def test_chance_is_no_fall(rate: float) -> None:
-    falls = Falls()
-    falls.add(np.random.default_rng(2).random(500_000) < rate)
-    assert falls.count == 0
+    drops = AccuracyDrops()
+    drops.add(np.random.default_rng(2).random(500_000) < rate)
+    assert drops.count == 0
 
 
 def test_learning_is_no_fall() -> None:
-    falls = Falls()
-    falls.add(stepped(np.random.default_rng(3), 5000, 0.5, 0.6, 0.7, 0.9, 0.95))
-    assert falls.count == 0
+    drops = AccuracyDrops()
+    drops.add(stepped(np.random.default_rng(3), 5000, 0.5, 0.6, 0.7, 0.9, 0.95))
+    assert drops.count == 0
 
 
 def test_cuts_and_resumption_change_nothing() -> None:
     rng = np.random.default_rng(4)
     hits = stepped(rng, 3000, 0.95, 0.7, 0.95, 0.6)
-    whole, broken = Falls(), Falls()
+    whole, broken = AccuracyDrops(), AccuracyDrops()
     whole.add(hits)
     for part in np.split(hits, np.sort(rng.integers(0, len(hits), 60))):
         broken.add(part)
-        broken = Falls.from_state(json.loads(json.dumps(broken.state())))
+        broken = AccuracyDrops.from_state(json.loads(json.dumps(broken.state())))
     assert whole.count == 2
     assert broken.state() == whole.state()
 
@@ -61,39 +61,39 @@ def test_the_look_that_spares_logarithms_misses_nothing(n: int, m: int, p: float
 
 
 def test_only_the_last_are_kept() -> None:
-    falls = run_of(stepped(np.random.default_rng(9), 4096, *[0.95, 0.6] * 300))
-    assert falls.count >= 290
-    assert len(falls.last) == 256
+    drops = run_of(stepped(np.random.default_rng(9), 4096, *[0.95, 0.6] * 300))
+    assert drops.count >= 290
+    assert len(drops.last) == 256
 
 
-def test_stationary_streams_have_no_falls() -> None:
+def test_stationary_streams_have_no_drops() -> None:
     """The bound is 1 % of streams, so 2 of 60 would contradict it."""
     rng = np.random.default_rng(5)
     assert sum(run_of(rng.random(50_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
 
 
-def test_errors_that_come_in_bursts_are_no_falls() -> None:
+def test_errors_that_come_in_bursts_are_no_drops() -> None:
     rng = np.random.default_rng(6)
     assert sum(run_of(in_bursts(rng, 50_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
 
 
-def test_gradual_falls_are_noticed_however_slow() -> None:
+def test_gradual_drops_are_noticed_however_slow() -> None:
     n = 2_000_000
     rate = np.interp(np.arange(n), [0, 500_000, 1_000_000, n], [0.98, 0.98, 0.86, 0.86])
-    falls = run_of(np.random.default_rng(7).random(n) < rate)
-    assert 1 <= falls.count <= 2
-    assert 500_000 < falls.last[0].judged < 600_000
-    assert falls.last[-1].after == pytest.approx(0.86, abs=0.02)
+    drops = run_of(np.random.default_rng(7).random(n) < rate)
+    assert 1 <= drops.count <= 2
+    assert 500_000 < drops.last[0].judged < 600_000
+    assert drops.last[-1].after == pytest.approx(0.86, abs=0.02)
 
 
 def test_memory_is_logarithmic() -> None:
     assert len(json.dumps(run_of(np.random.default_rng(8).random(1_000_000) < 0.9).state())) < 1000
 
 
-def run_of(hits: np.ndarray) -> Falls:
-    falls = Falls()
-    falls.add(hits)
-    return falls
+def run_of(hits: np.ndarray) -> AccuracyDrops:
+    drops = AccuracyDrops()
+    drops.add(hits)
+    return drops
 
 
 def in_bursts(rng: np.random.Generator, n: int, rate: float, length: int) -> np.ndarray:

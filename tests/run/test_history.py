@@ -223,10 +223,10 @@ def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
 
 def test_drift_is_a_line_and_a_mark(tmp_path: Path) -> None:
     report = run(CPMClassifier(), open_source("synthetic:stagger?n=6000&drift=3000"))
-    (fall,) = report.metrics.falls.last
-    assert 3000 < fall.judged < 3500
-    assert summary(report)["falls"] == [{"judged": fall.judged, "before": fall.before, "after": fall.after}]
-    assert f"drift: the accuracy fell more than by chance, noticed after {fall.judged:,} (" in text(report)
+    (drop,) = report.metrics.drops.last
+    assert 3000 < drop.judged < 3500
+    assert summary(report)["accuracy_drops"] == [{"judged": drop.judged, "before": drop.before, "after": drop.after}]
+    assert f"drift: the accuracy fell more than by chance, noticed after {drop.judged:,} (" in text(report)
     plot(report, tmp_path / "p.svg")
     assert "<!-- accuracy fell -->" in (tmp_path / "p.svg").read_text()
 

@@ -104,7 +104,7 @@ def test_labels_without_delay_give_what_labels_in_events_give(
     assert [{**row, "label": ""} for row in late] == [{**row, "label": ""} for row in plain]
     assert "label" not in late[0]
     figures, plain_figures = (json.loads((tmp_path / name).read_text()) for name in ("late.json", "whole.json"))
-    for name in ("accuracy", "kappa", "baselines", "classes", "falls", "probabilities"):
+    for name in ("accuracy", "kappa", "baselines", "classes", "accuracy_drops", "probabilities"):
         assert figures[name] == plain_figures[name]
 
 

@@ -15,8 +15,8 @@ _LONGEST = 300
 def annotations_of(report: Report) -> list[dict[str, Any]]:
     """Return detected drift, refits and new classes, in order of the stream."""
     found = [
-        ("drift", fall.judged, f"accuracy fell from {fall.before:.3f} to {fall.after:.3f}")
-        for fall in report.metrics.falls.last
+        ("drift", drop.judged, f"accuracy fell from {drop.before:.3f} to {drop.after:.3f}")
+        for drop in report.metrics.drops.last
     ]
     for refit in report.refits.last if report.refits is not None else []:
         what, outcome = f"{refit['events']:,} events", shown(refit["outcome"], _LONGEST)
