@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Coded, Texts
 from connectors.options import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
+from connectors.string_columns import CategoricalColumn, StringColumn
 
 # Column kinds for `ArrowCells.read`: numbers with NaN if missing; times as integer milliseconds, or as text if a value
 # has another form; mostly distinct texts; repeated texts, each stored once; a list of texts.
@@ -151,17 +151,17 @@ def floats_of(array: Any) -> NDArray[np.float64]:
     return values
 
 
-def _coded(array: Any) -> Coded:
+def _coded(array: Any) -> CategoricalColumn:
     """Convert a dictionary array; only its distinct texts become Python strings."""
     indices = np.frombuffer(array.indices.buffers()[1], np.int32, len(array), 4 * array.offset)
-    return Coded(indices.astype(np.int64), array.dictionary.to_pylist())
+    return CategoricalColumn(indices.astype(np.int64), array.dictionary.to_pylist())
 
 
-def _apart(array: Any) -> Texts:
+def _apart(array: Any) -> StringColumn:
     """Convert a string array without creating Python strings."""
     _, bounds, data = array.buffers()
     starts = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
-    return Texts(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
+    return StringColumn(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
 
 
 def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:

@@ -17,11 +17,11 @@ from connectors.cells import Bad, Cells, shown
 from connectors.counters import is_index, warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
-from connectors.held import Coded, Texts
 from connectors.memo import Memo
 from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
+from connectors.string_columns import CategoricalColumn, StringColumn
 from connectors.times import Times
 
 _WORD = "none"  # also a frequent class name
@@ -113,7 +113,7 @@ class Events:
 
 def _present(keys: Sequence[str]) -> Sequence[str | None]:
     """Return keys with None for empty texts."""
-    if isinstance(keys, Texts) and keys.lengths.all():
+    if isinstance(keys, StringColumn) and keys.lengths.all():
         return keys
     return [text or None for text in keys]
 
@@ -319,8 +319,8 @@ class TextColumns:
 
     def _known(self, label: Cells) -> Sequence[Any]:
         """Convert texts to labels."""
-        if isinstance(label, Coded):
-            return Coded(label.codes, [self._labels[text] for text in label.values])
+        if isinstance(label, CategoricalColumn):
+            return CategoricalColumn(label.codes, [self._labels[text] for text in label.values])
         return list(map(self._labels.__getitem__, label))
 
     def _missing(self, name: str | None) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Coded, Texts
+from connectors.string_columns import CategoricalColumn, StringColumn
 
 Position: TypeAlias = "dict[str, Any]"
 """A small JSON object: everything before it has been returned (source) or is durable (sink)."""
@@ -286,7 +286,7 @@ def _plain(value: Any) -> Any:
 def _picked(sequence: Any, rows: Rows) -> Any:
     if isinstance(rows, slice) or isinstance(sequence, np.ndarray):
         return sequence[rows]
-    if isinstance(sequence, Texts | Coded):
+    if isinstance(sequence, StringColumn | CategoricalColumn):
         return sequence.take(np.array(rows, np.int64))
     return [sequence[i] for i in rows]
 

@@ -15,10 +15,10 @@ from connectors.encodings import Transcoded, codec_of
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
 from connectors.formats import SAMPLE, Records, TextFormat
-from connectors.held import LazyTexts
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
 from connectors.prefetch import PrefetchSource
+from connectors.string_columns import LazyStrings
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
 
@@ -151,7 +151,7 @@ class TextSource(PrefetchSource):
             return None
         line, self._tried = reader.line, 0
         reader.consume(len(lines))
-        return self._made(events, range(line + 1, reader.line + 1), LazyTexts(lines, _text_of), [])
+        return self._made(events, range(line + 1, reader.line + 1), LazyStrings(lines, _text_of), [])
 
     def _batch(self, found: Records, line: int) -> Batch:
         events: Events = self._format.events(found.rows) if self._begun else Events([], [])

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from connectors.errors import ConnectorError
 from connectors.events import Batch, LateLabels, Origins, Position
-from connectors.held import Coded, Texts
 from connectors.progress import BatchProgress, place_of
 from connectors.streams import Source
+from connectors.string_columns import CategoricalColumn, StringColumn
 
 _LOOK_S = 0.05  # seconds between polls of a stream at its end while the other has data
 _NOTHING = np.zeros(0, np.int64)
@@ -310,9 +310,9 @@ def _place(batch: Batch, places: NDArray[np.int64]) -> None:
 
 def _are_sound(values: Sequence[Any]) -> bool:
     """Return whether all values are hashable and not missing."""
-    if isinstance(values, Texts):
+    if isinstance(values, StringColumn):
         return True
     with contextlib.suppress(TypeError):  # unhashable values are nested
-        told = {*(values.values if isinstance(values, Coded) else values)}
+        told = {*(values.values if isinstance(values, CategoricalColumn) else values)}
         return set(map(type, told)) <= _SOUND or (None not in told and all(value == value for value in told))
     return False

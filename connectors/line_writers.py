@@ -15,8 +15,8 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.events import Results
-from connectors.held import Coded, Texts
 from connectors.memo import Memo
+from connectors.string_columns import CategoricalColumn, StringColumn
 
 _TEXT_OR_NONE = frozenset({str, NoneType})
 _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -25,7 +25,10 @@ _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 def columns_of(table: Results) -> list[Sequence[Any]]:
     """Return columns of equal length as Python values."""
     given: Iterable[Any] = table.values()
-    columns = [column.tolist() if isinstance(column, np.ndarray | Texts | Coded) else column for column in given]
+    columns = [
+        column.tolist() if isinstance(column, np.ndarray | StringColumn | CategoricalColumn) else column
+        for column in given
+    ]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns of unequal length: { {name: len(column) for name, column in table.items()} }")
     return columns
@@ -93,7 +96,7 @@ class CsvLines(LineWriter):
             return float_texts(column)
         if isinstance(column, range):
             return list(map(str, column))
-        kinds = set(map(type, column[:1] if isinstance(column, Texts) else column))
+        kinds = set(map(type, column[:1] if isinstance(column, StringColumn) else column))
         if kinds == {int}:
             return list(map(str, column))
         if not kinds or not kinds <= _TEXT_OR_NONE:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Coded, numbers_of
 from connectors.notices import Notice
+from connectors.string_columns import CategoricalColumn, numbers_of
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -104,14 +104,14 @@ def unhashable(value: Any) -> TypeError:
 def labels_of(y: Any) -> Sequence[Any]:
     """Return the labels of any container with one label per row.
 
-    Encoded labels (`Coded`) are returned unchanged.
+    Encoded labels (`CategoricalColumn`) are returned unchanged.
 
     Raises
     ------
     TypeError, ValueError
         If y contains no labels, or several per row.
     """
-    if isinstance(y, list | Coded):
+    if isinstance(y, list | CategoricalColumn):
         return y
     if isinstance(y, np.ndarray):
         return list(_column_of_array(y).tolist())
@@ -128,7 +128,7 @@ def labels_of(y: Any) -> Sequence[Any]:
     return list(y)
 
 
-def coded_labels(y: Any) -> Coded:
+def coded_labels(y: Any) -> CategoricalColumn:
     """Return labels as codes of distinct values.
 
     Raises
@@ -138,7 +138,7 @@ def coded_labels(y: Any) -> Coded:
     """
     labels = labels_of(y)
     try:
-        return Coded.by_value(labels)
+        return CategoricalColumn.by_value(labels)
     except TypeError:
         row, kind = next((i, type(label).__name__) for i, label in enumerate(labels) if not _can_be_hashed(label))
         raise TypeError(f"the label of row {row} is of type {kind}: {_WANTED}") from None

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.events import Batch, Origins, Position, Rejected
-from connectors.held import LazyTexts
 from connectors.kafka.values import ValueFormat
+from connectors.string_columns import LazyStrings
 
 # Beside the topic in positions; no topic can have these names.
 _UNITS, _NUMBERS = "time units", "spellings of numbers"
@@ -62,7 +62,7 @@ class Decoder:
             events.labels,
             Origins({"topic": self._topic}, {**places}),
             position | ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {}),
-            raw=LazyTexts([record.value for record in records], text_of),
+            raw=LazyStrings([record.value for record in records], text_of),
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
             times=[record.timestamp for record in records] if events.times is None else events.times,
             headers=[record.headers for record in records],

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import LateLabels
-from connectors.held import Coded
+from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
@@ -176,7 +176,7 @@ class Join:
         features = stacked([(events.features, n), (store.rows(old), len(old))])
         return ModelRows(
             in_order(features, turns.source[rows]),
-            Coded(labels[rows], values),
+            CategoricalColumn(labels[rows], values),
             turns.is_event[rows],
             np.concatenate([events.times, store.records(old)["time"]])[turns.source[rows]],
             memories,
@@ -214,7 +214,7 @@ class Join:
             rows[n + np.flatnonzero(is_new)] = rows[source[is_new]]
             order = np.argsort(np.concatenate([np.flatnonzero(turns.is_event), turns.matches]))
             followed = np.concatenate([np.zeros(n, np.bool_), (turns.kind[turns.matches] != LATE) & self.learn])
-            in_turn = Coded(order, [*[None] * n, *labels])
+            in_turn = CategoricalColumn(order, [*[None] * n, *labels])
             found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, followed[order]), classes)
             found = found.part(np.argsort(order))
             weights = weights if found.weights is None else found.weights[n:]
@@ -228,14 +228,14 @@ class Join:
         at, records = turns.matches, self.store.records(turns.slot[turns.matches])
         outcomes = np.array([_OUTCOME_OF[kind] for kind in turns.kind[at].tolist()], np.int64)
         return Matches(
-            Coded(turns.labels, values),
+            CategoricalColumn(turns.labels, values),
             turns.slot[at],
             records["code"].astype(np.int64),
             records["score"],
             [],
             records["origin"],
             turns.lag[at],
-            Coded(outcomes, OUTCOMES),
+            CategoricalColumn(outcomes, OUTCOMES),
             np.cumsum(turns.is_event)[at],
             stored,
             weights,

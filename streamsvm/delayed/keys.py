@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Texts
+from connectors.string_columns import StringColumn
 from streamsvm.models.archive import encode_label
 
 MANY_LABELS = 1_000  # number of unmatched labels that triggers a warning
@@ -130,7 +130,7 @@ def _plain(key: str) -> str:
 
 def key_texts(keys: Sequence[Any]) -> Sequence[str]:
     """Convert keys to strings."""
-    return keys if isinstance(keys, Texts) or set(map(type, keys)) <= {str} else list(map(key_text, keys))
+    return keys if isinstance(keys, StringColumn) or set(map(type, keys)) <= {str} else list(map(key_text, keys))
 
 
 def key_text(key: Any) -> str:

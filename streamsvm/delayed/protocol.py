@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Features
-from connectors.held import Coded
+from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided
 from streamsvm.features.rows import Floats, Ints
 
@@ -142,14 +142,14 @@ class Matches:
         Cost weight of each label.
     """
 
-    labels: Coded
+    labels: CategoricalColumn
     slots: Ints
     codes: Ints
     scores: Floats
     keys: list[str]
     origins: Ints
     lags: Ints
-    outcomes: Coded
+    outcomes: CategoricalColumn
     after: Ints
     stored: list[Floats]
     weights: Floats

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Coded
+from connectors.string_columns import CategoricalColumn
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import are_measured, as_label, check_label, is_label, new_label_notice, twin_notices
 
@@ -61,7 +61,7 @@ class Classes:
         if len(self.codes) >= most and label not in self.codes:
             raise ValueError(_no_room_for(label, most))
 
-    def without_room(self, labels: Coded, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
+    def without_room(self, labels: CategoricalColumn, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
         """Return rows whose labels would exceed `most` classes, with the reason for each."""
         new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self.codes))
         refused = set(new[max(most - len(self.codes), 0) :])
@@ -101,7 +101,7 @@ class Classes:
         return found + twin_notices(self.answers[:-1])
 
 
-def are_labels(labels: Coded, unlabelled: bool) -> NDArray[np.bool_]:
+def are_labels(labels: CategoricalColumn, unlabelled: bool) -> NDArray[np.bool_]:
     """Return which labels name a class. Unless `unlabelled`, refuse None and NaN."""
     found = np.array(list(map(is_label, labels.values)), bool)[labels.codes]
     if not (unlabelled or found.all()):

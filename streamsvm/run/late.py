@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels, Rejected
-from connectors.held import numbers_of
+from connectors.string_columns import numbers_of
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-class Texts(Sequence[str]):
+class StringColumn(Sequence[str]):
     """Strings stored as one UTF-8 buffer and offsets.
 
     Parameters
@@ -34,7 +34,7 @@ class Texts(Sequence[str]):
         self._data, self._bounds = data, bounds
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Texts:
+    def of(cls, texts: Sequence[str]) -> StringColumn:
         """Convert any texts. Lone surrogates are kept."""
         if isinstance(texts, cls):
             return texts
@@ -52,11 +52,11 @@ class Texts(Sequence[str]):
     @overload
     def __getitem__(self, i: int) -> str: ...
     @overload
-    def __getitem__(self, i: slice) -> Texts: ...
-    def __getitem__(self, i: int | slice) -> str | Texts:
+    def __getitem__(self, i: slice) -> StringColumn: ...
+    def __getitem__(self, i: int | slice) -> str | StringColumn:
         if isinstance(i, slice):
             start, end, _ = i.indices(len(self))
-            return Texts(self._data, self._bounds[start : max(start, end) + 1])
+            return StringColumn(self._data, self._bounds[start : max(start, end) + 1])
         return self._list[i]
 
     def __iter__(self) -> Iterator[str]:
@@ -80,12 +80,12 @@ class Texts(Sequence[str]):
         """Length of each text in bytes."""
         return self._bounds[1:] - self._bounds[:-1]
 
-    def take(self, rows: Ints) -> Texts:
+    def take(self, rows: Ints) -> StringColumn:
         """Select texts by index."""
         lengths, bounds = self.lengths[rows], np.zeros(len(rows) + 1, np.int64)
         np.cumsum(lengths, out=bounds[1:])
         places = np.repeat(self._bounds[:-1][rows] - bounds[:-1], lengths) + np.arange(int(bounds[-1]))
-        return Texts(self._data[places], bounds)
+        return StringColumn(self._data[places], bounds)
 
     def tolist(self) -> list[str]:
         """Return a list of str."""
@@ -100,7 +100,7 @@ class Texts(Sequence[str]):
         return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(bounds)]
 
 
-class LazyTexts(Sequence[str]):
+class LazyStrings(Sequence[str]):
     """Byte strings that are decoded on access.
 
     Parameters
@@ -119,10 +119,10 @@ class LazyTexts(Sequence[str]):
 
     def __getitem__(self, i: Any) -> Any:
         values = self._values[i]
-        return LazyTexts(values, self._decode) if isinstance(i, slice) else self._decode(values)
+        return LazyStrings(values, self._decode) if isinstance(i, slice) else self._decode(values)
 
 
-class Coded(Sequence[Any]):
+class CategoricalColumn(Sequence[Any]):
     """Categorical column: codes into a sequence of values.
 
     Parameters
@@ -134,7 +134,7 @@ class Coded(Sequence[Any]):
 
     Examples
     --------
-    >>> labels = Coded(np.array([1, 0, 1]), ["up", None])
+    >>> labels = CategoricalColumn(np.array([1, 0, 1]), ["up", None])
     >>> labels[1], labels.tolist(), labels[:2].tolist(), labels.take(np.array([2])).tolist()
     ('up', [None, 'up', None], [None, 'up'], [None])
     """
@@ -148,9 +148,11 @@ class Coded(Sequence[Any]):
     @overload
     def __getitem__(self, i: int) -> Any: ...
     @overload
-    def __getitem__(self, i: slice) -> Coded: ...
+    def __getitem__(self, i: slice) -> CategoricalColumn: ...
     def __getitem__(self, i: int | slice) -> Any:
-        return Coded(self.codes[i], self.values) if isinstance(i, slice) else self.values[int(self.codes[i])]
+        return (
+            CategoricalColumn(self.codes[i], self.values) if isinstance(i, slice) else self.values[int(self.codes[i])]
+        )
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.values.__getitem__, self.codes.tolist())
@@ -163,15 +165,15 @@ class Coded(Sequence[Any]):
         return repr(self.tolist())
 
     @classmethod
-    def of(cls, values: Sequence[Any]) -> Coded:
+    def of(cls, values: Sequence[Any]) -> CategoricalColumn:
         """Convert any values, without deduplication."""
         return values if isinstance(values, cls) else cls(np.arange(len(values)), values)
 
     @classmethod
-    def by_value(cls, values: Sequence[Any]) -> Coded:
+    def by_value(cls, values: Sequence[Any]) -> CategoricalColumn:
         """Convert hashable values, with each distinct value stored once.
 
-        >>> Coded.by_value(["up", "down", "up"]).codes
+        >>> CategoricalColumn.by_value(["up", "down", "up"]).codes
         array([0, 1, 0])
         """
         if isinstance(values, cls):
@@ -194,9 +196,9 @@ class Coded(Sequence[Any]):
             found = dict.fromkeys(self.codes.tolist())
         return [self.values[code] for code in found]
 
-    def take(self, rows: Any) -> Coded:
+    def take(self, rows: Any) -> CategoricalColumn:
         """Select elements by index or mask."""
-        return Coded(self.codes[rows], self.values)
+        return CategoricalColumn(self.codes[rows], self.values)
 
     def tolist(self) -> list[Any]:
         """Return a list of the values."""
@@ -216,7 +218,7 @@ def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:
     >>> numbers_of(["b", "c", "a"], {"a": 0, "b": 1})
     array([ 1, -1,  0])
     """
-    if isinstance(values, Coded):
+    if isinstance(values, CategoricalColumn):
         return numbers_of(list(values.values), numbers)[values.codes]
     if not numbers:
         return np.full(len(values), -1)

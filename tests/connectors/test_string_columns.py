@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.held import Coded
+from connectors.string_columns import CategoricalColumn
 
 VALUES = st.sampled_from([True, False, 0, 1, 1.0, "up", "down", "", None, (1, 2), b"x"])
 
@@ -15,7 +15,7 @@ VALUES = st.sampled_from([True, False, 0, 1, 1.0, "up", "down", "", None, (1, 2)
 @given(st.lists(VALUES, max_size=12), st.integers(1, 60))
 def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(some: list[Any], times: int) -> None:
     values = some * times
-    coded = Coded.by_value(values)
+    coded = CategoricalColumn.by_value(values)
     assert coded.tolist() == values
     # Equal values are stored once, even if they are different objects.
     assert coded.values == list(dict.fromkeys(values))
@@ -25,5 +25,5 @@ def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(so
 @given(st.integers(1, 400))
 def test_equal_values_of_different_objects_are_one(n: int) -> None:
     texts = ["".join(["label ", str(i % 3)]) for i in range(n)]
-    assert Coded.by_value(texts).values == list(dict.fromkeys(texts))
-    assert Coded.by_value(texts).codes.tolist() == [i % 3 for i in range(n)]
+    assert CategoricalColumn.by_value(texts).values == list(dict.fromkeys(texts))
+    assert CategoricalColumn.by_value(texts).codes.tolist() == [i % 3 for i in range(n)]
