@@ -25,7 +25,7 @@ class StringColumn(Sequence[str]):
 
     Examples
     --------
-    >>> texts = Texts.of(["a", "", "bcd"])
+    >>> texts = StringColumn.of(["a", "", "bcd"])
     >>> texts[2], texts[1:].tolist(), texts.take(np.array([2, 0])).tolist(), texts.lengths
     ('bcd', ['', 'bcd'], ['bcd', 'a'], array([1, 0, 3]))
     """
@@ -150,9 +150,9 @@ class CategoricalColumn(Sequence[Any]):
     @overload
     def __getitem__(self, i: slice) -> CategoricalColumn: ...
     def __getitem__(self, i: int | slice) -> Any:
-        return (
-            CategoricalColumn(self.codes[i], self.values) if isinstance(i, slice) else self.values[int(self.codes[i])]
-        )
+        if isinstance(i, slice):
+            return CategoricalColumn(self.codes[i], self.values)
+        return self.values[int(self.codes[i])]
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.values.__getitem__, self.codes.tolist())

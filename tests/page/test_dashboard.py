@@ -18,7 +18,7 @@ from river.naive_bayes import GaussianNB
 from river.preprocessing import StandardScaler
 from river.tree import HoeffdingTreeClassifier
 
-from connectors import open_source
+from connectors import Source, open_source
 from connectors.events import Batch, Origins
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.refit import Every
@@ -293,8 +293,14 @@ def test_it_says_whether_all_is_well() -> None:
 
 
 def test_names_that_no_json_can_hold() -> None:
-    class Odd:
-        name, identity, position, fraction = "odd", "odd", {}, None  # type: ignore[var-annotated]
+    class Odd(Source):
+        name = "odd"
+
+        @property
+        def position(self) -> Any:
+            return {}
+
+        def seek(self, position: Any) -> None: ...
 
         def __iter__(self) -> Any:
             rows = [{"\ud800half": float(i % 2), ("a", "b"): 1.0, 3: 2.0} for i in range(40)]
