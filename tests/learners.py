@@ -32,6 +32,17 @@ def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]
     return header, {name: array.tobytes() for name, array in arrays.items()}
 
 
+def arrays_of(model: OnlineClassifier) -> dict[str, Any]:
+    """Return the arrays that a learner saves."""
+    return model.state()[1]
+
+
+def changed(model: Any, values: dict[str, Any]) -> Any:
+    """Return a learner like another, with some arrays of its state replaced."""
+    header, arrays = model.state()
+    return type(model).from_state(header, arrays | {name: np.asarray(value) for name, value in values.items()})
+
+
 def knowledge(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the complete state of a learner, without the records of its predictions."""
     header, arrays = snapshot(model)

@@ -22,6 +22,7 @@ import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.models import ArchiveError, Polytopes, Scaler
 from streamsvm.models.archive import FORMAT, VERSION, decode_label, encode_label, read_archive, write_archive
+from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import snapshot
@@ -123,7 +124,7 @@ def test_an_error_in_the_middle_leaves_the_old_file_and_no_other(saved, step, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(step, full)
-    with pytest.raises(OSError, match="No space left"):
+    with raises(OSError, errno=28):
         CPMClassifier().save(saved)
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]
@@ -255,17 +256,17 @@ def test_numpy_scalars_become_those_of_python(label, python):
     "label", [b"bytes", 1j, frozenset(), np.datetime64("2020-01-01"), object, (1, [2])], ids=lambda x: repr(x)[:20]
 )
 def test_other_labels_are_named_and_may_not_be_saved(label):
-    with pytest.raises(TypeError, match=r"of type \w+ cannot be saved.* bool, int, float, str, None, and tuples"):
+    with raises(TypeError, named="cannot be saved"):
         encode_label(label)
 
 
 def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved):
     before = saved.read_bytes()
-    for x, y in (({"a": 1.0}, frozenset({1})), ({b"name": 1.0}, 1)):
+    for x, y, kind in (({"a": 1.0}, frozenset({1}), "frozenset"), ({b"name": 1.0}, 1, "bytes")):
         model = CPMClassifier()
         model.learn_one(x, y)
         assert model.predict_one(x) == y
-        with pytest.raises(TypeError, match=r"frozenset|bytes"):
+        with raises(TypeError, named=kind):
             model.save(saved)
         assert pickle.loads(pickle.dumps(model)).predict_one(x) == y
         assert saved.read_bytes() == before
@@ -328,23 +329,20 @@ def test_polytopes_predict_as_the_learner_they_come_from(scaling):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        (((2, 3, 1), (2, 3)), "2 classes, biases of shape .* and 1 columns; got 2, .* and 2"),
-        (((2, 3, 2), (3, 2)), "faces of shape"),
-        (((1, 3, 2), (1, 3)), "need 1 classes"),
-    ],
+    "shapes",
+    [((2, 3, 1), (2, 3)), ((2, 3, 2), (3, 2)), ((1, 3, 2), (1, 3))],
+    ids=["columns", "biases", "classes"],
 )
-def test_polytopes_of_shapes_that_do_not_go_together_are_refused(shapes, message):
+def test_polytopes_of_shapes_that_do_not_go_together_are_refused(shapes):
     faces, biases = map(np.zeros, shapes)
-    with pytest.raises(ValueError, match=message):
+    with raises(ValueError, named=shapes[0]):
         Polytopes(["x", "y"], faces, biases, scaler())
 
 
 @pytest.mark.parametrize("bad", [NAN, math.inf])
 def test_polytopes_are_finite(bad):
     for faces, biases in ((np.full((2, 3, 2), bad), np.zeros((2, 3))), (np.zeros((2, 3, 2)), np.full((2, 3), bad))):
-        with pytest.raises(ValueError, match="finite"):
+        with raises(ValueError, named="finite"):
             Polytopes(["x", "y"], faces, biases, scaler())
 
 
@@ -373,19 +371,19 @@ def test_an_adopted_model_knows_its_strings():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "parameter"),
     [
-        ({"n_faces": 3}, "the model has 2 faces a class, this learner 3"),
-        ({"n_faces": 2, "scaling": "none"}, "scaled in another way"),
-        ({"n_faces": 2, "scaling": "rank"}, "scaled in another way"),
-        ({"n_faces": 2, "max_features": 3}, "4 columns, `max_features` allows 3"),
+        ({"n_faces": 3}, "n_faces"),
+        ({"n_faces": 2, "scaling": "none"}, "scaling"),
+        ({"n_faces": 2, "scaling": "rank"}, "scaling"),
+        ({"n_faces": 2, "max_features": 3}, "max_features"),
     ],
     ids=str,
 )
-def test_a_model_that_does_not_fit_is_not_adopted(settings, message):
+def test_a_model_that_does_not_fit_is_not_adopted(settings, parameter):
     model = CPMClassifier(**settings)
     model.learn_one({"kept": 1.0}, "kept")
     before = snapshot(model)
-    with pytest.raises(ValueError, match=message):
+    with raises(ParameterError, parameter=parameter):
         model.adopt(learner().model)
     assert snapshot(model) == before

@@ -306,9 +306,9 @@ class BSGDClassifier(BudgetedMemory):
         n, d = model.vectors.shape
         c = len(model.classes)
         if n > self.budget:
-            raise ValueError(f"the model has {n} support vectors, the budget is {self.budget}")
+            raise ParameterError("budget", f"is {self.budget}, the model has {n} support vectors")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
-            raise ValueError(f"the model's gamma is {model.gamma}, this learner's {self.gamma}")
+            raise ParameterError("gamma", f"is {self.gamma}, that of the model is {model.gamma}")
         held = model.scaler.is_identity
         if held and model.scaler.mean is None and n > 1:
             mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
@@ -318,18 +318,18 @@ class BSGDClassifier(BudgetedMemory):
             model = self._mapped(model, scaler)
         self._check_adopted(scaler, model.classes)
         if math.isinf(scaler.limit) and _farthest(model) > FARTHEST:
-            raise ValueError(
-                "the model's support vectors lie too far from 0 for single precision, beside the width of its kernel: "
-                'centre the columns before it is fitted, or take `scaling="standard"`'
+            raise ParameterError(
+                "scaling",
+                "is 'none', but the model's support vectors lie too far from 0 for single precision: centre the "
+                "columns before it is fitted, or take 'standard'",
             )
         known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
         if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
-            raise ValueError(
-                "the model's metric is a learned one, or its columns differ in scale; this learner's is fixed (see "
-                "`metric`)"
+            raise ParameterError(
+                "metric", "is 'fixed', but the metric of the model is learned, or its columns differ in scale"
             )
         if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
-            raise ValueError("the model's relevances are too large beside this learner's gamma: take `gamma=None`")
+            raise ParameterError("gamma", "is too small beside the relevances of the model: take None")
         self._reset()
         self._room = ROOM
         self._move()

@@ -20,6 +20,7 @@ from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
 from streamsvm.models.codec import State, nested, part_of
+from streamsvm.parameters import ParameterError
 
 _LEAST = 8  # least number of events that must fit
 _SPARE = 64  # number of single events and labels that room is made for at a time
@@ -28,7 +29,17 @@ _WORDS = RECORD.itemsize // 8
 
 
 class TooSmall(ValueError):
-    """The bound on bytes is too small to store any events."""
+    """The bound on bytes is too small to store any events.
+
+    Attributes
+    ----------
+    size
+        Bytes that an event takes, at least.
+    """
+
+    def __init__(self, message: str, size: int) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class Store(Contents):
@@ -69,7 +80,7 @@ class Store(Contents):
         folder: Path | None = None,
     ) -> None:
         if folder is not None and keeps_objects:
-            raise ValueError("rows that are objects wait in memory alone: leave out the folder")
+            raise ParameterError("folder", "holds no rows that are objects: leave it out")
         super().__init__(keeps_objects, folder)
         self.most_bytes, self.relearns, self.folder = most_bytes, relearns, folder
         self._check_room(0)
@@ -88,7 +99,8 @@ class Store(Contents):
             one = f"{SLOT_BYTES + size}{'' if size else ' at least'}"
             raise TooSmall(
                 f"{self.most_bytes} bytes hold not even {_LEAST} events that wait, of which one takes {one}: "
-                f"allow {least} or, better, many times that"
+                f"allow {least} or, better, many times that",
+                SLOT_BYTES + size,
             )
 
     @property

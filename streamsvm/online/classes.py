@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from connectors.string_columns import CategoricalColumn
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import are_measured, as_label, check_label, is_label, new_label_notice, twin_notices
+from streamsvm.parameters import ParameterError
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Classes:
         """Refuse a value that is not a label, and a new label beyond `most`."""
         check_label(label)
         if len(self.codes) >= most and label not in self.codes:
-            raise ValueError(_no_room_for(label, most))
+            raise _no_room_for(label, most)
 
     def without_room(self, labels: CategoricalColumn, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
         """Return rows whose labels would exceed `most` classes, with the reason for each."""
@@ -69,7 +70,7 @@ class Classes:
             return {}
         codes = [code for code, label in enumerate(labels.values) if label in refused]
         rows = np.flatnonzero(np.isin(labels.codes, codes) & learn).tolist()
-        return {row: _no_room_for(labels[row], most) for row in rows}
+        return {row: str(_no_room_for(labels[row], most)) for row in rows}
 
     def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class numbers, None for -1."""
@@ -111,11 +112,9 @@ def are_labels(labels: CategoricalColumn, unlabelled: bool) -> NDArray[np.bool_]
     return found
 
 
-def _no_room_for(label: Any, most: int) -> str:
-    return (
-        f"the label begins another class, and `max_classes` allows {most}: {label!r}; raise it, unless "
-        "labels are identifiers"
-    )
+def _no_room_for(label: Any, most: int) -> ParameterError:
+    text = f"allows {most}: {label!r} begins another class; raise it, unless labels are identifiers"
+    return ParameterError("max_classes", text)
 
 
 def _many_notice(n_learned: int) -> str:

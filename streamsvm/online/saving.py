@@ -29,6 +29,7 @@ from streamsvm.models.archive import check_names, decode_label, decode_labels, e
 from streamsvm.online.classes import Classes
 from streamsvm.online.rows import RowLearner
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
+from streamsvm.parameters import ParameterError
 
 # Bounds of the memory of a learner beyond its archive: bytes, and a multiple of its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
@@ -183,7 +184,7 @@ class SavedLearner(RowLearner):
     def _check_adopted(self, scaler: Scaler, classes: Sequence[Any]) -> None:
         check_scaler(scaler, self._rows, self.max_features)
         if len(classes) > self.max_classes:
-            raise ValueError(f"the model has {len(classes)} classes, `max_classes` allows {self.max_classes}")
+            raise ParameterError("max_classes", f"is {self.max_classes}, the model has {len(classes)} classes")
 
     def _adopt_scaler(self, scaler: Scaler) -> None:
         """Set columns and statistics in an empty state."""

@@ -14,6 +14,7 @@ from streamsvm.features import scaler as kernels
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.space import FeatureSpace
 from streamsvm.models import Scaler
+from streamsvm.parameters import ParameterError
 
 SCALINGS = ("none", "standard", "decayed", "rank")
 # Maximum number of ranked columns, because ranks keep two windows of values per column.
@@ -148,9 +149,10 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
         shift, count = given.mean.copy(), np.full(d, MAPPED)
         scale = np.divide(1.0, given.spread, out=np.zeros(d), where=given.spread > 0.0)
     else:
-        raise ValueError(
-            "the model is for values as they are, and nothing is known of their scale: let this learner learn some "
-            'events first, which then scale the model, or take `scaling="none"`'
+        raise ParameterError(
+            "scaling",
+            "needs the scale of the model's columns, which is unknown: train this learner on some events first, or "
+            "take 'none'",
         )
     return Scaler(given.names, given.is_indicator, shift, scale, count, kernels.CLIP)
 
@@ -177,13 +179,13 @@ def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:
     """Raise ValueError if the columns or the kind of scaling do not fit the learner."""
     _check_way(scaler, rows)
     if len(scaler.names) > max_features:
-        raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {max_features}")
+        raise ParameterError("max_features", f"is {max_features}, the model has {len(scaler.names)} columns")
 
 
 def _check_way(scaler: Scaler, rows: State) -> None:
     kind = rows.scaling
     if (scaler.windows is not None) != (kind == kernels.RANK) or (math.isinf(scaler.limit) != (kind == kernels.NONE)):
-        raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
+        raise ParameterError("scaling", "of the model is another")
 
 
 def adopt_statistics(scaler: Scaler, rows: State) -> None:

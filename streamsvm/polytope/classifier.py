@@ -24,7 +24,7 @@ from streamsvm.models import Polytopes
 from streamsvm.online import base, calibration
 from streamsvm.online.saving import check_bounds
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
-from streamsvm.parameters import check_choice, check_class_weight, check_number
+from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
 
 # Maximum change of a score by one step on an adopted model without scaling; the margin is 1. Step sizes assume scaled
@@ -245,7 +245,9 @@ class CPMClassifier(base.OnlineClassifier):
         if not labels or not all(map(is_label, set(labels))):
             raise ValueError("there must be at least one row, and no label may be None or NaN")
         if len(set(labels)) > self.max_classes:
-            raise ValueError(f"there are {len(set(labels))} classes, `max_classes` allows {self.max_classes}: raise it")
+            raise ParameterError(
+                "max_classes", f"is {self.max_classes}, there are {len(set(labels))} classes: raise it"
+            )
         space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))
         self._reset()  # after all checks, so that an error leaves the model unchanged
@@ -316,7 +318,7 @@ class CPMClassifier(base.OnlineClassifier):
         """
         n_classes, n_faces, _ = model.faces.shape
         if n_faces != self.n_faces:
-            raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
+            raise ParameterError("n_faces", f"is {self.n_faces}, the model has {n_faces}")
         scaler = self._scaler_for(model.scaler, even_units(model.scaler))
         model = model if scaler is model.scaler else model.scaled_by(scaler)
         self._check_adopted(scaler, model.classes)

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numba.core import event
@@ -130,18 +131,14 @@ def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     assert entries.find("online.driver.event_proba") is entry
 
 
-def test_what_was_compiled_of_sources_long_unused_is_removed(tmp_path):
+def test_what_was_compiled_of_sources_long_unused_is_removed(monkeypatch, tmp_path):
     old, other = tmp_path / "streamsvm" / "old", tmp_path / "streamsvm" / "other"
     for folder in (old, other):
         folder.mkdir(parents=True)
         (folder / "kernel.nbc").write_bytes(b"code")
     long_ago = time.time() - 1.1 * cache.UNUSED_S
     os.utime(old, (long_ago, long_ago))
-    code = "from streamsvm.core.cache import cache_folder; print(cache_folder())"
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert Path(done.stdout.strip()).parent == tmp_path / "streamsvm"
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert cache.cache_folder.__wrapped__().parent == tmp_path / "streamsvm"
     assert not old.exists()
     assert other.exists()

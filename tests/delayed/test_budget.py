@@ -69,5 +69,5 @@ def test_what_is_no_budget_is_refused(share: float, seed: int) -> None:
 
 @pytest.mark.parametrize("change", [{"n_asked": 5}, {"threshold": 0.0}, {"share": 2.0}])
 def test_what_is_no_state_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"budget|share"):
+    with raises(ValueError):
         LabelBudget.from_state(LabelBudget(0.1).state() | change)

@@ -79,9 +79,9 @@ def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
         model.learn_one(1, "a", time=start + timedelta(seconds=11))
         assert model.counts["answered"] == 1
         assert model.counts["late"] == 1
-    with pytest.raises(ValueError, match="milliseconds"):
+    with raises(ValueError, named=1_700_000_000_000):
         model.predict_one({"x": 1.0}, key=2, time=1_700_000_000_000)
-    with pytest.raises(TypeError, match="a number of seconds or a datetime"):
+    with pytest.raises(TypeError):
         model.predict_one({"x": 1.0}, key=2, time=[1.0])
 
 

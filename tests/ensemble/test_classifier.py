@@ -17,7 +17,7 @@ from streamsvm.ensemble.members import HEADS, MEMBERS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
+from tests.learners import arrays_of, assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
@@ -100,17 +100,17 @@ def test_log_loss_has_a_say_beside_accuracy_where_classes_are_not_even(share):
     y[::2] = ~y[1::2] if share == 0.5 else y[::2]  # as balanced as possible
     model = StreamSVMClassifier(effort="low")
     model.test_then_train(rng.normal(size=(960, 3)) + y[:, None], y.tolist())
-    state = model._state
+    state = arrays_of(model)
     known = y[np.flatnonzero(y != y[0])[0] + 1 : 929]  # from the second class to the end of a block
     counts = 0.999 ** np.arange(len(known))[::-1]
     shares = np.array([counts[~known].sum(), counts[known].sum()]) / counts.sum()
     entropy = -(shares * np.log(shares)).sum()
-    assert state.rarity == pytest.approx(1.0 / entropy - 1.0 / np.log(2.0), rel=1e-6, abs=1e-9)
-    loss, accuracy = (np.array(state.experts[name]) for name in ("loss", "accuracy"))
-    merits = 100.0 * accuracy - blend.RARE_WEIGHT * state.rarity * loss
+    rarity = state["rarity"]
+    assert rarity == pytest.approx(1.0 / entropy - 1.0 / np.log(2.0), rel=1e-6, abs=1e-9)
+    merits = 100.0 * state["experts.accuracy"] - blend.RARE_WEIGHT * rarity * state["experts.loss"]
     weights = np.exp(merits - merits.max())
-    np.testing.assert_allclose(state.experts.weight, weights / weights.sum(), rtol=1e-5)
-    assert state.rarity < 1e-4 if share == 0.5 else state.rarity > 1.0
+    np.testing.assert_allclose(state["experts.weight"], weights / weights.sum(), rtol=1e-5)
+    assert rarity < 1e-4 if share == 0.5 else rarity > 1.0
 
 
 def test_leaders_are_sorted_and_named():

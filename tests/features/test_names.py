@@ -30,6 +30,7 @@ from streamsvm import (
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.features.rows import BadRows
 from tests.choices import each_choice
+from tests.errors import raises
 
 MAKERS = [
     CPMClassifier,
@@ -56,7 +57,7 @@ def test_an_array_of_another_width_is_refused(make, tmp_path):
     for held in (model, saved(model, tmp_path), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for rows in (X[:, :3], wide, X[:, :3].astype(object), scipy.sparse.csr_array(wide)):
             for way in (held.predict_many, held.predict_proba_many, lambda rows, held=held: held.learn_many(rows, Y)):
-                with pytest.raises(FeatureMismatchError, match=f"{rows.shape[1]} features.* 4 features"):
+                with raises(FeatureMismatchError, named=f"{rows.shape[1]} features"):
                     way(rows)
         for rows in (X, X.astype(object), scipy.sparse.csr_array(X), pd.DataFrame(X)):
             held.predict_many(rows)

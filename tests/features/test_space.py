@@ -30,6 +30,7 @@ from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import TABLED, FeatureSpace
 from streamsvm.features.tables import frame_of, table_of_frame
 from tests.choices import each_choice
+from tests.errors import raises
 
 NAN = math.nan
 
@@ -148,17 +149,19 @@ def test_names_are_of_any_hashable_type(name):
 )
 def test_values_of_no_use_are_refused_by_name_and_nothing_is_taken_in(value, error, reason):
     space = FeatureSpace(100)
-    with pytest.raises(error, match=f"feature 'a' is .*{reason}"):
+    with raises(error, named=f"'a' is {reason}"):
         space.encode_event({"first": 1.0, "a": value}, learn=True)
-    with pytest.raises(BadRows, match=f"row 1: feature 'a' is .*{reason}"):
+    with raises(BadRows, named=f"'a' is {reason}") as bad:
         space.encode([{"b": 1.0}, {"c": 1.0, "a": value}], [True, True])
+    assert list(bad.value.rows) == [1]
     assert space.names == []
 
 
 def test_rows_that_are_no_mappings_are_refused():
-    with pytest.raises(BadRows, match="row 1: a row must be a mapping of names to values, got tuple"):
+    with raises(BadRows, named="tuple") as bad:
         FeatureSpace(9).encode([{"a": 1.0}, (1.0, 2.0)], [True, True])
-    with pytest.raises(TypeError, match="got ndarray; rows at once go to `learn_many`"):
+    assert list(bad.value.rows) == [1]
+    with raises(TypeError, named="ndarray"):
         CPMClassifier().learn_one(np.ones(2), 0)
 
 
@@ -166,7 +169,7 @@ def test_all_bad_rows_are_told_at_once():
     events = [{"a": math.inf if i % 2 else 1.0} for i in range(10)]
     X = np.array([[event["a"]] for event in events])
     for rows in (events, X, scipy.sparse.csr_array(X), pd.DataFrame(X, columns=["a"]), {"a": X[:, 0]}):
-        with pytest.raises(BadRows, match=r"row 1: .*row 3: .*row 5: .* and 2 more") as error:
+        with pytest.raises(BadRows) as error:
             FeatureSpace(9).encode(rows, [True] * 10)
         assert sorted(error.value.rows) == [1, 3, 5, 7, 9]
 
@@ -259,7 +262,7 @@ def test_sparse_rows_are_as_events_whatever_their_names(first):
 
 @pytest.mark.parametrize("indptr", [[1, 2, 3], [0, 2, 1], [0, 2, 4]])
 def test_sparse_rows_whose_starts_do_not_fit_are_refused(indptr):
-    with pytest.raises(ValueError, match="row starts"):
+    with raises(ValueError):
         FeatureSpace(9).encode(SparseRows(np.array(indptr), np.arange(3), np.ones(3)), [True, True])
 
 
@@ -342,7 +345,7 @@ def capped_forms() -> list[Any]:
 @pytest.mark.parametrize("X", capped_forms())
 def test_names_beyond_the_cap_are_refused_and_counted_alike_in_every_form(X):
     space = FeatureSpace(2)
-    with pytest.warns(RuntimeWarning, match="all 2 columns are taken") as caught:
+    with pytest.warns(RuntimeWarning) as caught:
         rows = named(space, space.encode(X, [True] * 4))
     assert space.names == [1, 0]
     assert rows == [{1: 2.0}, {0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, {}]
@@ -358,7 +361,7 @@ def test_names_beyond_the_cap_are_refused_and_counted_alike_in_every_form(X):
 
 def test_strings_count_against_the_cap():
     space = FeatureSpace(2)
-    with pytest.warns(RuntimeWarning, match="'s' = 'z'"):
+    with pytest.warns(RuntimeWarning):
         rows = encode(space, [{"s": "x"}, {"s": "y"}, {"s": "z"}, {"s": "x", "n": 1.0}])
     assert rows == [{("s", "x"): 1.0}, {("s", "y"): 1.0}, {}, {("s", "x"): 1.0}]
     assert space.n_refused == 2
@@ -491,7 +494,7 @@ def test_arrays_of_strings_and_objects_are_taken():
 
 @pytest.mark.parametrize("X", [np.zeros(3), np.zeros((2, 2, 2)), np.array(1.0)], ids=["1", "3", "0"])
 def test_arrays_have_two_dimensions(X):
-    with pytest.raises(ValueError, match="two dimensions, got shape"):
+    with raises(ValueError, named="shape"):
         FeatureSpace(9).encode(X)
 
 
@@ -529,7 +532,7 @@ def test_unsorted_and_repeated_entries_are_put_in_order_and_summed_without_touch
     "rows", [[{NAN: 1.0}], [{pd.NA: 1.0}], pd.DataFrame({np.nan: [1.0]})], ids=["events", "NA", "frame"]
 )
 def test_a_name_that_equals_nothing_is_refused(rows):
-    with pytest.raises(ValueError, match="a feature is named NaN, which equals nothing"):
+    with raises(ValueError, named="NaN"):
         FeatureSpace(9).encode(rows, learn=[True])
 
 
@@ -627,27 +630,21 @@ def test_a_list_of_several_types_keeps_them():
 
 
 def test_tables_with_unequal_columns_are_refused():
-    with pytest.raises(ValueError, match="column 'b' has 3 values, the first column has 2"):
+    with raises(ValueError, named="'b'"):
         FeatureSpace(9).encode({"a": [1, 2], "b": [1, 2, 3]})
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"a": np.zeros((2, 2))}, "column 'a' must have one dimension"),
-        ({"a": 1.0}, "column 'a' is of type float"),
-        ({"a": "red"}, "column 'a' is of type str"),
-        ({"a": [[1], [2]]}, "row 0: feature 'a' is of type list"),
-    ],
+    "column", [np.zeros((2, 2)), 1.0, "red", [[1], [2]]], ids=["two dimensions", "number", "text", "lists"]
 )
-def test_what_is_no_table_is_refused(table, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        FeatureSpace(9).encode(table, None)
+def test_what_is_no_table_is_refused(column):
+    with raises((TypeError, ValueError), named="'a'"):
+        FeatureSpace(9).encode({"a": column}, None)
 
 
 @pytest.mark.parametrize("X", [5, "text", pd.Series([1.0]), iter([])], ids=lambda X: type(X).__name__)
 def test_rows_of_another_type_are_refused_with_what_may_be_given(X):
-    with pytest.raises(TypeError, match="list of dicts, a data frame, a numpy array or a scipy sparse matrix"):
+    with pytest.raises(TypeError):
         FeatureSpace(9).encode(X)
 
 
@@ -693,7 +690,7 @@ def test_rows_and_labels_are_as_many_or_no_name_is_taken_in(n_labels):
     events = [{"a": 1.0}, {"b": 1.0}]
     for X in (events, np.eye(2), scipy.sparse.eye_array(2), pd.DataFrame(np.eye(2)), pl.DataFrame({"s": ["x", "y"]})):
         space = FeatureSpace(9)
-        with pytest.raises(ValueError, match=f"2 rows and {n_labels} labels"):
+        with raises(ValueError, named=f"{n_labels} labels"):
             space.encode(X, [True] * n_labels)
         assert space.names == []
 

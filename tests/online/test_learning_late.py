@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm import StreamSVMClassifier
-from tests.learners import knowledge
+from tests.learners import arrays_of, knowledge
 
 
 def learn_late(model, X, y, delay, cut=512):
@@ -59,7 +59,7 @@ def test_the_last_linear_head_is_the_average_of_the_one_before_while_labels_come
     found = state.mean_v * linear_head(state, 1) + state.mean_u * linear_head(state, 2)
     np.testing.assert_allclose(found, average, rtol=1e-9, atol=1e-12)
     model.test_then_train(X, y)
-    assert model._state.parts["1"].n_averaged == 0
+    assert arrays_of(model)["1.n_averaged"] == 0
 
 
 def test_what_is_learned_late_does_not_depend_on_how_rows_come_nor_on_saving():

@@ -124,7 +124,7 @@ def repeats(X: np.ndarray[Any, Any], y: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data(), cells=rows, make=st.sampled_from(MAKERS))
 def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     X, n = np.array(cells), len(cells)
@@ -192,7 +192,7 @@ def test_many_classes_in_batches_are_a_loop_saved_and_resumed(make):
 
 
 @pytest.mark.parametrize("backend", ["polars", "pyarrow"])
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data(), make=st.sampled_from(MAKERS))
 def test_typed_frames_are_a_loop(backend, data, make):
     n = data.draw(st.integers(1, 25))

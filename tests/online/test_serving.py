@@ -92,7 +92,7 @@ def ways(model: Any) -> list[Callable[[dict[str, Any]], Any]]:
         model.predict_set_one({"p": 0.0}, 0.9)
         found.append(lambda x: model.predict_set_one(x, 0.9))
     if not isinstance(model, DelayedClassifier):
-        rows = events(40, seed=9)
+        rows = events(10, seed=9)
         found.append(lambda x: [str(model.predict_many([x, *rows])[0])])
         found.append(lambda x: model.predict_proba_many([x, *rows])[0].tolist())
     return found
@@ -100,7 +100,7 @@ def ways(model: Any) -> list[Callable[[dict[str, Any]], Any]]:
 
 @pytest.mark.parametrize("kind", EVERYONE)
 def test_many_threads_get_their_own_answers(kind):
-    model, asked = trained(kind), events(240, seed=1)
+    model, asked = trained(kind), events(80, seed=1)
     expected = [[ask(x) for x in asked] for ask in ways(model)]
     wrong = []
 
@@ -149,7 +149,7 @@ def test_who_is_asked_meanwhile_learns_the_same(kind):
 
 
 def test_plain_events_learned_by_one_thread_are_as_learned_alone():
-    stream = [{name: x[name] for name in ("p", "r", "s")} for x in events(3_000, seed=4)]
+    stream = [{name: x[name] for name in ("p", "r", "s")} for x in events(1_200, seed=4)]
     labels, asked, done = list(map(label, stream)), stream[:50], threading.Event()
     alone, served = (RefitClassifier(CPMClassifier(), "newton", trigger=Every(500), delay=64) for _ in range(2))
     for x, y in zip(stream, labels, strict=True):

@@ -14,7 +14,7 @@ from river import compose, datasets, drift, ensemble, evaluate, metrics, multicl
 import streamsvm
 from streamsvm import CPMClassifier
 from tests.choices import each_choice
-from tests.learners import river_checks
+from tests.learners import arrays_of, river_checks
 
 PARAMS = list(CPMClassifier._unit_test_params())
 
@@ -108,10 +108,11 @@ def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
     _, proba = model.test_then_train(X, y, proba=True)
     p = np.clip(proba[4_000:, model.classes_.index(True)], 1e-6, 1.0 - 1e-6)
     own = np.where(y[4_000:], p, 1.0 - p)
-    odds = np.log(p / (1.0 - p)) / model._state.inverse_temperature  # at a temperature of 1
+    beta = arrays_of(model)["inverse_temperature"]
+    odds = np.log(p / (1.0 - p)) / beta  # at a temperature of 1
     plain = 1.0 / (1.0 + np.exp(np.where(y[4_000:], -odds, odds)))
     assert -np.log(own).mean() < 0.9 * -np.log(plain).mean()
-    assert model._state.inverse_temperature > 1.2
+    assert beta > 1.2
 
 
 def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamsvm import CPMClassifier
 from streamsvm.polytope import kernels
 from tests.choices import each_choice
-from tests.learners import assert_same_knowledge, dicts
+from tests.learners import arrays_of, assert_same_knowledge, changed, dicts
 
 NAN = math.nan
 
@@ -247,14 +247,14 @@ def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
     assert_like_twin(model, twin)
     if entropy:
         counts = [twin.counts(polytope) for polytope in twin.polytopes.values()]
-        np.testing.assert_allclose(model._state.split("counts")[: len(counts)], counts)
+        np.testing.assert_allclose(arrays_of(model)["counts"], counts)
 
 
 def test_fitting_keeps_at_most_one_count_a_row():
     X, y = stream(40, 6)
     model = CPMClassifier(scaling="none", entropy=0.9).fit(X, y, n_steps=5_000)
-    for c, label in enumerate(model.classes_):
-        assert model._state.split("counts")[c].sum() <= (y == label).sum()
+    for counts, label in zip(arrays_of(model)["counts"], model.classes_, strict=True):
+        assert counts.sum() <= (y == label).sum()
 
 
 def test_entropy_spreads_a_class_over_its_faces():
@@ -263,7 +263,7 @@ def test_entropy_spreads_a_class_over_its_faces():
     def spread(least: float) -> float:
         model = CPMClassifier(n_faces=8, entropy=least)
         model.learn_many(X, y)
-        return entropy(model._state.split("counts")[0])
+        return entropy(arrays_of(model)["counts"][0])
 
     assert spread(0.9) >= 0.8 * math.log(8)
 
@@ -287,13 +287,14 @@ def test_folding_the_scalars_changes_nothing():
         for i, (x, label) in enumerate(zip(dicts(X), y.tolist(), strict=True)):
             for model in (plain, folded):
                 model.learn_one(x, label)
-            own = folded._state.classes[0]
-            factor = 4.0 if i % 2 else 0.25  # a power of two avoids rounding
+            factor = 0.25 if i % 2 else 4.0  # a power of two avoids rounding
+            values = arrays_of(folded)
             for weights, scalars in (("weights", ("scale", "mean_v")), ("averaged", ("mean_u",))):
-                if folded._state.split(weights).size:
-                    folded._state.split(weights)[:, 0] *= factor
+                if weights in values:
+                    values[weights][:, 0] *= factor
                     for scalar in scalars:
-                        own[scalar] /= factor
+                        values[f"classes.{scalar}"][0] /= factor
+            folded = changed(folded, values)
         np.testing.assert_array_equal(plain.model.faces, folded.model.faces)
 
 
@@ -307,7 +308,7 @@ def test_scalars_stay_in_range_on_a_long_stream(average):
         for polytope in twin.polytopes.values():
             polytope.choices = polytope.choices[-20_000:]
         twin.learn(row, label)
-    assert (model._state.classes.scale[: len(model.classes_)] >= kernels.SMALLEST).all()
+    assert (arrays_of(model)["classes.scale"] >= kernels.SMALLEST).all()
     assert_like_twin(model, twin)
 
 
@@ -317,10 +318,10 @@ def test_counts_stay_in_range_on_a_long_stream():
     params = {"memory": 2, "entropy": 0.6, "horizon": 50, "l2": 1.0}  # the next count doubles each time
     model = CPMClassifier(scaling="none", **params)
     model.learn_many(X, y)
-    classes, counts = model._state.classes, model._state.split("counts")
-    assert all(np.isfinite(array).all() for array in model._state.saved().values())
-    assert (classes.next_count <= 1e101).all()
-    np.testing.assert_allclose(counts.sum(axis=1), classes.count, rtol=1e-9)
+    found = arrays_of(model)
+    assert all(np.isfinite(array).all() for array in found.values())
+    assert (found["classes.next_count"] <= 1e101).all()
+    np.testing.assert_allclose(found["counts"].sum(axis=1), found["classes.count"], rtol=1e-9)
 
 
 @each_choice(("scaling", ["none", "standard", "decayed", "rank"]), ("average", [0, 20]))
@@ -346,10 +347,10 @@ def test_scores_are_products_and_the_largest_is_found(k, d):
     model = CPMClassifier(n_faces=k, scaling="none")
     X = rng.normal(size=(60, d))
     model.learn_many(X, rng.integers(0, 3, 60))
-    model._state.calibration.gain = 0.0  # disables the noise estimate
+    model = changed(model, {"calibration.gain": 0.0})  # disables the noise estimate
     x = rng.normal(size=(1, d))
     _, proba = model.test_then_train(x, [None], proba=True)
-    beta = float(model._state.inverse_temperature)
+    beta = float(arrays_of(model)["inverse_temperature"])
     f = beta * (model.model.decision_function(x)[0] if d else model.model.biases.max(axis=1))
     np.testing.assert_allclose(proba[0], np.exp(f) / np.exp(f).sum(), rtol=1e-6)
 
@@ -375,7 +376,7 @@ def test_a_step_goes_down_the_gradient_of_the_objective(seed):
         return np.concatenate([learned.biases[:, :, None], learned.faces], axis=2)
 
     before, own, x = weights(), model.classes_.index(y[-1]), np.concatenate([[1.0], X[-1]])
-    t = model._state.classes.steps[: len(before)] + 2.0
+    t = arrays_of(model)["classes.steps"] + 2.0
     model.learn_one(dict(enumerate(X[-1].tolist())), y[-1])
     # W_after = (W - eta * gradient of the loss) * (1 - 1 / t)
     shrink = (1.0 - 1.0 / t)[:, None, None]
@@ -413,4 +414,4 @@ def test_the_number_of_events_learned_is_that_of_the_steps():
     model = CPMClassifier()
     model.learn_many(X, y)
     assert model.n_events_learned == 30
-    assert model._state.n_classes == 3
+    assert len(model.classes_) == 3

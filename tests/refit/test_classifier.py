@@ -170,23 +170,23 @@ def test_sparse_rows_late_columns_and_strings():
     assert found == predicted
 
 
-AT = {"just begun": 205, "being solved": 240, "heard": 330, "several": 905}
+AT = {"just begun": 205, "being solved": 240, "voting": 330, "several": 905}
 
 
 @pytest.mark.parametrize(
     ("solver", "at"),
     [
-        *(("trees", at) for at in AT.values()),
-        *(("newton", AT[name]) for name in ("being solved", "several")),
-        *(
-            (solver, AT[name])
-            for solver in (LogisticRegression(C=0.5), GaussianNB())
-            for name in ("just begun", "heard")
-        ),
+        ("newton", "just begun"),
+        ("newton", "voting"),
+        ("trees", "being solved"),
+        ("trees", "several"),
+        (LogisticRegression(C=0.5), "just begun"),
+        (GaussianNB(), "voting"),
     ],
     ids=str,
 )
-def test_saved_and_loaded_it_goes_on(tmp_path, solver, at, monkeypatch):
+def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
+    at = AT[at]
     X, y = events(1_100)
     whole, saved = cheap(solver), cheap(solver)
     predicted, proba = whole.test_then_train(X, y, proba=True)
@@ -651,9 +651,9 @@ def test_an_event_whose_time_is_none_is_refused_and_nothing_learned(time):
     model, alone = cheap(), cheap()
     for one in (model, alone):
         one.learn_many(X, y)
-    with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds"):
+    with raises((TypeError, ValueError), named="event time"):
         model.learn_one(dicts(X[:1])[0], y[0], time=time)
-    with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds"):
+    with raises((TypeError, ValueError), named="event time"):
         model.learn_many(X[:2], ["new", "newer"], times=[1.0, time])
     with raises(ValueError, named="2 event times, got 1"):
         model.test_then_train(X[:2], ["new", "newer"], times=[1.0])
@@ -670,9 +670,9 @@ def test_times_of_events_may_be_datetimes():
         model.learn_many(X, y, times=times)
     assert len(models[0].refits) > 1
     assert all([r["event"] for r in m.refits] == [r["event"] for r in models[0].refits] for m in models)
-    with pytest.raises(ValueError, match="milliseconds"):
+    with raises(ValueError, named="milliseconds"):
         models[0].learn_many(X, y, times=seconds * 1000)
-    with pytest.raises(ValueError, match="milliseconds"):
+    with raises(ValueError, named="milliseconds"):
         models[0].learn_one(dicts(X[:1])[0], y[0], time=1_750_000_000_000)
 
 

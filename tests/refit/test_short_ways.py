@@ -38,7 +38,7 @@ def test_what_is_no_solver_is_refused():
         StreamSVMClassifier(refit="forest")
     with raises(TypeError, parameter="solver"):
         StreamSVMClassifier(refit=7)
-    with pytest.raises(TypeError, match="windows"):
+    with raises(TypeError, named="windows"):
         StreamSVMClassifier(refit={"windows": 7})
 
 
@@ -95,7 +95,7 @@ def test_an_archive_of_a_classifier_cannot_say_that_it_has_refits():
 @pytest.mark.parametrize("solver", ["trees", "newton"])
 def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, solver, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"pip install 'streamsvm\[batch\]'"):
+    with raises(ImportError, named="streamsvm[batch]"):
         RefitClassifier(CPMClassifier(), solver)
 
 

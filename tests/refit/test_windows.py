@@ -140,7 +140,7 @@ class Kept:
     form=st.sampled_from(["dense", "sparse", "mixed"]),
     cuts=st.lists(st.integers(0, 120), max_size=8),
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
     events, kept, memory = stream(seed, form=form), Kept(kind), kind.begin()
     edges = [0, *sorted(cuts), len(events)]
@@ -343,7 +343,7 @@ def test_a_row_larger_than_the_memory_is_alone_in_its_window():
 
 @every_kind
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, 120))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, cut):
     events = stream(seed)
     begun, resumed, whole = kind.begin(), kind.begin(), feed(kind.begin(), events)

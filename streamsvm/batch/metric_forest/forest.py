@@ -18,6 +18,7 @@ from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, FileBloc
 from streamsvm.batch.metric_forest.building import build
 from streamsvm.batch.metric_forest.source import SourceRows
 from streamsvm.batch.rows import Rows
+from streamsvm.parameters import ParameterError
 
 # Maximum share of the memory for one read of adjacent blocks, and the number of its copies in memory.
 READ_SHARE, READ_COPIES = 0.05, 3
@@ -122,9 +123,10 @@ class MetricForest(Rows):
     def lend(self, n_bytes: float) -> float:
         needed = self._own_bytes + n_bytes + READ_COPIES * self.blocks.read_bytes
         if self.memory < needed + self.blocks.read_bytes:
-            raise ValueError(
-                f"a fit on this index holds {needed / 2**20:.1f} MB beside rows, for what is known of {self.shape[0]} "
-                f"rows and {self.n_leaves} leaves; opened with {self.memory / 2**20:.1f} MB: give more `memory`"
+            raise ParameterError(
+                "memory",
+                f"is {self.memory / 2**20:.1f} MB, but a fit on this index needs {needed / 2**20:.1f} MB beside its "
+                f"rows ({self.shape[0]} rows, {self.n_leaves} leaves): give more",
             )
         return self.memory - needed
 
