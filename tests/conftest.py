@@ -103,6 +103,25 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
+@pytest.fixture
+def solvers_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run solvers in threads: the start of a process takes seconds."""
+    _set_holds_lock(monkeypatch, False)
+
+
+@pytest.fixture
+def solvers_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run solvers in a process, as usual, in a module whose other tests run them in threads."""
+    _set_holds_lock(monkeypatch, True)
+
+
+def _set_holds_lock(monkeypatch: pytest.MonkeyPatch, holds_lock: bool) -> None:
+    from streamsvm.refit.solvers import SOLVERS, Given
+
+    for solver in (*SOLVERS.values(), Given):
+        monkeypatch.setattr(solver, "holds_lock", holds_lock)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A headless browser. Without one, the test is skipped, or fails if a browser is required."""

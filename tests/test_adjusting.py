@@ -18,6 +18,8 @@ from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import knowledge, ring
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 X, Y = ring(400)
 ROWS = pd.DataFrame(X, columns=["a", "b"])
 MODELS = {

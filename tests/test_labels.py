@@ -25,6 +25,8 @@ from streamsvm import (
 from tests.choices import each_choice
 from tests.errors import raises
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 OWN = [
     CPMClassifier,
     BSGDClassifier,
@@ -106,7 +108,7 @@ def test_what_holds_no_label_for_each_row_is_refused(make, way, labels):
 @pytest.mark.parametrize("make", OWN)
 def test_no_row_is_learned_where_one_has_no_label(make):
     model = make()
-    with raises(ValueError, named="row 1"):
+    with raises(ValueError, named="is None"):
         model.learn_many(X, ["a", None, "b", "a", "b", "a"])
     assert model.classes_ == []
 

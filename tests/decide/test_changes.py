@@ -15,6 +15,8 @@ from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
 from tests.errors import raises
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 MAKERS = [
     CPMClassifier,
     lambda: BSGDClassifier(budget=20),

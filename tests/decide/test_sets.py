@@ -25,6 +25,8 @@ from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts, ring
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 MAKERS = [
     CPMClassifier,
     partial(BSGDClassifier, budget=10),

@@ -20,6 +20,8 @@ from streamsvm.delayed.store import Store
 from streamsvm.refit import Growing
 from tests.learners import assert_same_knowledge
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 N, DELAY = 900, 60
 
 

@@ -61,7 +61,7 @@ def test_contexts_are_predicted_by_decayed_frequencies(labels):
         learn(state, float(i), label)
     recent = state.recent
     assert recent.tolist() == ([-1] * notes.LAGS + labels)[: -notes.LAGS - 1 : -1]
-    autocorrelation.find_lift(state, recent, state.n_learned, N_CLASSES)
+    autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
     base = frequencies(labels, recent, 0)
     np.testing.assert_allclose(state.base, base, rtol=1e-9)
     np.testing.assert_allclose(state.predicted[baselines.CONTEXTS], frequencies(labels, recent, notes.LAGS), rtol=1e-9)
@@ -78,7 +78,7 @@ def test_the_last_label_is_predicted_by_the_share_of_repeated_labels(labels):
     weights = baselines.REPEAT_DECAY ** np.arange(len(labels) - 2, -1, -1.0)
     same = np.equal(labels[1:], labels[:-1])
     stays = (weights[same].sum() + 1.0) / (weights.sum() + 2.0)
-    autocorrelation.find_lift(state, state.recent, state.n_learned, N_CLASSES)
+    autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
     for j in (baselines.LAST, baselines.LAST_EVENLY):
         assert state.predicted[j, labels[-1]] == pytest.approx(stays)
 

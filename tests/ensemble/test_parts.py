@@ -18,6 +18,8 @@ from streamsvm.run.insight import Refits
 from tests.errors import raises
 from tests.learners import dicts, ring
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 REFIT = {"solver": "newton", "trigger": Every(150), "delay": 64, "window": Latest(100)}
 COSTS = {"cost": {True: {False: 9.0}}, "class_weight": "balanced", "abstain": 0.8}
 SETTINGS = {"refits": {"refit": REFIT}, "costs": COSTS, "both": {"refit": REFIT} | COSTS}

@@ -19,6 +19,8 @@ from streamsvm import (
 from streamsvm.features.space import FeatureSpace
 from tests.choices import each_choice
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 N = 400
 RNG = np.random.default_rng(5)
 VALUES = RNG.normal(size=(N, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -432,11 +433,10 @@ class TestOutliers:
             kernel.observe([float(x)])
         return kernel
 
-    @pytest.mark.parametrize("whole", [True, False])
-    @pytest.mark.parametrize("scaling", ["standard", "decayed"])
-    @pytest.mark.parametrize("burst", [1, 50])
-    @pytest.mark.parametrize("size", [1e3, 1e12, 1e90])
-    @pytest.mark.parametrize("row", [0, 1, 4, 49, 199, 1_999])
+    @each_choice(
+        (("row", "size"), itertools.product([0, 1, 4, 49, 199, 1_999], [1e3, 1e12, 1e90])),
+        (("burst", "scaling", "whole"), itertools.product([1, 50], ["standard", "decayed"], [True, False])),
+    )
     def test_an_outlier_leaves_the_scale_as_it_was(
         self, row: int, size: float, burst: int, scaling: str, whole: bool
     ) -> None:

@@ -21,6 +21,8 @@ from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import knowledge
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 MAKE = {
     "cpm": lambda **settings: CPMClassifier(**settings),
     "bsgd": lambda **settings: BSGDClassifier(budget=10, **settings),

@@ -21,6 +21,8 @@ from streamsvm import (
 from streamsvm.refit import Every
 from tests.learners import knowledge
 
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+
 N_THREADS = 8
 LEARNERS = {
     "cpm": CPMClassifier,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import os
 import pickle
 import threading
 import time
@@ -62,6 +63,8 @@ from streamsvm.refit.window_rows import WindowRows
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts
+
+pytestmark = pytest.mark.usefixtures("solvers_in_threads")
 
 Rows = NDArray[np.float64]
 
@@ -721,14 +724,14 @@ def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
     assert matrix.nnz == len(rows[600])
 
 
-def test_a_solver_that_takes_too_long_is_given_up():
+def test_a_solver_that_takes_too_long_is_given_up(solvers_in_processes):
     X, y = events(300)
     model = cheap(Slow(20.0), trigger=Every(200), timeout=0.01)
     model.learn_many(X, y)
     assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
 
 
-def test_what_is_given_up_holds_nobody_up():
+def test_what_is_given_up_holds_nobody_up(solvers_in_processes):
     X, y = events(100)
     memory = Latest(100).begin()
     memory.add(FeatureSpace(100).encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
@@ -741,7 +744,7 @@ def test_what_is_given_up_holds_nobody_up():
     assert not any(worker.is_alive for worker in jobs._workers)
 
 
-def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
+def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(solvers_in_processes):
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
@@ -754,7 +757,7 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
     assert not other._refits._job.job._is_given_up
 
 
-def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
+def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch, solvers_in_processes):
     for worker in jobs._workers:
         worker.end()
     ready, answers = jobs._Worker.await_ready, threading.Event()
@@ -836,12 +839,19 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
     assert second["outcome"] == "votes"
 
 
-def test_a_solver_that_holds_the_lock_runs_elsewhere():
-    X, y = events(600)
-    assert all(solver_of(solver).holds_lock for solver in (GaussianNB(), SampledCuts(), *SOLVERS))
-    model = cheap(GaussianNB(), trigger=Every(200))
-    model.learn_many(X, y)
-    assert {refit["outcome"] for refit in model.refits} == {"votes"}
+class Telling(Told):
+    """Fails, and tells its process."""
+
+    def fit(self, X: Any, y: Any) -> Told:
+        raise ValueError(f"process {os.getpid()}")
+
+
+def test_a_solver_that_holds_the_lock_runs_elsewhere(solvers_in_processes):
+    model = cheap(Telling(), trigger=Every(200))
+    model.learn_many(*events(300))
+    outcome = model.refits[0]["outcome"]
+    assert outcome.startswith("failed: ValueError: process ")
+    assert outcome != f"failed: ValueError: process {os.getpid()}"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamsvm.refit.jobs import _Worker
+from streamsvm.refit.solvers import SOLVERS, Given
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLVER = """
@@ -41,6 +42,10 @@ def test_a_solver_of_the_program_is_found_in_it_and_beside_it(tmp_path):
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines() == ["__main__ votes", "own votes"]
     assert done.stderr == ""
+
+
+def test_solvers_of_the_package_run_in_a_process():
+    assert all(solver.holds_lock for solver in (*SOLVERS.values(), Given))
 
 
 def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
