@@ -104,9 +104,14 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def solvers_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run solvers in threads: the start of a process takes seconds."""
+def solvers_in_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run solvers in threads: the start of a process takes seconds. Threads end with their test."""
+    from streamsvm.refit import jobs
+
     _set_holds_lock(monkeypatch, False)
+    yield
+    for job in list(jobs._jobs):
+        job.wait()
 
 
 @pytest.fixture
