@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
-from streamsvm.batch.threads import WORTH, threads_for
+from streamsvm.batch.threads import WORTH, OneThread, threads_for
 
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(120, 3)), np.arange(120) % 2
@@ -47,3 +47,15 @@ def test_large_products_have_what_there_is() -> None:
             assert n_threads() == before
         with threads_for(0.5 * WORTH):
             assert set(n_threads()) <= {1}
+
+
+def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were() -> None:
+    with threadpool_limits(2, "blas"):
+        before = n_threads()
+        first, second = OneThread(), OneThread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        assert set(n_threads()) <= {1}
+        second.__exit__()
+        assert n_threads() == before

@@ -23,7 +23,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_info, threadpool_limits
 
 import streamsvm
 from streamsvm import (
@@ -34,7 +33,6 @@ from streamsvm import (
     SmoothedNewton,
     StreamSVMClassifier,
 )
-from streamsvm.batch.threads import OneThread
 from streamsvm.features.rows import EncodedRows
 from streamsvm.features.space import FeatureSpace
 from streamsvm.models import ArchiveError, Trees
@@ -215,21 +213,6 @@ def test_what_the_learner_knows_is_taken_along(learner):
     expected = alone.test_then_train(X[500:], y[500:]).tolist()
     assert model.test_then_train(X[500:], y[500:]).tolist() == expected
     assert model.clone().n_events_learned == 0
-
-
-def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were():
-    def n_threads() -> list[int]:
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-    with threadpool_limits(2, "blas"):
-        before = n_threads()
-        first, second = OneThread(), OneThread()
-        first.__enter__()
-        second.__enter__()
-        first.__exit__()
-        assert set(n_threads()) <= {1}
-        second.__exit__()
-        assert n_threads() == before
 
 
 @pytest.mark.parametrize("solver", [SmoothedNewton(), SampledCuts(gamma=1e-5)], ids=["planes", "expansion"])
