@@ -104,27 +104,9 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def solvers_in_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run solvers in threads: the start of a process takes seconds. Threads end with their test."""
-    from streamsvm.refit import jobs
-
-    _set_holds_lock(monkeypatch, False)
-    yield
-    for job in list(jobs._jobs):
-        job.wait()
-
-
-@pytest.fixture
-def solvers_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run solvers in a process, as usual, in a module whose other tests run them in threads."""
-    _set_holds_lock(monkeypatch, True)
-
-
-def _set_holds_lock(monkeypatch: pytest.MonkeyPatch, holds_lock: bool) -> None:
-    from streamsvm.refit.solvers import SOLVERS, Given
-
-    for solver in (*SOLVERS.values(), Given):
-        monkeypatch.setattr(solver, "holds_lock", holds_lock)
+def lasting_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let refits of discarded models end, so that the process of the solvers lasts: it starts slowly."""
+    monkeypatch.setattr("streamsvm.refit.jobs.JobHandle.__del__", lambda handle: None)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import knowledge, ring
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 X, Y = ring(400)
 ROWS = pd.DataFrame(X, columns=["a", "b"])

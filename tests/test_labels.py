@@ -25,7 +25,7 @@ from streamsvm import (
 from tests.choices import each_choice
 from tests.errors import raises
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 OWN = [
     CPMClassifier,

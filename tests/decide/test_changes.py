@@ -15,7 +15,7 @@ from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
 from tests.errors import raises
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 MAKERS = [
     CPMClassifier,

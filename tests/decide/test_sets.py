@@ -25,7 +25,7 @@ from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts, ring
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 MAKERS = [
     CPMClassifier,

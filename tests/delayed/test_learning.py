@@ -20,7 +20,7 @@ from streamsvm.delayed.store import Store
 from streamsvm.refit import Growing
 from tests.learners import assert_same_knowledge
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 N, DELAY = 900, 60
 

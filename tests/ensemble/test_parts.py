@@ -18,7 +18,7 @@ from streamsvm.run.insight import Refits
 from tests.errors import raises
 from tests.learners import dicts, ring
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 REFIT = {"solver": "newton", "trigger": Every(150), "delay": 64, "window": Latest(100)}
 COSTS = {"cost": {True: {False: 9.0}}, "class_weight": "balanced", "abstain": 0.8}

@@ -19,7 +19,7 @@ from streamsvm import (
 from streamsvm.features.space import FeatureSpace
 from tests.choices import each_choice
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 N = 400
 RNG = np.random.default_rng(5)

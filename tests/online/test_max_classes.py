@@ -21,7 +21,7 @@ from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import knowledge
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 MAKE = {
     "cpm": lambda **settings: CPMClassifier(**settings),

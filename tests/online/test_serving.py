@@ -21,7 +21,7 @@ from streamsvm import (
 from streamsvm.refit import Every
 from tests.learners import knowledge
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 N_THREADS = 8
 LEARNERS = {

@@ -62,7 +62,9 @@ from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
+
+GIVE_UP = jobs.JobHandle.__del__
 
 Rows = NDArray[np.float64]
 
@@ -707,14 +709,14 @@ def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
     assert matrix.nnz == len(rows[600])
 
 
-def test_a_solver_that_takes_too_long_is_given_up(solvers_in_processes):
+def test_a_solver_that_takes_too_long_is_given_up():
     X, y = events(300)
     model = cheap(Slow(20.0), trigger=Every(200), timeout=0.01)
     model.learn_many(X, y)
     assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
 
 
-def test_what_is_given_up_holds_nobody_up(solvers_in_processes):
+def test_what_is_given_up_holds_nobody_up():
     X, y = events(100)
     memory = Latest(100).begin()
     memory.add(FeatureSpace(100).encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
@@ -727,7 +729,8 @@ def test_what_is_given_up_holds_nobody_up(solvers_in_processes):
     assert not any(worker.is_alive for worker in jobs._workers)
 
 
-def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(solvers_in_processes):
+def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(jobs.JobHandle, "__del__", GIVE_UP)
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
@@ -740,7 +743,7 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(solvers_in_processe
     assert not other._refits._job.job._is_given_up
 
 
-def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch, solvers_in_processes):
+def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
     for worker in jobs._workers:
         worker.end()
     ready, answers = jobs._Worker.await_ready, threading.Event()
@@ -829,7 +832,7 @@ class Telling(Told):
         raise ValueError(f"process {os.getpid()}")
 
 
-def test_a_solver_that_holds_the_lock_runs_elsewhere(solvers_in_processes):
+def test_a_solver_that_holds_the_lock_runs_elsewhere():
     model = cheap(Telling(), trigger=Every(200))
     model.learn_many(*events(300))
     outcome = model.refits[0]["outcome"]

@@ -19,7 +19,7 @@ from streamsvm.refit import Every, Latest
 from tests.errors import raises
 from tests.learners import ring, river_checks
 
-pytestmark = pytest.mark.usefixtures("solvers_in_threads")
+pytestmark = pytest.mark.usefixtures("lasting_process")
 
 SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
 
