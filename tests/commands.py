@@ -1,11 +1,14 @@
-"""The command line in separate processes.
+"""The command line, in this process or in a separate one.
 
-Most of the time of a short run is the start of Python. Here a run is a fork of a process that has imported and compiled
-everything (`tests.warm`). Tests of the start itself, or of variables read then, start `command` instead.
+Most of the time of a short run is the start of Python. Runs that need a process of their own, for example for signals,
+are forks of a process that has imported and compiled everything (`tests.warm`). Tests of the start itself, or of
+variables read then, start `command` instead.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import os
 import resource
@@ -104,10 +107,26 @@ class Command:
         self._process.kill()
 
 
+def ran_here(*arguments: Any, cwd: Path, check: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process."""
+    from streamsvm import cli
+
+    given, out, err = [*map(str, arguments)], io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main(given)
+        except SystemExit as ended:  # help and version
+            code = int(ended.code or 0)
+    result = subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
+    if check:
+        result.check_returncode()
+    return result
+
+
 def completed(
     *arguments: Any, cwd: Path, input: str = "", timeout: float = 120.0, check: bool = False, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, like `subprocess.run`. `how` are the options of `Command`."""
+    """Run a command to its end in a fork, like `subprocess.run`. `how` are the options of `Command`."""
     with tempfile.TemporaryDirectory() as folder:
         stdin, stdout, stderr = (Path(folder, name) for name in ("in", "out", "err"))
         stdin.write_text(input, encoding="utf-8")

@@ -51,8 +51,8 @@ WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers and browsers", "tests/
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker per core, plus the waiting ones."""
-    return len(set(WAIT.values())) + (os.cpu_count() or 1)
+    """One worker per core, plus one, because two wait at first. Each worker costs a collection of all tests."""
+    return 1 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -109,7 +109,7 @@ def lasting_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.refit.jobs.JobHandle.__del__", lambda handle: None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A headless browser. Without one, the test is skipped, or fails if a browser is required."""
     found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]

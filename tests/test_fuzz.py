@@ -70,7 +70,7 @@ def test_numbers_that_no_stream_can_have_left_are_refused(make, name: str, value
     assert make.from_state(header, arrays).n_events_learned == 60
     changed = arrays[name].copy()
     changed.flat[0] = value
-    with pytest.raises(ArchiveError, match=r"are not between|for indicators"):
+    with raises(ArchiveError, reason="content"):
         make.from_state(header, arrays | {name: changed})
 
 
@@ -93,5 +93,5 @@ def test_a_class_without_a_label_is_refused() -> None:
     model = CPMClassifier()
     model.learn_many(*ring(10))
     header, arrays = model.state()
-    with pytest.raises(ArchiveError, match="one has none"):
+    with raises(ArchiveError, reason="content"):
         CPMClassifier.from_state(header | {"classes": [None, *header["classes"][1:]]}, arrays)

@@ -360,7 +360,8 @@ def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path
             for bad in (math.nan, math.inf):
                 kinds.append(array.copy())
                 kinds[-1].reshape(-1)[-1] = bad
-        changes += [{k: a for k, a in arrays.items() if k != key}, arrays | {key: kinds[i % len(kinds)]}]
+        both = [{k: a for k, a in arrays.items() if k != key}, arrays | {key: kinds[i % len(kinds)]}]
+        changes += both if name == "polytope" else both[i % 2 : i % 2 + 1]
     for changed in changes:
         write_archive(tmp_path / "model.svm", header, changed)
         with raises(ArchiveError, named="model.svm"):

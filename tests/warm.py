@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import io
 from unittest import mock
 
-import matplotlib.backends.backend_agg
-import matplotlib.figure
 import orjson
 import pytest
 import river.naive_bayes
@@ -35,9 +32,5 @@ with mock.patch("streamsvm.refit.classifier.get_ready"):
     refitted = RefitClassifier(CPMClassifier(n_faces=3), "cuts")
 for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), refitted):
     model.run_batch([{"warm": 1.0}], [0])
-
-figure = matplotlib.figure.Figure()
-figure.subplots().set_title("warm")
-figure.savefig(io.BytesIO(), format="png")
 gc.collect()
 gc.freeze()  # forks share these objects as long as no garbage collection visits them

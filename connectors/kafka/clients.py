@@ -196,7 +196,8 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
         seconds = settings["bootstrap_timeout_ms"] / 1000
         raise UnreachableError(
             f"{name}: no broker answered within {seconds:g} s: is one running there, and are the port, "
-            f"`security_protocol` and credentials right? ({describe(error)})"
+            f"`security_protocol` and credentials right? ({describe(error)})",
+            "no answer",
         ) from error
     except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise ConnectorError(f"{name}: the Kafka client refuses: {describe(error)}") from error

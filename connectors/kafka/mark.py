@@ -79,7 +79,9 @@ class Mark:
                 f"{self._brokers.name}: the group {self.group} says that events were answered up to {_shown(mark)}, "
                 "but there is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from "
                 "the beginning again and write only the predictions that are not there yet; or start over with --reset "
-                "(or mark=forget), which writes predictions of all events again"
+                "(or mark=forget), which writes predictions of all events again",
+                "no checkpoint",
+                option="mark",
             )
 
     def begin(self, read: Callable[[], dict[int, int]]) -> None:
@@ -102,7 +104,9 @@ class Mark:
                 f"{self._brokers.name}: the checkpoint is ahead of the mark: events were answered up to "
                 f"{_shown(behind)} when it was taken, but the group {self.group} says {_shown(mark) or 'nothing'}. Was "
                 "the group reset, did its offsets expire, or is it another cluster? Say mark=forget to go on from the "
-                "checkpoint (events after it may then be predicted twice), or start over with --reset"
+                "checkpoint (events after it may then be predicted twice), or start over with --reset",
+                "behind",
+                option="mark",
             )
         self._skip_before({p: max(offset, mark.get(p, 0)) for p, offset in (dict(mark) | before).items()})
 

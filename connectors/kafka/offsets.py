@@ -76,7 +76,7 @@ class Offsets:
         """Set the next offsets."""
         if gone := sorted(set(position) - set(self.next)):
             raise ConnectorError(
-                f"{self.name}: has no partition {gone[0]}, whose events were learned: is it another topic?"
+                f"{self.name}: has no partition {gone[0]}, whose events were learned: is it another topic?", "position"
             )
         self.next = dict(self.begin)  # also of new partitions
         self._check(position, self.end)
@@ -95,12 +95,15 @@ class Offsets:
             if offset > end:
                 raise ConnectorError(
                     f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: "
-                    "the topic was made anew or lost records; start over with --reset"
+                    "the topic was made anew or lost records; start over with --reset",
+                    "recreated",
                 )
             if offset < begin and not self._options.skip_gap:
                 raise ConnectorError(
                     f"{self.name}: retention has removed the offsets {offset} to {begin - 1} of partition {partition}, "
-                    "which come next; say gap=skip to go on with the events that are left, or start over with --reset"
+                    "which come next; say gap=skip to go on with the events that are left, or start over with --reset",
+                    "removed",
+                    option="gap",
                 )
             if offset < begin:
                 logger.warning(

@@ -27,7 +27,11 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 class _Refused(Exception):
-    """Raised if a broker rejects the connection settings."""
+    """Raised if a broker rejects the connection settings, with the option in question."""
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(message)
+        self.option = option
 
 
 # Before anything is asked ----------------------------------------------------------------------------------------
@@ -37,7 +41,8 @@ def check_settings(name: str, options: Mapping[str, Any]) -> None:
     """Raise ConnectorError for invalid settings, such as missing files or mechanisms."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
-        raise ConnectorError(f"{name}: `security_protocol` must be one of {', '.join(PROTOCOLS)}")
+        message = f"{name}: `security_protocol` must be one of {', '.join(PROTOCOLS)}"
+        raise ConnectorError(message, "value", option="security_protocol")
     if protocol.startswith("SASL"):
         _check_mechanism(name, options)
     if protocol.endswith("SSL"):
@@ -51,7 +56,9 @@ def _check_mechanism(name: str, options: Mapping[str, Any]) -> None:
     if mechanism not in SASL_MECHANISMS:
         raise ConnectorError(
             f"{name}: with security_protocol={options['security_protocol']}, `sasl_mechanism` must be one of "
-            f"{', '.join(sorted(SASL_MECHANISMS))}" + (f", not {mechanism!r}" if options.get("sasl_mechanism") else "")
+            f"{', '.join(sorted(SASL_MECHANISMS))}" + (f", not {mechanism!r}" if options.get("sasl_mechanism") else ""),
+            "value",
+            option="sasl_mechanism",
         )
     package = _PACKAGES.get(mechanism)
     if package is not None and importlib.util.find_spec(package) is None:
@@ -60,10 +67,13 @@ def _check_mechanism(name: str, options: Mapping[str, Any]) -> None:
     needed += ["sasl_oauth_token_provider"] if mechanism == "OAUTHBEARER" else []
     if missing := [key for key in needed if not options.get(key)]:
         raise ConnectorError(
-            f"{name}: sasl_mechanism={mechanism} needs `{missing[0]}`, best in a file: client=FILE.toml"
+            f"{name}: sasl_mechanism={mechanism} needs `{missing[0]}`, best in a file: client=FILE.toml",
+            "needs",
+            option=missing[0],
         )
     if _is_checked(mechanism) and (odd := [key for key in needed if not isinstance(options[key], str)]):
-        raise ConnectorError(f"{name}: option `{odd[0]}` must be a text: in a file, in quotes")
+        message = f"{name}: option `{odd[0]}` must be a text: in a file, in quotes"
+        raise ConnectorError(message, "value", option=odd[0])
 
 
 def _is_checked(mechanism: str) -> bool:
@@ -116,9 +126,10 @@ def _file(name: str, option: str, path: str) -> Iterator[None]:
             what = "holds no certificate or key that can be read (PEM; is `ssl_password` right?)"
         else:
             what = "holds nothing that can be read (PEM: a text that begins with -----BEGIN)"
-        raise ConnectorError(f"{name}: option `{option}`: {path} {what}") from None
+        raise ConnectorError(f"{name}: option `{option}`: {path} {what}", "content", option=option) from None
     except OSError as error:
-        raise ConnectorError(f"{name}: option `{option}`: {path}: {error.strerror or 'cannot be read'}") from None
+        message = f"{name}: option `{option}`: {path}: {error.strerror or 'cannot be read'}"
+        raise ConnectorError(message, "read", option=option) from None
 
 
 # Asking ----------------------------------------------------------------------------------------------------------
@@ -140,13 +151,14 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
             if error is None:
                 return
             if isinstance(error, _Refused):
-                refusals.append(f"{asked[done]} {error}")
+                refusals.append((f"{asked[done]} {error}", error.option))
             elif not isinstance(error, OSError):
                 raise error
     finally:
         pool.shutdown(wait=False)
     if refusals:
-        raise ConnectorError(f"{name}: {min(refusals)}")
+        message, option = min(refusals)
+        raise ConnectorError(f"{name}: {message}", "refused", option=option)
 
 
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
@@ -158,16 +170,17 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
             answer = _offer(ask, options.get("sasl_mechanism") or "")
             found = _protocol(context is not None, answer.error_code)
             if found != protocol:
-                raise _Refused(_other(found, protocol))
+                raise _Refused(_other(found, protocol), "security_protocol")
             if answer.error_code == _OTHER_MECHANISM:
                 raise _Refused(
                     f"does not take sasl_mechanism={options['sasl_mechanism']}: it takes "
-                    f"{', '.join(sorted(answer.mechanisms))}"
+                    f"{', '.join(sorted(answer.mechanisms))}",
+                    "sasl_mechanism",
                 )
             if protocol.startswith("SASL") and _is_checked(options["sasl_mechanism"]):
                 _log_in(ask, options)
     except ssl.SSLCertVerificationError as error:
-        raise _Refused(_untrusted(error, options)) from None
+        raise _untrusted(error, options) from None
     except (OSError, _Garbled) as error:
         if isinstance(error, TimeoutError | ConnectionRefusedError):
             raise
@@ -177,15 +190,16 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
             raise _Refused(
                 "asks for a certificate: give `ssl_certfile` and `ssl_keyfile`"
                 if certificate is None
-                else f"does not accept the certificate of ssl_certfile={certificate}"
+                else f"does not accept the certificate of ssl_certfile={certificate}",
+                "ssl_certfile",
             ) from None
         spoken = _spoken(server)
         if spoken is not None and spoken != protocol:
-            raise _Refused(_other(spoken, protocol)) from None
+            raise _Refused(_other(spoken, protocol), "security_protocol") from None
         if isinstance(error, _Garbled):
-            raise _Refused("answers, but not as a Kafka broker does: is it the right port?") from None
+            raise _Refused("answers, but not as a Kafka broker does: is it the right port?", "") from None
         if spoken is not None and isinstance(error, ssl.SSLError):
-            raise _Refused(f"and this client agree on no TLS: {reason or 'the handshake fails'}") from None
+            raise _Refused(f"and this client agree on no TLS: {reason or 'the handshake fails'}", "") from None
         raise
 
 
@@ -200,14 +214,15 @@ def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
         if answer.error_code and mechanism == "PLAIN":
             raise _Refused(
                 f"refuses user {user!r} with this password: with PLAIN, brokers do not say whether there is no such "
-                "user or `sasl_plain_password` is wrong"
+                "user or `sasl_plain_password` is wrong",
+                "sasl_plain_password",
             )
         if answer.error_code:
-            raise _Refused(
-                f"knows the user {user!r}, but refuses the password: `sasl_plain_password` is wrong"
-                if rounds
-                else f"knows no user {user!r} for sasl_mechanism={mechanism}"
-            )
+            if rounds:
+                message = f"knows the user {user!r}, but refuses the password: `sasl_plain_password` is wrong"
+                raise _Refused(message, "sasl_plain_password")
+            message = f"knows no user {user!r} for sasl_mechanism={mechanism}: `sasl_plain_username` is wrong"
+            raise _Refused(message, "sasl_plain_username")
         rounds += 1
         login.receive(answer.auth_bytes)
 
@@ -239,13 +254,15 @@ def _other(found: str, protocol: str) -> str:
     )
 
 
-def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) -> str:
+def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) -> _Refused:
     why = error.verify_message.rstrip(".")
     if "match" in why or "not valid for" in why:
-        return f"shows a certificate for another host ({why}); ask it by a name in it, or say ssl_check_hostname=no"
+        message = f"shows a certificate for another host ({why}); ask it by a name in it, or say ssl_check_hostname=no"
+        return _Refused(message, "ssl_check_hostname")
     authority = options.get("ssl_cafile")
     trusted = "by default" if authority is None else f"by ssl_cafile={authority}"
-    return f"shows a certificate that is not trusted {trusted} ({why}): is `ssl_cafile` that of its authority?"
+    message = f"shows a certificate that is not trusted {trusted} ({why}): is `ssl_cafile` that of its authority?"
+    return _Refused(message, "ssl_cafile")
 
 
 class _Garbled(Exception):

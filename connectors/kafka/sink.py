@@ -118,7 +118,9 @@ class KafkaSink(Sink):
         if differing := sorted(name for name, value in self._given.items() if beside._given.get(name) != value):
             raise ConnectorError(
                 f"{self.name}: shares the transactions of {beside.name}, so option `{differing[0]}` must be as it is "
-                "there, or be left out here"
+                "there, or be left out here",
+                "differs",
+                option=differing[0],
             )
 
     def _find_topic(self, brokers: Brokers, source: KafkaSource | None) -> None:
@@ -130,11 +132,12 @@ class KafkaSink(Sink):
             found, cluster = self._transactions.starting.ask(lambda: brokers.find_topic(client, self.topic))
             limit = largest_record(client, self.topic)
         if found is None:
-            raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first")
+            raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first", "no topic")
         if source is not None and source.cluster != cluster:
             raise ConnectorError(
                 f"{self.name}: is not in the cluster of {source.name}, so no transaction can say how far its events "
-                "were answered; write to a topic there or to a file, or leave out --checkpoint"
+                "were answered; write to a topic there or to a file, or leave out --checkpoint",
+                "cluster",
             )
         self._partitions = len(found.partitions)
         self._transactions.limits.add(self.topic, limit)
@@ -221,7 +224,7 @@ class KafkaSink(Sink):
     def rewind(self, position: Position) -> None:
         """Resume from a checkpoint; rows committed since then are not written again."""
         if not self.can_rewind:
-            raise ConnectorError(f"{self.name}: can only go on with the events of a Kafka source")
+            raise ConnectorError(f"{self.name}: can only go on with the events of a Kafka source", "not seekable")
         self._transactions.rewind(position)
         if self._written is not None:
             self._written.read(position["ends"])

@@ -29,12 +29,10 @@ class SizeLimits:
         """Set the maximum of a topic, None if unknown; raise ConnectorError if no row fits."""
         self.by_topic[topic] = size = self._most if size is None else min(size, self._most)
         if size < _SMALLEST:
-            raise ConnectorError(
-                f"{self._brokers.name}: `max_request_size` leaves no room for a row: raise it"
-                if size == self._most
-                else f"{self._brokers.name}: the topic {topic!r} takes no record large enough for a row: raise its "
-                "`max.message.bytes`"
-            )
+            what, option = f"the topic {topic!r} takes no record large enough for a row", "max.message.bytes"
+            if size == self._most:
+                what, option = "no row fits into a request", "max_request_size"
+            raise ConnectorError(f"{self._brokers.name}: {what}: raise `{option}`", "too small", option=option)
 
     def lower(self) -> None:
         """Set the reduced maxima after a broker refused a record."""

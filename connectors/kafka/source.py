@@ -107,7 +107,9 @@ class KafkaSource(Source):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
-                    "create it, or say absent=wait to wait until it is there"
+                    "create it, or say absent=wait to wait until it is there",
+                    "no topic",
+                    option="absent",
                 )
         if found is None:
             logger.warning("%s: there is no such topic yet: waiting for it", self.name)
@@ -160,12 +162,15 @@ class KafkaSource(Source):
         try:
             asked = {int(partition): int(offset) for partition, offset in position[self.topic].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConnectorError(f"{self.name}: not a position in topic {self.topic}: {position!r}") from error
+            message = f"{self.name}: not a position in topic {self.topic}: {position!r}"
+            raise ConnectorError(message, "position") from error
         learned = position.get(_ID)
         if learned and self._id and learned != self._id and not self._options.accept_recreated:
             raise ConnectorError(
                 f"{self._anew(learned, self._id)}; or where its events are those that were learned, as in a topic that "
-                "was restored, say recreated=accept"
+                "was restored, say recreated=accept",
+                "recreated",
+                option="recreated",
             )
         self._offsets.seek(asked)
         self._options.decoder.restore(position)
@@ -253,14 +258,15 @@ class KafkaSource(Source):
             self._cluster.request_update()
         there = self._id_there()
         if self._id is not None and there not in (None, self._id):
-            raise ConnectorError(self._anew(self._id, there))
+            raise ConnectorError(self._anew(self._id, there), "recreated")
 
     def _check_there(self) -> None:
         """Raise ConnectorError if the topic was deleted."""
         if self._brokers.gone([self.topic]) is not None:
             raise ConnectorError(
                 f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
-                "Where the topic is made anew, start over with --reset"
+                "Where the topic is made anew, start over with --reset",
+                "deleted",
             )
 
     @property

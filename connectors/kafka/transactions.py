@@ -217,13 +217,14 @@ class Transactions:
             raise self._fenced(error)
         too_large = bool(kinds(error) & _TOO_LARGE)
         if not too_large and not passes_anew(error):
-            raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
+            raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}", "write") from error
         if passes(error):
             self._timeout.bear(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
         else:
             self._repairs += 1
             if self._repairs > _MOST_REPAIRS:
-                raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
+                message = f"{self.name}: results cannot be written at all: {describe(error)}"
+                raise ConnectorError(message, "write") from error
             logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
             time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         self._check_deadline()
@@ -236,7 +237,7 @@ class Transactions:
             raise self._fenced(error)
         if message := self.mark.loss(mark):
             self._check_topics()
-            raise ConnectorError(message) from error
+            raise ConnectorError(message, "mark") from error
         if too_large:
             self.limits.lower()
         self._take_back(reject=too_large)
@@ -274,11 +275,13 @@ class Transactions:
         if gone == source and gone not in sinks:
             raise ConnectorError(
                 f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, is there no more; what "
-                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --reset"
+                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --reset",
+                "deleted",
             )
         raise ConnectorError(
             f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
-            "start the run again, which goes on from its checkpoint where it has one"
+            "start the run again, which goes on from its checkpoint where it has one",
+            "deleted",
         )
 
     def hurry(self) -> None:
@@ -298,7 +301,9 @@ class Transactions:
     def _fenced(self, error: Exception) -> ConnectorError:
         fenced = ConnectorError(
             f"{self.name}: fenced off: another run writes with transactional_id={self.identity}, so this one, the "
-            "older, stops; what it had not committed is dropped. Run one at a time, or give each its own id"
+            "older, stops; what it had not committed is dropped. Run one at a time, or give each its own id",
+            "fenced",
+            option="transactional_id",
         )
         fenced.__cause__ = error
         return fenced

@@ -182,7 +182,7 @@ class Scenario:
         except StopIteration:
             return  # a source may have fewer events
         except UndrawableError as error:
-            raise ConnectorError(f"{self.url}: {error}") from error
+            raise ConnectorError(f"{self.url}: {error}", "not drawn") from error
 
     def _from_generator(self, seed: int) -> Draw:
         numbers = dict.fromkeys(stage.concept for stage in self.schedule)

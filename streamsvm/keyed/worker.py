@@ -317,7 +317,8 @@ class Worker:
         try:
             self.keyed.check_parent(events)
         except FeatureMismatchError as error:
-            raise ConnectorError(f"kafka topic {self._stream.topic}: --prior-model: {error}") from error
+            message = f"kafka topic {self._stream.topic}: --prior-model: {error}"
+            raise ConnectorError(message, "features", option="--prior-model") from error
 
     def _write_growth(self, partitions: int) -> None:
         with consumer(self.app) as client:

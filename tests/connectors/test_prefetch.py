@@ -18,6 +18,7 @@ from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
 from connectors.prefetch import LEAST_EVENTS, PrefetchSource
 from tests.connectors.streams import write
+from tests.errors import raises
 
 MANY = LEAST_EVENTS
 
@@ -93,7 +94,7 @@ def test_an_error_comes_after_the_batches_before_it() -> None:
     with closing(Counted(MANY, MANY, error=ConnectorError("line 7"))) as source:
         batches = iter(source)
         assert [next(batches).labels[0], next(batches).labels[0]] == [1, 2]
-        with pytest.raises(ConnectorError, match="line 7"):
+        with raises(ConnectorError, named="line 7"):
             next(batches)
     with closing(Counted(MANY, error=ConnectorError("line 7"))) as source:
         next(iter(source))  # closed before the next event is requested

@@ -16,7 +16,7 @@ from connectors.opening import open_source
 from connectors.options import Options
 from connectors.spelling import SPELLINGS, Spelling
 from tests.choices import each_choice
-from tests.commands import completed
+from tests.commands import ran_here
 from tests.errors import raises
 
 
@@ -217,7 +217,7 @@ def test_a_number_in_another_spelling_than_declared_is_rejected(tmp_path):
 
 @pytest.mark.parametrize("options", [{"decimal": ";"}, {"decimal": ",", "thousands": ","}, {"thousands": "x"}])
 def test_separators_that_do_not_fit_are_refused(tmp_path, options):
-    with pytest.raises(ConnectorError, match=next(iter(options))):
+    with raises(ConnectorError, named=next(iter(options))):
         column(tmp_path / "a.csv", csv(["1"]), delimiter=";", **options)
 
 
@@ -490,7 +490,7 @@ def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path, suffi
         rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = f"{path}?delimiter=;" if suffix == "csv" else path
-    ended = completed("run", source, "--label", "y", "--model", "cpm", "--summary", "s.json", cwd=tmp_path, check=True)
+    ended = ran_here("run", source, "--label", "y", "--model", "cpm", "--summary", "s.json", cwd=tmp_path, check=True)
     (notice,) = json.loads((tmp_path / "s.json").read_text())["notices"]
     assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--set decimal=, says so)")
     assert "(likewise 'c1', 'c2', 'c3', ...: 60 in all)" in notice

@@ -253,7 +253,7 @@ def test_a_format_of_times(suffix: str, tmp_path: Path) -> None:
     [{"time_unit": "m"}, {"time_format": "date"}, {"time_format": "%Q"}, {"time_unit": "s", "time_format": "%Y"}],
 )
 def test_settings_of_times_that_do_not_fit_are_refused(options: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ConnectorError, match="time_"):
+    with raises(ConnectorError, named="time_"):
         open_source(timed(tmp_path, "csv", [1]), time="t", **options)
 
 
@@ -318,6 +318,6 @@ def test_a_worker_tells_the_unit_of_each_number() -> None:
         0,
     ]
     for value in (1500, 20240602):
-        with pytest.raises(ValueError, match="time_unit"):
+        with raises(ValueError, named="time_unit"):
             times.of("t", value)
     assert SingleTimes("ms").of("t", 1500) == 1500

@@ -133,6 +133,6 @@ def test_a_client_that_finds_no_broker_leaves_nothing_behind():
 
     before = set(threading.enumerate())
     for make in (kafka.KafkaAdminClient, kafka.KafkaConsumer, kafka.KafkaProducer):
-        with pytest.raises(UnreachableError, match="no broker answered"):
+        with raises(UnreachableError, reason="no answer"):
             connect("t", ["127.0.0.1:1"], make, {"bootstrap_timeout_ms": 50})
     assert {thread for thread in threading.enumerate() if thread.name.startswith("kafka-io")} <= before

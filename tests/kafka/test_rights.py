@@ -10,6 +10,7 @@ import pytest
 
 from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource
+from tests.errors import raises
 from tests.kafka.conftest import LOGINS, fill, ran, read
 
 RIGHTS = {
@@ -93,17 +94,17 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("without", "message"),
+    ("without", "named"),
     [
-        ("source", "TopicAuthorizationFailed: topic 'events.*right, an ACL, to READ a topic of events"),
-        ("out", "TopicAuthorizationFailed: topic 'out.*right, an ACL, to .*WRITE one of results"),
-        ("transactions", r"cannot be begun.*TransactionalIdAuthorizationFailed.*to WRITE the transactional id"),
-        ("mark", r"the mark in group streamsvm\S* cannot be read.*GroupAuthorizationFailed.*to READ the group"),
+        ("source", "to READ a topic of events"),
+        ("out", "WRITE one of results"),
+        ("transactions", "to WRITE the transactional id"),
+        ("mark", "to READ the group"),
     ],
 )
-def test_a_right_that_lacks_is_named(broker, topics, place, without, message):
+def test_a_right_that_lacks_is_named(broker, topics, place, without, named):
     allow(broker, topics, *set(RIGHTS) - {without})
-    with pytest.raises(ConnectorError, match=message):
+    with raises(ConnectorError, named=named):
         write_one(place, topics)
 
 

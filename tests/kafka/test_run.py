@@ -20,7 +20,7 @@ import pytest
 from tests.kafka.conftest import Run, fill, ran, read, start_broker, starter
 from tests.run.test_refits import is_refitting, timeless
 
-N = 4_000
+N = 3_000
 KILLS = 3
 MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
@@ -96,7 +96,7 @@ def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
     return kept
 
 
-def test_killed_several_times_and_resumed(broker, topic, tmp_path):
+def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     source = topic("events")
     fill(broker, source, stream(N))
     outs = [topic("out", **{"max.message.bytes": "3000"}) for _ in range(2)]  # less than some keys
@@ -104,62 +104,34 @@ def test_killed_several_times_and_resumed(broker, topic, tmp_path):
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    end = ("--at-end", "stop", "--checkpoint-every")
+    # A refit starts every 500 events and every 5 s of event time. Its model is added 250 events later.
+    end = ("--refit", "newton,every=500+5s,window=1000", "--at-end", "stop", "--checkpoint-every")
     ran(*arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain)
-    whole = results(plain, broker, outs[0], deads[0])
+    dice = random.Random(5)
+    kills = pending = 0
+    for share in sorted(dice.uniform(0.02, 0.8) for _ in range(KILLS)):
+        with Run(*arguments(broker, source, outs[1], deads[1], *end, dice.randint(50, 150)), cwd=broken) as run:
+            while not run.over and not (marked(broker, source, outs[1]) >= share * N and is_refitting(broken)):
+                time.sleep(0.05)
+            time.sleep(dice.uniform(0, 0.05))
+            run.send_signal(signal.SIGKILL)
+            kills += run.wait() == -signal.SIGKILL
+        pending += is_refitting(broken)
+    assert kills == KILLS, "the process was too quick to be killed"
+    assert pending >= 2, "no window was being solved"
+    ran(*arguments(broker, source, outs[1], deads[1], *end, 5000), cwd=broken)
+    whole, resumed = results(plain, broker, outs[0], deads[0]), results(broken, broker, outs[1], deads[1])
+    for kept, folder in ((whole, plain), (resumed, broken)):
+        kept["model"] = timeless(folder / "model")
     assert len(whole["out"]) + len(whole["dead"]) == N
     assert sum("too large" in letter["reason"] for letter in whole["dead"].values()) == len(range(9, N, 397))
     assert whole["summary"]["rejected"] == len(whole["dead"])
     assert {tuple(row) for row in whole["out"].values()} == {("partition", "offset", "prediction", "score", "label")}
     assert None in [row["prediction"] for row in whole["out"].values()]  # the first prediction, before any label
-    dice = random.Random(5)
-    kills = 0
-    for share in sorted(dice.uniform(0.02, 0.8) for _ in range(KILLS)):
-        every = dice.randint(100, 1500)
-        with Run(*arguments(broker, source, outs[1], deads[1], *end, every), cwd=broken) as run:
-            while not run.over and marked(broker, source, outs[1]) < share * N:
-                time.sleep(0.05)
-            time.sleep(dice.uniform(0, 0.05))
-            run.send_signal(signal.SIGKILL)
-            kills += run.wait() == -signal.SIGKILL
-    assert kills == KILLS, "the process was too quick to be killed"
-    ran(*arguments(broker, source, outs[1], deads[1], *end, 5000), cwd=broken)
-    resumed = results(broken, broker, outs[1], deads[1])
-    assert resumed.pop("process")["resumed_at"] > 0
-    assert whole.pop("process")["resumed_at"] is None
-    assert resumed == whole
-
-
-def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
-    n, source = 3_000, topic("events")
-    fill(broker, source, stream(n))
-    outs, deads = [topic("out") for _ in range(2)], [topic("dead", 1) for _ in range(2)]
-    plain, broken = tmp_path / "plain", tmp_path / "broken"
-    plain.mkdir()
-    broken.mkdir()
-    # A refit starts every 500 events and every 5 s of event time. Its model is added 250 events later.
-    refits = ("--refit", "cuts,every=500+5s,window=1000")
-    asked = (*refits, "--at-end", "stop", "--checkpoint-every")
-    ran(*arguments(broker, source, outs[0], deads[0], *asked, n), cwd=plain)
-    dice = random.Random(6)
-    kills = pending = 0
-    for share in sorted(dice.uniform(0.1, 0.9) for _ in range(3)):
-        with Run(*arguments(broker, source, outs[1], deads[1], *asked, dice.randint(50, 150)), cwd=broken) as run:
-            while not run.over and not (marked(broker, source, outs[1]) >= share * n and is_refitting(broken)):
-                time.sleep(0.05)
-            run.send_signal(signal.SIGKILL)
-            kills += run.wait() == -signal.SIGKILL
-        pending += is_refitting(broken)
-    assert kills == 3, "the process was too quick to be killed"
-    assert pending >= 2, "no window was being solved"
-    ran(*arguments(broker, source, outs[1], deads[1], *asked, 5000), cwd=broken)
-    whole, resumed = results(plain, broker, outs[0], deads[0]), results(broken, broker, outs[1], deads[1])
-    for kept, folder in ((whole, plain), (resumed, broken)):
-        kept["model"] = timeless(folder / "model")
-    assert resumed.pop("process")["resumed_at"] > 0
-    assert whole.pop("process")["resumed_at"] is None
-    assert resumed == whole
     assert whole["summary"]["refits"]["count"] >= 4
+    assert resumed.pop("process")["resumed_at"] > 0
+    assert whole.pop("process")["resumed_at"] is None
+    assert resumed == whole
 
 
 @pytest.mark.slow

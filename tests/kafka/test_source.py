@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from connectors import ConnectorError, open_source
+from connectors.errors import UnreachableError
 from connectors.kafka import KafkaSource
+from tests.errors import raises
 from tests.kafka.conftest import fill, starter
 
 
@@ -239,14 +241,12 @@ def test_a_codec_that_changes_within_a_topic(broker, topic):
     assert [row["x"] for _, row, _ in found] == list(range(120))
 
 
-@pytest.mark.parametrize("codec", ["zstd"])
-def test_a_codec_without_its_library_names_the_extra(broker, topic, monkeypatch, codec):
+def test_a_codec_without_its_library_names_the_extra(broker, topic, monkeypatch):
     name = topic("events", 1)
-    fill(broker, name, numbered(20, 1), compression_type=codec)
-    monkeypatch.setattr(f"kafka.codec.has_{codec}", lambda: False)
-    with opened(broker, name, at_end="stop") as source, pytest.raises(ConnectorError) as caught:
+    fill(broker, name, numbered(20, 1), compression_type="zstd")
+    monkeypatch.setattr("kafka.codec.has_zstd", lambda: False)
+    with opened(broker, name, at_end="stop") as source, raises(ConnectorError, named="zstd") as caught:
         events(source)
-    assert codec in str(caught.value)
     assert "streamsvm[kafka]" in str(caught.value)
 
 
@@ -327,7 +327,7 @@ def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker,
 
 def test_a_missing_topic_is_refused_or_waited_for(broker, caplog):
     name = f"later-{time.time_ns()}"
-    with pytest.raises(ConnectorError, match=f"there is no topic '{name}'.*absent=wait"):
+    with raises(ConnectorError, reason="no topic", option="absent", named=name):
         KafkaSource(servers=broker, topic=name)
     with caplog.at_level(logging.WARNING), opened(broker, name, absent="wait", missing="-") as source:
         batches = iter(source)
@@ -350,16 +350,16 @@ def test_offsets_that_retention_removed(broker, topic):
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.delete_records({TopicPartition(name, 0): 12})
     admin.close()
-    with opened(broker, name) as source, pytest.raises(ConnectorError, match=r"removed the offsets 5 to 11.*gap=skip"):
+    with opened(broker, name) as source, raises(ConnectorError, reason="removed", option="gap", named="5 to 11"):
         source.seek({name: {"0": 5}})
     with opened(broker, name, gap="skip", at_end="stop") as source:
         source.seek({name: {"0": 5}})
         assert [place for place, *_ in events(source)[0]] == [(0, offset) for offset in range(12, 20)]
-    with opened(broker, name) as source, pytest.raises(ConnectorError, match=r"ends at offset 20.*--reset"):
+    with opened(broker, name) as source, raises(ConnectorError, reason="recreated", named="offset 20"):
         source.seek({name: {"0": 21}})
-    with opened(broker, name) as source, pytest.raises(ConnectorError, match="not a position"):
+    with opened(broker, name) as source, raises(ConnectorError, reason="position", named="other"):
         source.seek({"other": {"0": 1}})
-    with opened(broker, name) as source, pytest.raises(ConnectorError, match="has no partition 7"):
+    with opened(broker, name) as source, raises(ConnectorError, reason="position", named="partition 7"):
         source.seek({name: {"7": 1}})
 
 
@@ -418,7 +418,7 @@ def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
         with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
             client.delete_topics([name])
         deadline = time.monotonic() + 60
-        with pytest.raises(ConnectorError, match="the topic is there no more"):  # noqa: PT012
+        with raises(ConnectorError, reason="deleted", named=name):
             while time.monotonic() < deadline:
                 next(batches)
 
@@ -443,7 +443,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(broker, topic):
     with opened(broker, name, at_end="stop") as source:
         *_, last = source
     made_anew(broker, name, numbered(60))
-    with opened(broker, name) as source, pytest.raises(ConnectorError, match=r"made anew since.*recreated=accept"):
+    with opened(broker, name) as source, raises(ConnectorError, reason="recreated", option="recreated"):
         source.seek(last.position)
     with opened(broker, name, at_end="stop", recreated="accept") as source:
         source.seek(last.position)
@@ -459,14 +459,15 @@ def test_a_topic_made_anew_stops_a_live_run(broker, topic):
             next(batches)
         made_anew(broker, name, numbered(60))
         deadline = time.monotonic() + 60
-        with pytest.raises(ConnectorError, match=r"made anew|ends at offset|there no more"):  # noqa: PT012
+        with pytest.raises(ConnectorError) as caught:  # noqa: PT012
             while time.monotonic() < deadline:
                 next(batches)
+        assert caught.value.reason in ("recreated", "deleted")
 
 
 def test_no_broker_is_said_in_bounded_time():
     began = time.monotonic()
     port = starter.free_ports(1)[0]
-    with pytest.raises(ConnectorError, match=f"127.0.0.1:{port}/t: no broker answered within 1 s"):
+    with raises(UnreachableError, reason="no answer", named=f"127.0.0.1:{port}/t: no broker answered within 1 s"):
         KafkaSource(servers=f"127.0.0.1:{port}", topic="t", bootstrap_timeout_ms=1000)
     assert time.monotonic() - began < 30

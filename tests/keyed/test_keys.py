@@ -417,7 +417,7 @@ def test_the_times_of_keys_tell_their_unit():
     assert keyed.step(state, [{"a": 1.0, "at": 1_700_000_009.5}])[0][0]["prediction"] == 1
     assert keyed.step(state, [{"a": 1.0, "at": "1700000011"}])[0][0]["prediction"] is None
     assert "time_unit" in keyed.step(state, [{"a": 1.0, "at": 1_500}])[0][0]["reason"]
-    with pytest.raises(ValueError, match="time_unit"):
+    with raises(ValueError, named="time_unit"):
         KeyedClassifier(CPMClassifier(), time="at", time_unit="m")
 
 

@@ -190,7 +190,7 @@ def test_what_is_no_state_is_refused():
     state = seal([b""] * 5)
     with raises(KeyStateError, reason="foreign", named="PK"):
         unseal(b"PK\3\4" + bytes(100))
-    with pytest.raises(TypeError, match="must be bytes or None, got str"):
+    with raises(TypeError, named="got str"):
         unseal("svmk")
     for version in (VERSION - 1, VERSION + 1):
         with raises(KeyStateError, reason="version", named=f"version {version}"):

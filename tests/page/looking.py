@@ -47,9 +47,9 @@ class Running:
     """The command line in a separate process, with a page."""
 
     def __init__(self, *arguments: Any, cwd: Path, what: str = "run", **more: str) -> None:
-        self.port, self._log = free_port(), cwd / f"{what}-{time.monotonic_ns()}.log"
+        self.port, self.log = free_port(), cwd / f"{what}-{time.monotonic_ns()}.log"
         asked = (what, *arguments, "--page", self.port)
-        self._process = Command(*asked, cwd=cwd, stdout=self._log, stderr=self._log, more=more)
+        self._process = Command(*asked, cwd=cwd, stdout=self.log, stderr=self.log, more=more)
         self.url = f"http://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Running:
@@ -61,7 +61,7 @@ class Running:
         self._process.wait()
 
     def _answers(self) -> bool:
-        assert self._process.poll() is None, self._log.read_text()
+        assert self._process.poll() is None, self.log.read_text()
         try:
             return bool(get(self.port, "/healthz")[0])
         except OSError:

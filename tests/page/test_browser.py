@@ -22,9 +22,9 @@ class Stream:
     """A growing file whose concept can change."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._draw, self.n = path, np.random.default_rng(3), 0
+        self.path, self._draw, self.n = path, np.random.default_rng(3), 0
         self.names = ["calm", SCRIPT, EVIL, "site"]
-        self._path.write_text(",".join([*self.names, "y"]) + "\n")
+        self.path.write_text(",".join([*self.names, "y"]) + "\n")
 
     def grow(self, n: int, *, turned: bool = False) -> None:
         rows = self._draw.normal(size=(n, 3))
@@ -32,7 +32,7 @@ class Stream:
         for i, (a, b, c) in enumerate(rows.tolist()):
             label = EVIL if (b > c if turned else a > 0.0) else "down"
             lines.append(f"{a if i % 500 else 'oops'},{b:.4f},{c:.4f},{EVIL if i % 2 else 'home'},{label}\n")
-        with self._path.open("a") as file:
+        with self.path.open("a") as file:
             file.writelines(lines)
         self.n += n
 
@@ -46,7 +46,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
 def run(stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     stream.grow(2_000)
     options = ("--at-end", "wait", "--label", "y", "--types", "calm:number", "--model", "bsgd", "--checkpoint", "state")
-    with Running(stream._path, *options, "--out", "out.csv", cwd=tmp_path_factory.mktemp("run")) as running:
+    with Running(stream.path, *options, "--out", "out.csv", cwd=tmp_path_factory.mktemp("run")) as running:
         wait_for(lambda: running.state().get("judged", 0) > 1_900, "events")
         yield running
 

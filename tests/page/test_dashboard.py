@@ -32,6 +32,7 @@ from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, runner_of
 
 DRIFTING = "synthetic:demo?n=12000&drift=8000&width=0&batch_size=200"
+SHORT = "synthetic:demo?n=4000&drift=2000&width=0&batch_size=200"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -137,7 +138,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
         return RefitClassifier(learner, "newton", trigger=Every(800), delay=64)
 
     alone, watched, board = model(), model(), DashboardState(every_s=0.0)
-    runner_of(alone, open_source(DRIFTING)).run()
+    runner_of(alone, open_source(SHORT)).run()
     answers: list[Future[bytes]] = []
 
     def look_and_ask(report: Report, fraction: float | None) -> None:
@@ -146,7 +147,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
             answers.append(Future())
             board._questions.append((line["id"], answers[-1]))  # `ask` does this in a thread
 
-    runner_of(watched, open_source(DRIFTING), observer=look_and_ask).run()
+    runner_of(watched, open_source(SHORT), observer=look_and_ask).run()
     board.close()
     answered = [answer.result() for answer in answers if not answer.cancelled()]
     assert len(answered) >= 10

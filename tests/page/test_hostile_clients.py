@@ -213,19 +213,8 @@ def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tm
     stream = write_stream(tmp_path / "in.csv", 500)
     page, metrics, log = free_port(), free_port(), tmp_path / "log"
     kept = ("--checkpoint", "state", "--checkpoint-every", "100", "--out", "out.csv")
-    asked = (
-        "run",
-        "in.csv",
-        "--label",
-        "y",
-        "--at-end",
-        "wait",
-        *kept,
-        "--page",
-        page,
-        "--set",
-        f"metrics-port={metrics}",
-    )
+    served = ("--page", page, "--set", f"metrics-port={metrics}")
+    asked = ("run", "in.csv", "--label", "y", "--at-end", "wait", *kept, *served)
 
     def answers(port: int) -> bool:
         assert run.poll() is None, log.read_text()

@@ -139,7 +139,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
             wait_for(lambda: get(second.port, "/state.json", token)[0] == 200, "the page")
             assert json.loads(get(second.port, "/state.json", token)[1]) == state
         assert first.stop() == 130
-        assert "known-to-both" not in first._log.read_text()
+        assert "known-to-both" not in first.log.read_text()
 
 
 KAFKA = "kafka://127.0.0.1:1/nobody-answers"

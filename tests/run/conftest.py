@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
-from tests.commands import command, completed, environment
+from tests.commands import command, completed, environment, ran_here
 
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -23,9 +23,11 @@ def _compiled() -> None:
 
 @pytest.fixture
 def streamsvm(tmp_path: Path) -> Streamsvm:
-    """Run the command line in the test's directory, in a new interpreter if the environment is given."""
+    """Run the command line in the test's directory, by `completed` or a new interpreter where options ask for that."""
 
     def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        if not options:
+            return ran_here(*arguments, cwd=tmp_path)
         if "env" not in options:
             return completed(*arguments, cwd=tmp_path, **options)
         options = {"cwd": tmp_path, "env": environment(), "timeout": 120, **options}

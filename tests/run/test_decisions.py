@@ -16,13 +16,7 @@ from tests.run.conftest import write_stream
 def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: Any) -> None:
     write_stream(tmp_path / "in.csv", 600)
     asked = ["run", "in.csv", "--label", "y", "--model", "cpm", "--checkpoint", "ck", "--checkpoint-every", "50"]
-    asked += [
-        *("--set", "cost=UP:DOWN=3"),
-        *("--set", "abstain=0.3"),
-        *("--set", "alarms=UP=0.1"),
-        "--summary",
-        "s.json",
-    ]
+    asked += ["--set", "cost=UP:DOWN=3", "--set", "abstain=0.3", "--set", "alarms=UP=0.1", "--summary", "s.json"]
     assert streamsvm(*asked, "--out", "o.jsonl", "--max-events", "333").returncode == 0
     done = streamsvm(*asked, "--out", "o.jsonl", "--plot", "p.svg")
     assert done.returncode == 0, done.stderr
@@ -73,20 +67,9 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *(f"k{i},{t},{y[i]}" for t, i in labels)]) + "\n")
     asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
-    asked += (
-        "--model",
-        "cpm",
-        "--set",
-        "proba=true",
-        "--out",
-        "o.jsonl",
-        "--label-output",
-        "joined.jsonl",
-        "--summary",
-        "s.json",
-    )
-    asked += ("--set", f"alarms=UP={kind}:0.6", "--set", "class-weight=balanced", "--set", "abstain=0.8")
-    done = streamsvm(*asked)
+    more = "--model cpm --set proba=true --out o.jsonl --label-output joined.jsonl --summary s.json"
+    more += f" --set alarms=UP={kind}:0.6 --set class-weight=balanced --set abstain=0.8"
+    done = streamsvm(*asked, *more.split())
     assert done.returncode == 0, done.stderr
     rows, joined = (
         [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
@@ -219,18 +202,8 @@ def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
     asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
-    asked = (
-        *asked,
-        "--types",
-        "a:number",
-        "--model",
-        "bsgd",
-        "--set",
-        "coverage=0.9",
-        "--set",
-        "class-weight=balanced",
-    )
-    asked = (*asked, "--set", "alarms=UP=recall:0.8")
+    settings = "--types a:number --model bsgd --set coverage=0.9 --set class-weight=balanced"
+    asked = (*asked, *settings.split(), "--set", "alarms=UP=recall:0.8")
     for name, more in (("plain", ()), ("told", ("--set", "explain=1"))):
         files = ("--out", f"{name}.jsonl", "--label-output", f"{name}-joined.jsonl", "--save", name)
         done = streamsvm(*asked, *files, *more)

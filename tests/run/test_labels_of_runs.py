@@ -228,19 +228,8 @@ def test_late_labels_of_a_class_too_many_are_rejected_and_counted() -> None:
     lines = Path("l.csv").read_text().splitlines()
     lines[1::10] = [f"{line.rpartition(',')[0]},id-{i}" for i, line in enumerate(lines[1::10])]
     Path("l.csv").write_text("\n".join(lines) + "\n")
-    wanted = (
-        "--param",
-        "max_classes=3",
-        "--dead-letter",
-        "bad.csv",
-        "--out",
-        "o.jsonl",
-        "--set",
-        "coverage=0.9",
-        "--save",
-        "m",
-    )
-    found = summary(*arguments, *wanted)
+    wanted = "--param max_classes=3 --dead-letter bad.csv --out o.jsonl --set coverage=0.9 --save m"
+    found = summary(*arguments, *wanted.split())
     assert found["rejected"] == 29
     assert "`max_classes` allows 3: 'id-1'" in Path("bad.csv").read_text()
     assert len(Path("o.jsonl").read_text().splitlines()) == 300

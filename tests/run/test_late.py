@@ -17,7 +17,7 @@ import pytest
 from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
-from tests.commands import Command, completed
+from tests.commands import Command, completed, ran_here
 from tests.run.conftest import Streamsvm
 
 N, STEP_MS = 4_000, 10
@@ -159,19 +159,8 @@ def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path: Path, streams
     write(tmp_path, delays=np.full(N, 500))
     labels = [line for line in (tmp_path / "labels.csv").read_text().splitlines() if not line.endswith("down")]
     (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
-    options = (
-        "--model",
-        "cpm",
-        "--label-timeout",
-        "1s",
-        "--timeout-label",
-        "down",
-        "--label-output",
-        "joined.csv",
-        "--save",
-        "model",
-    )
-    done = streamsvm("run", *JOIN, *options)
+    options = "--model cpm --label-timeout 1s --timeout-label down --label-output joined.csv --save model"
+    done = streamsvm("run", *JOIN, *options.split())
     assert done.returncode == 0, done.stderr
     _, y = events()
     joined = table(tmp_path / "joined.csv")
@@ -190,80 +179,25 @@ def results(folder: Path) -> dict[str, Any]:
 
 def arguments(folder: Path, every: int) -> list[Any]:
     joined = (f"{folder}/events.csv?batch_size=50", "--label-source", f"{folder}/labels.csv?batch_size=70", *JOIN[3:])
-    waits = (
-        "--label-timeout",
-        "3s",
-        "--timeout-label",
-        "down",
-        "--model",
-        "cpm",
-        "--set",
-        "relearn-corrections=true",
-        "--set",
-        "max-pending=200",
-    )
+    waits = "--label-timeout 3s --timeout-label down --model cpm --set relearn-corrections=true --set max-pending=200"
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
     alarms = ("--set", "alarms=up=precision:0.7", "--set", "class-weight=balanced")
-    return ["run", *joined, *waits, *kept, *alarms, "--out", "out.csv", "--label-output", "joined.csv"]
+    return ["run", *joined, *waits.split(), *kept, *alarms, "--out", "out.csv", "--label-output", "joined.csv"]
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        (
-            "--model",
-            "bsgd",
-            "--set",
-            "relearn-corrections=true",
-            "--set",
-            "max-pending=300",
-            "--timeout-label",
-            "down",
-            "--label-timeout",
-            "3s",
-        ),
-        (
-            "--model",
-            "cpm",
-            "--set",
-            "max-pending-bytes=30_000",
-            "--set",
-            "label-budget=0.3",
-            "--query-output",
-            "asked.csv",
-        ),
-        (
-            "--model",
-            "bsgd",
-            "--label-timeout",
-            "3s",
-            "--set",
-            "coverage=0.8",
-            "--set",
-            "coverage-by-class=true",
-            "--set",
-            "proba=true",
-        ),
-        (
-            *("--model", "cpm", "--set", "alarms=up=recall:0.7", "--set", "class-weight=balanced"),
-            *(
-                "--set",
-                "abstain=0.9",
-                "--set",
-                "coverage=0.8",
-                "--label-timeout",
-                "3s",
-                "--timeout-label",
-                "down",
-                "--set",
-                "max-pending=300",
-            ),
-        ),
-        ("--model", "cpm", "--set", "alarms=up=0.1", "--set", "cost=up:down=3"),
+        "--model bsgd --set relearn-corrections=true --set max-pending=300 --timeout-label down --label-timeout 3s",
+        "--model cpm --set max-pending-bytes=30_000 --set label-budget=0.3 --query-output asked.csv",
+        "--model bsgd --label-timeout 3s --set coverage=0.8 --set coverage-by-class=true --set proba=true",
+        "--model cpm --set alarms=up=recall:0.7 --set class-weight=balanced --set abstain=0.9 --set coverage=0.8 "
+        "--label-timeout 3s --timeout-label down --set max-pending=300",
+        "--model cpm --set alarms=up=0.1 --set cost=up:down=3",
     ],
     ids=["relearned", "asked", "sets", "followed", "decisions"],
 )
-def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[Any, ...]) -> None:
+def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: str) -> None:
     write(tmp_path, delays=np.random.default_rng(3).exponential(2000, N), lost=0.1)
     damage(tmp_path / "events.csv", ["odd", "k1,2,1e400,1,2,3", ",5,1,2,3,4"])
     damage(tmp_path / "labels.csv", ["k2,3,", "k3,soon,up", "odd"])
@@ -275,13 +209,13 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
         folder.mkdir()
         kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--label-output", "joined.csv")
         kept += ("--max-events", 1700, "--dead-letter", "rejected.csv")
-        completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
+        ran_here("run", events, "--label-source", labels, *JOIN[3:], *more.split(), *kept, cwd=folder, check=True)
         left.append(results(folder) | {"rejected": (folder / "rejected.csv").read_bytes()})
         left[-1]["summary"].pop("changes")  # samples, which are taken at the ends of batches
     one, other = left
     assert {name for name in one if one[name] != other[name]} == set()
     assert one["rejected"].count(b"\n") > 100
-    assert (one["summary"]["late"]["dropped"] > 0) == ("max-pending-bytes" in str(more))
+    assert (one["summary"]["late"]["dropped"] > 0) == ("max-pending-bytes" in more)
 
 
 def damage(path: Path, odd: list[str]) -> None:
@@ -300,7 +234,7 @@ def test_losses_are_those_of_all_labels_of_two_classes_or_of_none(tmp_path: Path
     found = []
     for size in (3, 1000):
         run = (f"events.csv?batch_size={size}", *JOIN[1:], "--model", "cpm", "--summary", "late.json")
-        completed("run", *run, cwd=tmp_path, check=True)
+        ran_here("run", *run, cwd=tmp_path, check=True)
         found.append(json.loads((tmp_path / "late.json").read_text())["probabilities"])
     assert found[0] == found[1]
     assert (found[0]["log_loss"] is None) == (n_classes > 2)
@@ -341,9 +275,9 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
     for full, said in ((disk, "disk: events that wait"), (kept, "checkpoint: check/waiting:")):
         done = completed(*full, cwd=tmp_path, most_bytes=100_000)
         assert (done.returncode, f"{said} cannot be written" in done.stderr) == (1, True), done.stderr
-    completed(*kept, cwd=tmp_path, check=True)
+    ran_here(*kept, cwd=tmp_path, check=True)
     next((tmp_path / "check" / "waiting").iterdir()).unlink()
-    lost = completed(*kept, cwd=tmp_path)
+    lost = ran_here(*kept, cwd=tmp_path)
     assert (lost.returncode, "cannot go on from the checkpoint in check" in lost.stderr) == (2, True), lost.stderr
 
 
@@ -369,6 +303,9 @@ def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path:
     assert np.mean(sure[0]) < np.mean(sure[1]) - 0.1
 
 
+BOTH = "--label-timeout 1s --timeout-label up --set label-budget=0.1 --query-output asked.csv"
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -386,20 +323,7 @@ def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path:
         ((*JOIN, "--set", "label-budget=0.1"), "label-budget needs --query-output"),
         ((*JOIN, "--set", "pending-dir=nowhere"), "is no directory"),
         ((*JOIN, "--set", "pending-dir=.", "--model", "river.naive_bayes.GaussianNB"), "models of this package"),
-        (
-            (
-                *JOIN,
-                "--label-timeout",
-                "1s",
-                "--timeout-label",
-                "up",
-                "--set",
-                "label-budget=0.1",
-                "--query-output",
-                "asked.csv",
-            ),
-            "leave one of them out",
-        ),
+        ((*JOIN, *BOTH.split()), "leave one of them out"),
         ((*JOIN, "--set", "label-budget=1.5", "--query-output", "asked.csv"), "at most 1"),
         ((*JOIN, "--set", "key=a"), "--set key=a"),
         (("synthetic:sea", *JOIN[1:]), "has labels of its own"),

@@ -58,20 +58,8 @@ def write(path: str, y: Any) -> None:
 
 def notices(*arguments: str) -> list[str]:
     """Return the warnings on the order of `in.csv` in the summary of a run, and their number."""
-    run = [
-        "run",
-        "in.csv",
-        "--label",
-        "y",
-        "--model",
-        "cpm",
-        "--summary",
-        "s.json",
-        "--set",
-        "overwrite=true",
-        *arguments,
-    ]
-    assert cli.main(run) == 0
+    run = ["run", "in.csv", "--label", "y", "--model", "cpm", "--summary", "s.json", "--set", "overwrite=true"]
+    assert cli.main([*run, *arguments]) == 0
     return [notice for notice in json.loads(Path("s.json").read_text())["notices"] if "sorted" in notice]
 
 

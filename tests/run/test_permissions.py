@@ -79,5 +79,5 @@ def test_a_model_is_not_saved_through_a_link_of_another_user(monkeypatch: pytest
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     if os.lstat("model").st_uid == 0:
         os.lchown("model", 54_321, -1)
-    with pytest.raises(PermissionError, match="symbolic link of another user"):
+    with pytest.raises(PermissionError):
         CPMClassifier().save("model")

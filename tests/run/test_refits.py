@@ -31,7 +31,7 @@ from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import Exporter
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, runner_of
-from tests.commands import Command, completed
+from tests.commands import Command, completed, ran_here
 from tests.errors import raises
 from tests.run.conftest import write_stream
 from tests.run.test_runner import Numbers
@@ -172,7 +172,7 @@ def test_windows_and_triggers_of_time_follow_the_column_of_times(per_second: int
     (tmp_path / "in.csv").write_text("\n".join(lines))
     asked = ("run", "in.csv", "--label", "y", "--time", "at", "--quiet", "--model", "cpm", "--summary", "s.json")
     refits = ("--refit", "newton,every=2h,window=since:1h")
-    completed(*asked, *refits, cwd=tmp_path, check=True)
+    ran_here(*asked, *refits, cwd=tmp_path, check=True)
     refits = json.loads((tmp_path / "s.json").read_text())["refits"]["last"]
     assert [(refit["event"], refit["events"]) for refit in refits] == [(128, 61), (256, 61)]  # at multiples of 64
 
@@ -285,13 +285,13 @@ def test_refits_before_the_run_are_not_in_its_plot(tmp_path: Path) -> None:
 
 # SIGKILL ----------------------------------------------------------------------------------------------------------
 
-N, EVERY = 6_000, 1_000
+N, EVERY = 3_000, 500
 
 
 def arguments(every: int) -> list[Any]:
-    # A refit starts every 1,000 events, and its model is added 500 later: checkpoints in between have it pending.
+    # A refit starts every 500 events, and its model is added 250 later: checkpoints in between have it pending.
     stream = ("run", "in.csv?batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--model", "cpm")
-    refits = ("--refit", f"trees,every={EVERY},window={2 * EVERY}")
+    refits = ("--refit", f"newton,every={EVERY},window={2 * EVERY}")
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
     return [*stream, *refits, *kept, "--out", "out.csv", "--summary", "summary.json"]
 

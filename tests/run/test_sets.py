@@ -107,10 +107,9 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [1, 900])
-def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path, delay: int) -> None:
+def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path) -> None:
     """The metrics use the sets issued for the events. Thresholds adapt when labels are joined."""
-    write(tmp_path, delay)
+    write(tmp_path, 900)
     parts = {size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl") for size in (7, 256)}
     assert (tmp_path / "7.jsonl").read_bytes() == (tmp_path / "256.jsonl").read_bytes()
     found, figures = rows_of(tmp_path / "7.jsonl"), summary(parts[7])["probabilities"]
