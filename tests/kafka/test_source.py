@@ -64,7 +64,7 @@ def test_events_with_keys_times_and_headers(broker, topic):
 
 def test_a_backlog_comes_in_the_order_of_its_times(broker, topic):
     name = topic("events")
-    rows = [(p, None, b'{"x":%d}' % t, t) for p, start in enumerate((0, 1, 40_000)) for t in range(start, 60_000, 7)]
+    rows = [(p, None, b'{"x":%d}' % t, t) for p, start in enumerate((0, 1, 40_000)) for t in range(start, 60_000, 14)]
     fill(broker, name, rows)
     orders = []
     for options in ({}, {"batch_size": 37, "max_poll_records": 100, "max_partition_fetch_bytes": 5000}):
@@ -77,7 +77,7 @@ def test_a_backlog_comes_in_the_order_of_its_times(broker, topic):
 
 
 def test_a_backlog_on_partitions_at_random_ends_in_order(broker, topic):
-    name, dice, n = topic("events"), random.Random(1), 40_000
+    name, dice, n = topic("events"), random.Random(1), 15_000
     at_once = [dice.randrange(3) for _ in range(n)]
     fill(broker, name, [(p, None, b'{"x":%d}' % t, t) for t, p in enumerate(at_once)])
     at, seen = time.monotonic(), 0

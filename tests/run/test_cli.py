@@ -168,13 +168,13 @@ def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
 
 def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 3000)
-    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--set", "log-every=0.01")
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--set", "log-every=0.01")
     assert " events, " in result.stderr
     assert "accuracy 0." in result.stderr
-    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--quiet")
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     (tmp_path / "c.toml").write_text("quiet = true\nlog-every = 0.01\n")
-    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--config", "c.toml")
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--config", "c.toml")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 

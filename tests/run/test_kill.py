@@ -14,7 +14,7 @@ import pytest
 from tests.commands import Command, completed
 from tests.run.conftest import write_stream
 
-N = 10_000
+N = 6_000
 KILLS = 3
 
 
