@@ -106,7 +106,7 @@ def demo(model: Any, n: int, **options: Any) -> Report:
 def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path: Path) -> None:
     def part(folder: str, stop_at: float) -> Report:
         with Checkpoint(tmp_path / folder, every_events=1000, every_s=None) as checkpoint:
-            source = open_source("synthetic:demo?n=6000&batch_size=100")
+            source = open_source("synthetic:demo?n=9000&batch_size=100")
             runner = runner_of(BSGDClassifier(budget=20), source, checkpoint=checkpoint)
             runner.observer = lambda report, _: runner.stop() if report.metrics.taken >= stop_at else None
             return runner.run()
