@@ -16,7 +16,7 @@ from streamsvm.features import scaler as rows
 from streamsvm.online import batch, calibration
 from streamsvm.online import batch as blocks
 from streamsvm.polytope import kernels as polytope
-from streamsvm.refit import expert_vote, frozen_models
+from streamsvm.refit import frozen_models, vote_kernels
 
 PAGE = Path(__file__).with_name("state.md")
 TABLES = {
@@ -30,8 +30,8 @@ TABLES = {
     codes.CODES: "Codes (`ensemble/codes.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
     calibration.CALIBRATION: "Calibration with label noise (`online/calibration.py`)",
-    expert_vote.EXPERT_VOTE: "Vote of a learner and its refitted models (`refit/expert_vote.py`)",
-    expert_vote.VOTES: "Rows to vote on (`refit/expert_vote.py`)",
+    vote_kernels.MODEL_VOTE: "Vote of a learner and its refitted models (`refit/vote_kernels.py`)",
+    vote_kernels.VOTES: "Rows to vote on (`refit/vote_kernels.py`)",
     frozen_models.PLANES: "Refitted linear model (`refit/frozen_models.py`)",
     frozen_models.EXPANSION: "Refitted kernel machine (`refit/frozen_models.py`)",
     frozen_models.TREES: "Refitted trees (`refit/frozen_models.py`)",

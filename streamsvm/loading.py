@@ -33,7 +33,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 _KERNELS = (
     *("features.rows", "features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.maintenance"),
-    *("refit.outliers", "refit.expert_vote", "refit.frozen_models", "keyed.snapshots"),
+    *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )
 _ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join"),)
 

@@ -65,7 +65,7 @@ class Moment:
     classes
         Number of events of each class, or its share of recent events; empty if unknown.
     leader
-        The leading expert; empty if there is no vote.
+        The leading member; empty if there is no vote.
     weight
         Weight of label autocorrelation.
     """
@@ -110,7 +110,7 @@ class Changes:
           or halved;
         - strings whose frequency at least doubled or halved;
         - new classes, and classes whose frequency at least doubled or halved;
-        - a new leading expert;
+        - a new leading member;
         - label autocorrelation that became active or inactive.
 
         Parameters

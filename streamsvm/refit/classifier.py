@@ -26,7 +26,7 @@ from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
-from streamsvm.refit import archive, expert_vote, frozen_models, outliers
+from streamsvm.refit import archive, frozen_models, outliers, vote_kernels
 from streamsvm.refit.jobs import get_ready
 from streamsvm.refit.rows import RefitRows, seconds
 from streamsvm.refit.schedule import Refits, RefitSettings
@@ -35,7 +35,7 @@ from streamsvm.refit.triggers import Every, Trigger
 from streamsvm.refit.windows import Latest, Window
 
 # Compiled when a classifier is created, so that no event waits for compilation.
-_ENTRY_POINTS = [entry for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()]
+_ENTRY_POINTS = [entry for module in (outliers, vote_kernels, frozen_models) for entry in module.ENTRY_POINTS.values()]
 # Parameters stored unchanged in archives.
 _PLAIN = ("max_members", "delay", "search", "timeout", "seed")
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.features.rows import Floats
 from streamsvm.models import KernelExpansion, LinearModel, Trees
-from streamsvm.refit.tasks import Floats, Task
+from streamsvm.refit.tasks import Task
 
 
 def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.features.rows import EncodedRows
+from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
 from streamsvm.online.saving import check_bounds
-from streamsvm.refit import expert_vote, frozen_models
+from streamsvm.refit import frozen_models, vote_kernels
 from streamsvm.refit.estimators import allows_nan, proba_of
 from streamsvm.refit.tasks import Solution, Task, is_wide
 from streamsvm.refit.window_rows import csr_of, dense_of
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 # Trees are evaluated by masks up to this many words of four bytes, and up to this product of used columns and words per
 # tree. Beyond these bounds, level-by-level evaluation is faster.
 MASK_WORDS, MASK_COLUMNS = 1 << 21, 32
-
-Floats = NDArray[np.float64]
 
 # Models that consist of plain arrays, by name.
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (LinearModel, KernelExpansion, Trees)}
@@ -154,7 +152,7 @@ class Member:
 @cache
 def compiled(name: str) -> Any:
     """Return a compiled entry point. Objects do not store it, because it refers to the compiler."""
-    entry = (frozen_models.ENTRY_POINTS | expert_vote.ENTRY_POINTS)[name]
+    entry = (frozen_models.ENTRY_POINTS | vote_kernels.ENTRY_POINTS)[name]
     prepare([entry])
     return entry.compile()
 

@@ -23,7 +23,7 @@ from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Task
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
-from streamsvm.refit.vote import ExpertVote
+from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.window_rows import WindowRows
 from streamsvm.refit.windows import Adaptive, Window
 
@@ -102,7 +102,7 @@ class Refits:
     def __init__(self, learner: OnlineClassifier, solver: Solver, settings: RefitSettings) -> None:
         self.learner, self._solver, self._settings = learner, solver, settings
         self.solver_name = solver.name
-        self.vote = ExpertVote(settings.max_members)
+        self.vote = ModelVote(settings.max_members)
         self.window = (settings.window or Adaptive(50_000)).begin()
         trigger = settings.trigger or Growing(most=25_000)
         self._trigger = trigger.begin()

@@ -19,11 +19,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.features.rows import EncodedRows
+from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Trees
 from streamsvm.parameters import ParameterError, ParameterTypeError
 from streamsvm.refit.estimators import allows_nan, arrays_of, check_estimator, fit_alone, seeded, trees_of
-from streamsvm.refit.tasks import Floats, Solution, Task, check_size, dense, is_wide, scaled
+from streamsvm.refit.tasks import Solution, Task, check_size, dense, is_wide, scaled
 from streamsvm.refit.window_rows import WindowRows
 
 Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"

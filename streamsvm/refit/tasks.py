@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
+from streamsvm.features.rows import Floats
 from streamsvm.models import Scaler
 from streamsvm.models.scaling import cut
 from streamsvm.online.scaling import new_rows
 from streamsvm.refit.outliers import ENTRY_POINTS
 from streamsvm.refit.window_rows import WindowRows
-
-Floats = NDArray[np.float64]
 
 # Scaled values are clipped to this bound, as in the online learners.
 CLIP = 10.0

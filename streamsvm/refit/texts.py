@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamsvm.refit.detectors import detector_named
@@ -54,13 +54,17 @@ def _single_trigger(name: str, *values: Any) -> Trigger:
         name, values = "time", (seconds, *values)
     elif name == "time" or name not in _BY_NAME:
         name, values = "every", (name, *values)
-    kind, *types = _BY_NAME[name]
     if name == "drift":
         values = values or ("HDDMA",)
+    settings: Trigger = _made(*_BY_NAME[name], values=values)
+    return settings
+
+
+def _made(kind: Any, *types: Callable[[Any], Any], values: Sequence[Any]) -> Any:
+    """Return settings of a kind, with values converted by the types."""
     if len(values) > len(types):
         raise ValueError(f"{values[len(types)]!r} is one value too many")
-    settings: Trigger = kind(*(own(value) for own, value in zip(types, values, strict=False)))
-    return settings
+    return kind(*(own(value) for own, value in zip(types, values, strict=False)))
 
 
 def seconds_of(text: str) -> float | None:
@@ -75,7 +79,6 @@ def seconds_of(text: str) -> float | None:
     return float(found[1]) * _SECONDS[found[2]] if found else None
 
 
-_KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "adaptive": Adaptive}
 _WINDOWS = (
     'a number of events ("20000" or "latest:20000"), "adaptive[:N]", or "since:TIME[:N]" with a time such as "90s", '
     '"30m", "12h" or "7d"'
@@ -99,13 +102,9 @@ def window_of(text: str) -> Window:
     if kind.isdecimal():
         kind, values = "latest", [kind, *values]
     try:
-        if kind not in _KINDS:
+        if kind not in _WINDOWS_BY_NAME:
             raise ValueError("unknown")
-        takes: tuple[Callable[[str], Any], ...] = (_seconds, int) if kind == "since" else (int,)
-        if len(values) > len(takes):
-            raise ValueError(f"{values[len(takes)]!r} is one value too many")
-        given = [take(value) for take, value in zip(takes, values, strict=False)]
-        window: Window = _KINDS[kind](*given)
+        window: Window = _made(*_WINDOWS_BY_NAME[kind], values=values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is no window ({error}); it may be {_WINDOWS}") from error
     return window
@@ -116,3 +115,10 @@ def _seconds(text: str) -> float:
     if seconds is None:
         raise ValueError(f"{text!r} is no duration")
     return seconds
+
+
+_WINDOWS_BY_NAME: dict[str, tuple[Any, ...]] = {
+    "latest": (Latest, int),
+    "since": (Since, _seconds, int),
+    "adaptive": (Adaptive, int),
+}

@@ -12,12 +12,12 @@ from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.online.memory import capacity_for
-from streamsvm.refit import expert_vote as kernels
 from streamsvm.refit import frozen_models
+from streamsvm.refit import vote_kernels as kernels
 from streamsvm.refit.members import Member, compiled, fill
 
 
-class ExpertVote:
+class ModelVote:
     """Vote of a learner and at most n models.
 
     Attributes
@@ -36,7 +36,7 @@ class ExpertVote:
         learner.present, learner.active, learner.weight = 1, 1, 1.0
 
     def _new_state(self) -> State:
-        return State(kernels.EXPERT_VOTE, {"members": 1 + len(self.members), "classes": self._classes})
+        return State(kernels.MODEL_VOTE, {"members": 1 + len(self.members), "classes": self._classes})
 
     def _use(self, state: State) -> None:
         self._state, self._advantage = state, state.number("advantage").data
@@ -215,7 +215,7 @@ class _Batch:
         self.votes.bind(errors=self.errors, models=models)
 
 
-def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ExpertVote:
-    vote = ExpertVote(n)
+def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ModelVote:
+    vote = ModelVote(n)
     vote.restore(arrays, members, n_classes)
     return vote

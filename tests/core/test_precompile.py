@@ -27,7 +27,7 @@ from streamsvm.delayed import label_join as pending
 from streamsvm.ensemble import linear
 from streamsvm.ensemble import vote as blend
 from streamsvm.polytope import kernels as polytope
-from streamsvm.refit import expert_vote, frozen_models, outliers
+from streamsvm.refit import frozen_models, outliers, vote_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = """
@@ -179,7 +179,9 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     monkeypatch.setattr(first_use, "_ready", set())
     for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
-    needed = {entry.name for module in (outliers, expert_vote, frozen_models) for entry in module.ENTRY_POINTS.values()}
+    needed = {
+        entry.name for module in (outliers, vote_kernels, frozen_models) for entry in module.ENTRY_POINTS.values()
+    }
     assert needed < first_use._ready  # before the first query of a model
     warmed: list[EntryPoint] = []
     monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))

@@ -47,15 +47,15 @@ from streamsvm.refit import (
     OnDemand,
     OnDrift,
     Since,
-    expert_vote,
     jobs,
     members,
+    vote_kernels,
 )
 from streamsvm.refit.estimators import seeded, trees_of
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import SOLVERS, solver_of
 from streamsvm.refit.tasks import Solution, Task
-from streamsvm.refit.vote import ExpertVote
+from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.window_memory import WindowMemory
 from streamsvm.refit.window_rows import WindowRows
 from tests.choices import each_choice
@@ -299,7 +299,7 @@ def vars_of(model: Any) -> list[Rows]:
 
 
 @each_choice(("name", SOLVERS), ("n_classes", [2, 3]))
-def test_an_expert_says_what_its_model_does(name, n_classes):
+def test_a_member_says_what_its_model_does(name, n_classes):
     X, labels = events(700)
     X[1::7, 1] = np.nan
     codes = np.minimum([int(label[-1]) for label in labels], n_classes - 1) * 2  # the learner knows other labels
@@ -475,7 +475,7 @@ def hidden(n: int, seed: int = 0) -> tuple[Rows, list[int]]:
     return X, (X[:, 0].astype(int) % 2).tolist()
 
 
-def test_an_expert_that_is_right_takes_over_within_200_events():
+def test_a_model_that_is_right_takes_over_within_200_events():
     X, y = hidden(2_000)
     model = cheap(Told(), trigger=Every(600), delay=64)
     predicted = model.test_then_train(X, y)
@@ -485,7 +485,7 @@ def test_an_expert_that_is_right_takes_over_within_200_events():
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_an_expert_that_is_wrong_changes_nothing(learner):
+def test_a_model_that_is_wrong_changes_nothing(learner):
     X, y = hidden(2_000)
     X[:, 1] += np.where(y, 2.0, -2.0)
     alone = LEARNERS[learner]()
@@ -526,7 +526,7 @@ class Counted(ClassifierMixin, BaseEstimator):
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_an_event_waits_for_at_most_one_inactive_model(at_once):
-    vote, asked, n = ExpertVote(8), [Counted() for _ in range(8)], expert_vote.SAMPLE
+    vote, asked, n = ModelVote(8), [Counted() for _ in range(8)], vote_kernels.SAMPLE
     for number, model in enumerate(asked):
         vote.add(Member(Solution(model, {}), number), 2)
     arrays = vote.state()

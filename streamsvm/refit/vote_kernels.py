@@ -38,8 +38,8 @@ ACCURACY_WINDOW, USE_WINDOW = 500.0, 10_000.0
 _UNIT = (0.0, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
 
-EXPERT_VOTE = Schema(
-    "expert_vote",
+MODEL_VOTE = Schema(
+    "model_vote",
     {
         "seen": Number("labelled events", saved=True, bounds=_COUNT),
         "n_classes": Number("known classes", i64, saved=True, bounds=_COUNT),
@@ -257,7 +257,7 @@ def add_member(state, n_classes):
     return k
 
 
-_STATE, _VOTES = StateType(EXPERT_VOTE.name), StateType(VOTES.name)
+_STATE, _VOTES = StateType(MODEL_VOTE.name), StateType(VOTES.name)
 
 ENTRY_POINTS = {
     "add_member": EntryPoint(add_member, (_STATE, INTEGER)),

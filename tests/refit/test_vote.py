@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from streamsvm.core.state import State
-from streamsvm.refit import expert_vote as kernels
+from streamsvm.refit import vote_kernels as kernels
 from streamsvm.refit.frozen_models import QUERY
 
 N, CLASSES, PLACES = 1_500, 3, 7
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 def new_vote(n_models: int) -> State:
     """The vote of a learner and some new models."""
-    state = State(kernels.EXPERT_VOTE, {"members": PLACES, "classes": CLASSES})
+    state = State(kernels.MODEL_VOTE, {"members": PLACES, "classes": CLASSES})
     learner = state.members[0]
     learner.present, learner.active, learner.weight = 1, 1, 1.0
     state.n_classes = CLASSES
@@ -130,11 +130,11 @@ def test_a_new_model_replaces_the_one_of_least_recent_weight():
     assert state.members.weight[least] == pytest.approx(kernels.FIRST_WEIGHT)
 
 
-def test_experts_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
-    assert np.mean([lost_to_experts_that_are_alike(seed) for seed in range(5)]) < 0.0015
+def test_models_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
+    assert np.mean([lost_to_models_that_are_alike(seed) for seed in range(5)]) < 0.0015
 
 
-def lost_to_experts_that_are_alike(seed: int) -> float:
+def lost_to_models_that_are_alike(seed: int) -> float:
     """Return the accuracy lost by votes if models are less accurate by two points and nearly always agree."""
     n, rng = 20_000, np.random.default_rng(seed)
     labels, answers = rng.integers(0, CLASSES, n), np.full((PLACES, n, CLASSES), 0.05)
