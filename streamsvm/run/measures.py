@@ -146,12 +146,9 @@ class Measures:
         truth: Ints,
         guess: Ints,
         scores: Floats | None = None,
-        proba: Floats | None = None,
-        members: NDArray[np.bool_] | None = None,
-        costs: Floats | None = None,
-        watched: Ints | None = None,
         *,
         baselines: NDArray[np.bool_] | None = None,
+        **values: NDArray[Any],
     ) -> None:
         """Add judged events.
 
@@ -161,25 +158,21 @@ class Measures:
             True and predicted class numbers; -1 for a label without a class.
         scores
             Probabilities of the predicted classes, NaN if unknown.
-        proba
-            Probabilities of all classes, shape (n, n_classes), NaN if unknown.
-        members
-            Whether each class is in the prediction set, shape (n, n_classes).
-        costs
-            Cost of each event, NaN if unknown.
-        watched
-            Whether each event has an alarm, negative if unknown, and whether it is of the alarm's class, shape (n, 2).
         baselines
             Whether each baseline of `CURVE_LINES` is right, shape (n, 2).
+        **values
+            What is known of `proba`, probabilities of all classes, shape (n, n_classes), NaN if unknown; `members`,
+            whether each class is in the prediction set, shape (n, n_classes); `costs`, the cost of each event, NaN if
+            unknown; `watched`, whether each event has an alarm, negative if unknown, and whether it is of the alarm's
+            class, shape (n, 2).
         """
         right = guess == truth
-        is_rated = any(values is not None for values in (proba, members, costs, watched))
-        rows = np.zeros((len(truth), len(COLUMNS) if is_rated else len(CURVE_LINES)), np.int64)
+        rows = np.zeros((len(truth), len(COLUMNS) if values else len(CURVE_LINES)), np.int64)
         rows[:, 0] = right
         if baselines is not None:
             rows[:, 1:3] = baselines
-        if is_rated:
-            self._count(rows[:, 3:], truth, proba, members, costs, watched)
+        if values:
+            self._count(rows[:, 3:], truth, **values)
         if scores is None:
             scores = np.full(len(truth), np.nan)
         self.curve.add(rows)
@@ -195,10 +188,10 @@ class Measures:
         self,
         rows: Ints,
         truth: Ints,
-        proba: Floats | None,
-        members: NDArray[np.bool_] | None,
-        costs: Floats | None,
-        watched: Ints | None,
+        proba: Floats | None = None,
+        members: NDArray[np.bool_] | None = None,
+        costs: Floats | None = None,
+        watched: Ints | None = None,
     ) -> None:
         """Fill the counts that follow the hits."""
         n = len(truth)

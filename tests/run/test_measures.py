@@ -30,7 +30,9 @@ def measured(truth: Any, proba: Any, cuts: tuple[int, ...] = ()) -> Measures:
     guess = proba.argmax(axis=1)
     for part in np.split(np.arange(len(truth)), cuts):
         scores = proba[part, guess[part]]
-        measures.add(truth[part], guess[part], scores, proba[part], proba[part] > 0.1, proba[part, 0])
+        measures.add(
+            truth[part], guess[part], scores, proba=proba[part], members=proba[part] > 0.1, costs=proba[part, 0]
+        )
     return measures
 
 
@@ -110,7 +112,8 @@ def test_events_without_probabilities_count_for_nothing_but_what_is_known() -> N
     measures.add(np.array([0, 1]), np.array([0, 0]), np.array([np.nan, 0.8]))
     assert math.isnan(measures.overall["log_loss"])
     assert measures.reliability.error == pytest.approx(0.8)
-    measures.add(np.array([0, 1]), np.array([0, 1]), np.full(2, np.nan), np.array([[np.nan, np.nan], [0.5, 0.5]]))
+    proba = np.array([[np.nan, np.nan], [0.5, 0.5]])
+    measures.add(np.array([0, 1]), np.array([0, 1]), np.full(2, np.nan), proba=proba)
     assert measures.overall["log_loss"] == pytest.approx(math.log(2.0), abs=1 / UNIT)
 
 
