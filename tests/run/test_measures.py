@@ -82,7 +82,7 @@ def test_no_cut_into_batches_and_no_resumption_changes_anything() -> None:
     guess = proba.argmax(axis=1)
     for a, b in ((1_700, 1_701), (1_701, 3_000)):
         scores = proba[np.arange(a, b), guess[a:b]]
-        parts.add(truth[a:b], guess[a:b], scores, proba[a:b], proba[a:b] > 0.1, proba[a:b, 0])
+        parts.add(truth[a:b], guess[a:b], scores, proba=proba[a:b], members=proba[a:b] > 0.1, costs=proba[a:b, 0])
     (header, arrays), (other, others) = whole.state(), parts.state()
     assert header == other
     for name, array in arrays.items():
