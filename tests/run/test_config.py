@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from river.naive_bayes import GaussianNB
 
+from connectors import ConnectorError
 from streamsvm.run import Run, RunConfig
-from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.errors import SetupError
 from tests.errors import raises
 from tests.run.conftest import write_stream
 
@@ -80,7 +81,7 @@ def test_a_run_writes_what_was_asked_for(stream: str, tmp_path: Path) -> None:
 def test_what_fails_on_the_way_is_raised_once_results_are_written(stream: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"label": "y", "ignore": ["site"], "model": GaussianNB(), "summary": "s.json"}
     config = RunConfig(source=stream, **options, out="/dev/full?format=csv")
-    with raises(RunError, named="predictions: /dev/full"):
+    with raises(ConnectorError, reason="write", named="predictions: /dev/full"):
         Run(config).start()
     assert json.loads((tmp_path / "s.json").read_text())["ended"] == "error"
 
