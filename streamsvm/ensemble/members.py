@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from streamsvm.budgeted import kernels as budgeted
 from streamsvm.budgeted import maintenance
 from streamsvm.budgeted.classifier import BSGDClassifier
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import codes, linear
+from streamsvm.ensemble import codes, linear, trees
 from streamsvm.online import base
+from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterTypeError, check_choice
 from streamsvm.polytope import kernels as polytope
 from streamsvm.polytope.classifier import CPMClassifier
@@ -156,6 +159,23 @@ class _LinearMember(Member):
         return state
 
 
+class _TreeMember(Member):
+    entries = (trees.ENTRY_POINTS["run_member"],)
+    heads, inverse_temperature = ("trees",), (1.0,)
+    most_events = trees.STORED
+
+    def n_columns(self, n: int) -> int:
+        return min(n, trees.MOST_COLUMNS)
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        sizes = trees.sizes_of(self.n_columns(n_columns), n_classes, room)
+        return State(trees.TREES_STATE, sizes, parts={"rows": rows})
+
+    def check_restored(self, state: State) -> None:
+        check_bounds("columns of splits", state.columns, 0, state.row.size - 1)
+        check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
+
+
 @cache
 def _kernel_member(budget: int, gamma_factor: float, on_ranks: bool) -> Member:
     return _KernelMember(budget, gamma_factor, on_ranks)
@@ -174,6 +194,7 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
     "ranks-large": lambda budget: _kernel_member(LARGE * budget, 4.0, True),
     "polytope": lambda _: _plain_member(_PolytopeMember),
     "linear": lambda _: _plain_member(_LinearMember),
+    "trees": lambda _: _plain_member(_TreeMember),
 }
 
 

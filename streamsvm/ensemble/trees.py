@@ -1,0 +1,292 @@
+"""Member of boosted trees, which are replaced one by one as the stream runs.
+
+The member stores the latest events. At intervals it fits a new tree to the gradient of the log loss of
+these events, given all other trees, and the new tree replaces the oldest one. The sum of the trees is therefore always
+fitted to the latest events, and no step fits all trees at once.
+
+All splits on one level of a tree use the same column and threshold. A tree of depth D is then D comparisons and a
+table of 2^D leaves, each with one value per class. Splits are found on a random sample of the stored events, among a
+few random columns and thresholds that are values of sampled events. With more than two classes, splits follow the
+gradient in one random direction, so that their cost does not depend on the number of classes.
+
+Notes
+-----
+Gradient boosting: J. Friedman, "Stochastic gradient boosting", Computational Statistics and Data Analysis 38, 2002.
+Symmetric trees: L. Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018. Random
+directions: L. Iosipoi and A. Vakhrushev, "SketchBoost", NeurIPS 2022. Replacing the oldest member: J. Montiel et al.,
+"Adaptive XGBoost for evolving data streams", IJCNN 2020.
+"""
+
+from __future__ import annotations
+
+from streamsvm.core.access import state_at
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import FEW, fast_softmax_terms
+from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64
+from streamsvm.core.signatures import INTEGER
+from streamsvm.core.simd import uint
+from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
+from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
+
+# Number of stored events, of trees, of levels, of sampled events, and of candidate columns and thresholds.
+STORED, TREES, DEPTH, SAMPLE, TRIED, EDGES = 4096, 128, 4, 2048, 8, 15
+LEAVES = 1 << DEPTH
+# Number of events before the first tree, and between trees while their number grows and later.
+FIRST, EVERY_EARLY, EVERY = 256, 32, 128
+# Step size, and penalty on the squares of the slopes of a leaf.
+RATE, PENALTY = 0.15, 5.0
+# Trees see the first MOST_COLUMNS columns. With more classes than FEW there are no trees.
+MOST_COLUMNS = 128
+# Largest absolute value of a column, and of a leaf or a sum of leaves.
+LARGEST, MOST_OUTPUT = 1e30, 1e6
+_OUTPUT, _NUMBER = (-MOST_OUTPUT, MOST_OUTPUT), (-LARGEST, LARGEST)
+
+TREES_STATE = Schema(
+    "trees",
+    {
+        "rows": Substate(SCALER, "current row"),
+        "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_columns": Number("number of columns that have values", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
+        "n_learned": Number("number of events learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_built": Number("number of trees built", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "rng": Number("state of the random numbers", i64, saved=True, bounds=(0.0, 2.0**31)),
+        "values": Array(("stored", "columns"), "values of the stored events", f32, saved=True, bounds=_NUMBER),
+        "labels": Array(("stored",), "their classes", i32, saved=True, bounds=(0.0, FEW)),
+        "outputs": Array(("stored", "classes"), "sums of the trees for them", f32, saved=True, bounds=_OUTPUT),
+        "columns": Array(("trees", "depth"), "column of each split", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
+        "thresholds": Array(("trees", "depth"), "threshold of each split", f32, saved=True, bounds=_NUMBER),
+        "leaves": Array(("trees*leaves", "classes"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
+        "scores": Array(("classes",), "scores of the current event"),
+        "row": Array(("columns",), "values of the current event", f32),
+        "sample": Array(("sample",), "sampled events", i64),
+        "gradients": Array(("sample", "classes"), "gradients of the sampled events", f32),
+        "slopes": Array(("sample",), "gradients in the direction of the splits", f32),
+        "leaf": Array(("sample",), "leaves of the sampled events", i64),
+        "tried": Array(("tried",), "candidate columns, -1 for none", i64),
+        "edges": Array(("tried", "edges"), "candidate thresholds in ascending order", f32),
+        "bins": Array(("tried", "sample"), "number of thresholds below the values of the sampled events", i32),
+        "sums": Array(("leaves", "bins"), "sum of the slopes by leaf and bin", f32),
+        "counts": Array(("leaves", "bins"), "number of sampled events by leaf and bin", f32),
+        "gains": Array(("edges",), "gain of each threshold"),
+        "curvatures": Array(("leaves", "classes"), "sums of second derivatives by leaf", f32),
+        "terms": Array(("classes",), "terms of a softmax"),
+        "direction": Array(("classes",), "direction of the splits"),
+    },
+)
+trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
+
+
+def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
+    """Return the sizes of a state with room for a number of events."""
+    is_used = n_classes <= FEW
+    sizes = {"stored": min(room, STORED), "sample": SAMPLE, "trees": TREES} if is_used else {}
+    sizes = {"stored": 0, "sample": 0, "trees": 0} | sizes
+    sizes |= {"columns": n_columns, "classes": n_classes, "depth": DEPTH, "leaves": LEAVES}
+    return sizes | {"tried": TRIED, "edges": EDGES, "bins": EDGES + 1}
+
+
+@inlined
+def draw(state, n):
+    """Draw a random integer below n."""
+    state.rng = (state.rng * 1103515245 + 12345) & 0x7FFFFFFF
+    return ((state.rng >> 7) * n) >> 24
+
+
+@inlined
+def leaf_of(state, t, row):
+    """Return the leaf of tree t for a row."""
+    columns, thresholds, leaf = state.columns, state.thresholds, 0
+    for d in range(DEPTH):
+        is_above = row[uint(columns[uint(t), uint(d)])] > thresholds[uint(t), uint(d)]
+        leaf = 2 * leaf + (1 if is_above else 0)
+    return t * LEAVES + leaf
+
+
+@inlined
+def load_row(state, m):
+    """Write the current row of m pairs to `row`; missing values are 0, the mean."""
+    row, (event_rows, values) = state.row, current_row(state.rows)
+    for j in range(row.size):
+        row[uint(j)] = f32(0.0)
+    for i in range(m):
+        j = event_rows[uint(i)] - 1
+        if j >= 0:
+            row[uint(j)] = f32(min(max(values[uint(i)], -LARGEST), LARGEST))
+            state.n_columns = max(state.n_columns, j + 1)
+
+
+@inlined
+def predict(state):
+    """Compute the scores of the loaded row."""
+    n, scores, leaves = state.n_classes, state.scores, state.leaves
+    for c in range(n):
+        scores[c] = 0.0
+    for t in range(min(state.n_built, state.columns.shape[0])):
+        leaf = leaf_of(state, t, state.row)
+        for c in range(n):
+            scores[uint(c)] += leaves[uint(leaf), uint(c)]
+
+
+@kernel
+def learn(state, label):
+    """Store the loaded row, whose scores are known, and build a tree if it is due."""
+    i, values, outputs = state.n_learned % state.labels.size, state.values, state.outputs
+    state.n_classes = max(state.n_classes, label + 1)
+    state.labels[i] = label
+    for j in range(state.row.size):
+        values[uint(i), uint(j)] = state.row[uint(j)]
+    for c in range(state.scores.size):
+        outputs[i, c] = f32(state.scores[c]) if c < state.n_classes else f32(0.0)
+    state.n_learned += 1
+    every = EVERY if state.n_built >= TREES else EVERY_EARLY
+    if state.n_learned >= FIRST and state.n_learned % every == 0 and state.n_classes > 1 and state.n_columns > 0:
+        build(state)
+
+
+@inlined
+def add_outputs(state, t, sign):
+    """Add tree t, times `sign`, to the outputs of all stored events."""
+    n, outputs, leaves = state.n_classes, state.outputs, state.leaves
+    for i in range(min(state.n_learned, state.labels.size)):
+        leaf = leaf_of(state, t, state.values[uint(i)])
+        for c in range(n):
+            outputs[uint(i), uint(c)] += sign * leaves[uint(leaf), uint(c)]
+
+
+@kernel
+def build(state):
+    """Replace the oldest tree by one that is fitted to the gradient given the others."""
+    t, m = state.n_built % TREES, min(state.n_learned, SAMPLE)
+    if state.n_built >= TREES:
+        add_outputs(state, t, f32(-1.0))
+    draw_sample(state, m)
+    draw_candidates(state, m)
+    for d in range(DEPTH):
+        split(state, t, d, m)
+    find_leaves(state, t, m)
+    state.n_built += 1
+    add_outputs(state, t, f32(1.0))
+
+
+@kernel
+def draw_sample(state, m):
+    """Draw m stored events, and compute their gradients in all classes and in one direction."""
+    n, n_stored, terms, direction = state.n_classes, min(state.n_learned, state.labels.size), state.terms, state.direction
+    for c in range(n):
+        direction[c] = 1.0 if draw(state, 2) == 0 else -1.0
+    if n == 2:
+        direction[0], direction[1] = 0.5, -0.5
+    for s in range(m):
+        i = draw(state, n_stored)
+        label, slope = state.labels[i], 0.0
+        total = fast_softmax_terms(state.outputs[i], 0, n, 1.0, terms, 0)
+        for c in range(n):
+            gradient = (1.0 if c == label else 0.0) - terms[c] / total
+            state.gradients[uint(s), uint(c)] = f32(gradient)
+            slope += direction[c] * gradient
+        state.sample[s], state.slopes[s], state.leaf[s] = i, f32(slope), 0
+
+
+@kernel
+def draw_candidates(state, m):
+    """Draw columns and thresholds, and find the bins of the sampled events."""
+    edges, values, sample, bins = state.edges, state.values, state.sample, state.bins
+    for f in range(TRIED):
+        j = f if state.n_columns <= TRIED else draw(state, state.n_columns)
+        state.tried[f] = j if j < state.n_columns else -1
+        if state.tried[f] < 0:
+            continue
+        for e in range(EDGES):
+            x, at = values[sample[draw(state, m)], j], e
+            while at > 0 and edges[f, at - 1] > x:
+                edges[f, at] = edges[f, at - 1]
+                at -= 1
+            edges[f, at] = x
+        for s in range(m):
+            x, b = values[uint(sample[uint(s)]), uint(j)], 0
+            for e in range(EDGES):
+                b += 1 if x > edges[uint(f), uint(e)] else 0
+            bins[uint(f), uint(s)] = b
+
+
+@kernel
+def split(state, t, d, m):
+    """Choose the split of level d of tree t, and move the sampled events to its leaves."""
+    best_gain, best_f, best_e = -1.0, 0, 0
+    for f in range(TRIED):
+        if state.tried[f] >= 0:
+            find_gains(state, f, 1 << d, m)
+            for e in range(EDGES):
+                if state.gains[e] > best_gain:
+                    best_gain, best_f, best_e = state.gains[e], f, e
+    state.columns[t, d], state.thresholds[t, d] = state.tried[best_f], state.edges[best_f, best_e]
+    leaf, bins = state.leaf, state.bins
+    for s in range(m):
+        leaf[uint(s)] = 2 * leaf[uint(s)] + (1 if bins[uint(best_f), uint(s)] > best_e else 0)
+
+
+@inlined
+def find_gains(state, f, n_leaves, m):
+    """Compute the gain of each threshold of candidate column f, over all leaves of a level."""
+    sums, counts, gains = state.sums, state.counts, state.gains
+    leaf, bins, slopes = state.leaf, state.bins, state.slopes
+    for k in range(n_leaves):
+        for b in range(EDGES + 1):
+            sums[uint(k), uint(b)] = counts[uint(k), uint(b)] = f32(0.0)
+    for s in range(m):
+        k, b = uint(leaf[uint(s)]), uint(bins[uint(f), uint(s)])
+        sums[k, b] += slopes[uint(s)]
+        counts[k, b] += f32(1.0)
+    for e in range(EDGES):
+        gains[e] = 0.0
+    for k in range(n_leaves):
+        total = count = left = n_left = 0.0
+        for b in range(EDGES + 1):
+            total += sums[uint(k), uint(b)]
+            count += counts[uint(k), uint(b)]
+        for e in range(EDGES):
+            left += sums[uint(k), uint(e)]
+            n_left += counts[uint(k), uint(e)]
+            right, n_right = total - left, count - n_left
+            gains[uint(e)] += left * left / (n_left + PENALTY) + right * right / (n_right + PENALTY)
+
+
+@kernel
+def find_leaves(state, t, m):
+    """Set the leaves of tree t to a Newton step, times RATE."""
+    n, leaves, curvatures = state.n_classes, state.leaves, state.curvatures
+    for k in range(LEAVES):
+        for c in range(n):
+            leaves[t * LEAVES + k, c] = curvatures[k, c] = f32(0.0)
+    for s in range(m):
+        k, label = state.leaf[s], state.labels[state.sample[s]]
+        for c in range(n):
+            gradient = state.gradients[uint(s), uint(c)]
+            p = (1.0 if c == label else 0.0) - gradient
+            leaves[uint(t * LEAVES + k), uint(c)] += gradient
+            curvatures[uint(k), uint(c)] += p * (1.0 - p)
+    for k in range(LEAVES):
+        for c in range(n):
+            leaves[t * LEAVES + k, c] *= RATE * (n - 1.0) / n / (curvatures[k, c] + PENALTY / 4.0)
+
+
+def run_member(address, block_address, i, cached):
+    """Score the rows of a block as its i-th member, and learn the labelled rows."""
+    state, block = trees_at(address), block_at(block_address)
+    rows, member = state.rows, block.members[i]
+    is_used = state.labels.size > 0
+    for k in range(block.n_rows):
+        row = block.rows[k]
+        if not is_used:  # a vote of equal probabilities would name all classes
+            state.scores[0] = MOST_OUTPUT
+        elif cached == 0:
+            load_row(state, load_cached_row(block, k, member.way, rows))
+            predict(state)
+        if cached == 0:
+            keep_scores(block, k, i, state.scores)
+        if row.label >= 0 and is_used:
+            learn(state, row.label)
+
+
+ENTRY_POINTS = {"run_member": EntryPoint(run_member, (INTEGER,) * 4)}
