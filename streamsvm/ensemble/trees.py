@@ -172,7 +172,12 @@ def build(state):
 @kernel
 def draw_sample(state, m):
     """Draw m stored events, and compute their gradients in all classes and in one direction."""
-    n, n_stored, terms, direction = state.n_classes, min(state.n_learned, state.labels.size), state.terms, state.direction
+    n, n_stored, terms, direction = (
+        state.n_classes,
+        min(state.n_learned, state.labels.size),
+        state.terms,
+        state.direction,
+    )
     for c in range(n):
         direction[c] = 1.0 if draw(state, 2) == 0 else -1.0
     if n == 2:
