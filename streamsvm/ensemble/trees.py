@@ -43,7 +43,7 @@ LARGEST, MOST_OUTPUT = 1e30, 1e6
 _OUTPUT, _NUMBER = (-MOST_OUTPUT, MOST_OUTPUT), (-LARGEST, LARGEST)
 
 TREES_STATE = Schema(
-    "trees",
+    "boosted_trees",
     {
         "rows": Substate(SCALER, "current row"),
         "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
@@ -209,9 +209,10 @@ def draw_candidates(state, m):
                 at -= 1
             edges[f, at] = x
         for s in range(m):
-            x, b = values[uint(sample[uint(s)]), uint(j)], 0
-            for e in range(EDGES):
-                b += 1 if x > edges[uint(f), uint(e)] else 0
+            x, b, step = values[uint(sample[uint(s)]), uint(j)], 0, (EDGES + 1) // 2
+            while step > 0:
+                b += step if x > edges[uint(f), uint(b + step - 1)] else 0
+                step //= 2
             bins[uint(f), uint(s)] = b
 
 
