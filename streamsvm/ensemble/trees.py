@@ -33,7 +33,7 @@ from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 STORED, TREES, DEPTH, SAMPLE, TRIED, EDGES = 4096, 128, 4, 2048, 8, 15
 LEAVES = 1 << DEPTH
 # Number of events before the first tree, and between trees while their number grows and later.
-FIRST, EVERY_EARLY, EVERY = 256, 32, 128
+FIRST, EVERY_EARLY, EVERY = 256, 32, 256
 # Step size, and penalty on the squares of the slopes of a leaf.
 RATE, PENALTY = 0.15, 5.0
 # Trees see the first MOST_COLUMNS columns. With more classes than FEW there are no trees.
