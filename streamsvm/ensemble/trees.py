@@ -51,7 +51,7 @@ TREES_STATE = Schema(
         "n_learned": Number("number of events learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "n_built": Number("number of trees built", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "rng": Number("state of the random numbers", i64, saved=True, bounds=(0.0, 2.0**31)),
-        "values": Array(("stored", "columns"), "values of the stored events", f32, saved=True, bounds=_NUMBER),
+        "values": Array(("columns", "stored"), "values of the stored events", f32, saved=True, bounds=_NUMBER),
         "labels": Array(("stored",), "their classes", i32, saved=True, bounds=(0.0, FEW)),
         "outputs": Array(("stored", "classes"), "sums of the trees for them", f32, saved=True, bounds=_OUTPUT),
         "columns": Array(("trees", "depth"), "column of each split", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
@@ -59,6 +59,7 @@ TREES_STATE = Schema(
         "leaves": Array(("trees*leaves", "classes"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
         "scores": Array(("classes",), "scores of the current event"),
         "row": Array(("columns",), "values of the current event", f32),
+        "leaf_by_event": Array(("stored",), "leaves of the stored events in a tree", i32),
         "sample": Array(("sample",), "sampled events", i64),
         "gradients": Array(("sample", "classes"), "gradients of the sampled events", f32),
         "slopes": Array(("sample",), "gradients in the direction of the splits", f32),
@@ -94,16 +95,6 @@ def draw(state, n):
 
 
 @inlined
-def leaf_of(state, t, row):
-    """Return the leaf of tree t for a row."""
-    columns, thresholds, leaf = state.columns, state.thresholds, 0
-    for d in range(DEPTH):
-        is_above = row[uint(columns[uint(t), uint(d)])] > thresholds[uint(t), uint(d)]
-        leaf = 2 * leaf + (1 if is_above else 0)
-    return t * LEAVES + leaf
-
-
-@inlined
 def load_row(state, m):
     """Write the current row of m pairs to `row`; missing values are 0, the mean."""
     row, (event_rows, values) = state.row, current_row(state.rows)
@@ -119,13 +110,17 @@ def load_row(state, m):
 @inlined
 def predict(state):
     """Compute the scores of the loaded row."""
-    n, scores, leaves = state.n_classes, state.scores, state.leaves
+    n, scores, leaves, row = state.n_classes, state.scores, state.leaves, state.row
+    columns, thresholds = state.columns, state.thresholds
     for c in range(n):
         scores[c] = 0.0
-    for t in range(min(state.n_built, state.columns.shape[0])):
-        leaf = leaf_of(state, t, state.row)
+    for t in range(min(state.n_built, columns.shape[0])):
+        leaf = 0
+        for d in range(DEPTH):
+            is_above = row[uint(columns[uint(t), uint(d)])] > thresholds[uint(t), uint(d)]
+            leaf = 2 * leaf + (1 if is_above else 0)
         for c in range(n):
-            scores[uint(c)] += leaves[uint(leaf), uint(c)]
+            scores[uint(c)] += leaves[uint(t * LEAVES + leaf), uint(c)]
 
 
 @kernel
@@ -135,7 +130,7 @@ def learn(state, label):
     state.n_classes = max(state.n_classes, label + 1)
     state.labels[i] = label
     for j in range(state.row.size):
-        values[uint(i), uint(j)] = state.row[uint(j)]
+        values[uint(j), uint(i)] = state.row[uint(j)]
     for c in range(state.scores.size):
         outputs[i, c] = f32(state.scores[c]) if c < state.n_classes else f32(0.0)
     state.n_learned += 1
@@ -147,9 +142,16 @@ def learn(state, label):
 @inlined
 def add_outputs(state, t, sign):
     """Add tree t, times `sign`, to the outputs of all stored events."""
-    n, outputs, leaves = state.n_classes, state.outputs, state.leaves
-    for i in range(min(state.n_learned, state.labels.size)):
-        leaf = leaf_of(state, t, state.values[uint(i)])
+    n, outputs, leaves, found = state.n_classes, state.outputs, state.leaves, state.leaf_by_event
+    m = min(state.n_learned, found.size)
+    for i in range(m):
+        found[i] = 0
+    for d in range(DEPTH):
+        values, threshold = state.values[state.columns[t, d]], state.thresholds[t, d]
+        for i in range(m):
+            found[i] = 2 * found[i] + (1 if values[i] > threshold else 0)
+    for i in range(m):
+        leaf = t * LEAVES + found[i]
         for c in range(n):
             outputs[uint(i), uint(c)] += sign * leaves[uint(leaf), uint(c)]
 
@@ -196,20 +198,21 @@ def draw_sample(state, m):
 @kernel
 def draw_candidates(state, m):
     """Draw columns and thresholds, and find the bins of the sampled events."""
-    edges, values, sample, bins = state.edges, state.values, state.sample, state.bins
+    edges, sample, bins = state.edges, state.sample, state.bins
     for f in range(TRIED):
         j = f if state.n_columns <= TRIED else draw(state, state.n_columns)
         state.tried[f] = j if j < state.n_columns else -1
         if state.tried[f] < 0:
             continue
+        values = state.values[j]
         for e in range(EDGES):
-            x, at = values[sample[draw(state, m)], j], e
+            x, at = values[sample[draw(state, m)]], e
             while at > 0 and edges[f, at - 1] > x:
                 edges[f, at] = edges[f, at - 1]
                 at -= 1
             edges[f, at] = x
         for s in range(m):
-            x, b, step = values[uint(sample[uint(s)]), uint(j)], 0, (EDGES + 1) // 2
+            x, b, step = values[uint(sample[uint(s)])], 0, (EDGES + 1) // 2
             while step > 0:
                 b += step if x > edges[uint(f), uint(b + step - 1)] else 0
                 step //= 2
