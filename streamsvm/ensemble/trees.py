@@ -80,11 +80,19 @@ trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
 
 def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
     """Return the sizes of a state with room for a number of events."""
-    is_used = n_classes <= FEW
-    sizes = {"stored": min(room, STORED), "sample": SAMPLE, "trees": TREES} if is_used else {}
-    sizes = {"stored": 0, "sample": 0, "trees": 0} | sizes
-    sizes |= {"columns": n_columns, "classes": n_classes, "depth": DEPTH, "leaves": LEAVES}
-    return sizes | {"tried": TRIED, "edges": EDGES, "bins": EDGES + 1}
+    room = room if n_classes <= FEW else 0
+    return {
+        "stored": min(room, STORED),
+        "sample": min(room, SAMPLE),
+        "trees": min(room // EVERY_EARLY, TREES),
+        "depth": DEPTH,
+        "leaves": LEAVES,
+        "tried": TRIED,
+        "edges": EDGES,
+        "bins": EDGES + 1,
+        "columns": n_columns,
+        "classes": n_classes,
+    }
 
 
 @inlined
@@ -182,8 +190,8 @@ def draw_sample(state, m):
     )
     for c in range(n):
         direction[c] = 1.0 if draw(state, 2) == 0 else -1.0
-    if n == 2:
-        direction[0], direction[1] = 0.5, -0.5
+    c = draw(state, n)  # the gradients of all classes add up to 0, so the direction must not be the same for all
+    direction[(c + 1 + draw(state, n - 1)) % n] = -direction[c]
     for s in range(m):
         i = draw(state, n_stored)
         label, slope = state.labels[i], 0.0
