@@ -48,8 +48,8 @@ class StreamSVMClassifier(Ensemble):
         Maximum number of support vectors of each kernel member. Large members have five times as many. None: depends on
         `effort`.
     members
-        Names of the members: `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and `"polytope"`.
-        None: depends on `effort`.
+        Names of the members: `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"`, `"trees"` and
+        `"polytope"`. None: depends on `effort`.
     vote_window
         Approximate number of recent events over which the vote averages accuracies. With late labels it is twenty times
         as many.
@@ -91,7 +91,9 @@ class StreamSVMClassifier(Ensemble):
     **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
     text. It also sees columns of few different whole numbers (3 to about 500) as categories, with at most 16 classes.
-    Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and step size.
+    Boosted trees are fitted to the last 4,096 events: every 256 events, a new tree replaces the oldest of 128. They use
+    the first 128 columns, and at most 64 classes; `effort="low"` has none. Polytopes (see `CPMClassifier`) are optional.
+    Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log

@@ -172,7 +172,7 @@ class _TreeMember(Member):
         return State(trees.TREES_STATE, sizes, parts={"rows": rows})
 
     def check_restored(self, state: State) -> None:
-        check_bounds("columns of splits", state.columns, 0, state.row.size - 1)
+        check_bounds("columns of splits", state.columns, 0, max(state.row.size - 1, 0))
         check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
 
 

@@ -548,7 +548,7 @@ def learned_by_all():
         ({"budget": 0}, ValueError, "budget"),
         ({"members": "linear"}, TypeError, "members"),
         ({"members": ()}, TypeError, "members"),
-        ({"members": ("trees",)}, ValueError, "members[0]"),
+        ({"members": ("forest",)}, ValueError, "members[0]"),
         ({"vote_window": 0}, ValueError, "vote_window"),
         ({"label_autocorrelation": 1}, TypeError, "label_autocorrelation"),
         ({"max_features": 1.5}, TypeError, "max_features"),
