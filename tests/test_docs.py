@@ -159,7 +159,7 @@ def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
     Path(perceptron).write_text(found[perceptron], encoding="utf-8")
     blend = Path("streamsvm/ensemble/members.py")
     member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], Member]] = {\n    ...\n")
-    imports = re.compile(r"^from streamsvm.ensemble import .*linear$", re.MULTILINE)
+    imports = re.compile(r"^from streamsvm.ensemble import .*trees$", re.MULTILINE)
     text = imports.sub(lambda line: f"{line[0]}, perceptron", blend.read_text(encoding="utf-8"))
     text = re.sub(r"^MEMBERS: .*\n", lambda head: f"{member}\n\n\n{head[0]}{line[:-2]}", text, flags=re.MULTILINE)
     blend.write_text(text, encoding="utf-8")

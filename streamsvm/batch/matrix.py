@@ -106,6 +106,7 @@ class SparseMatrix:
         self.shape: tuple[int, int] = X.shape
 
     def scores(self, weights: Floats, out: Floats) -> Floats:
+        """Compute weights . row for every row; shapes (k, d) and, for `out`, (k, n)."""
         if len(weights) == 1:
             out[0] = self.X @ weights[0]
         else:
@@ -113,17 +114,21 @@ class SparseMatrix:
         return out
 
     def adjoint(self, r: Floats) -> Floats:
+        """Sum the rows with weights r, shape (k, n); the result has shape (k, d)."""
         if len(r) == 1:
             return np.asarray(self.X.T @ r[0])[None]
         return np.ascontiguousarray((self.X.T @ np.ascontiguousarray(r.T)).T)
 
     def rows(self, rows: Ints) -> SparseMatrix:
+        """Copy some of the rows."""
         return SparseMatrix(self.X[rows])
 
     def columns(self, columns: Ints) -> SparseMatrix:
+        """Copy some of the columns."""
         return SparseMatrix(self.X[:, columns])
 
     def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Any:
+        """Copy some rows and columns, with each row multiplied by its factor."""
         part = self.X[rows]
         if len(columns) < self.shape[1]:
             part = part[:, columns]
@@ -131,6 +136,10 @@ class SparseMatrix:
         return scipy.sparse.csr_matrix((data, part.indices, part.indptr), shape=part.shape)
 
     def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
+        """Compute the lower triangle of the sum of weights * x x^T over some rows.
+
+        x has the given columns and a constant one.
+        """
         a = len(columns)
         place = np.full(self.shape[1], -1)
         place[columns] = np.arange(a)
@@ -139,11 +148,13 @@ class SparseMatrix:
         return out
 
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
+        """Estimate the cost of `gram`, in multiplications of a matrix-vector product."""
         n, d = self.shape
         filled = float(self.X.nnz) / max(1, n * d) * n_columns
         return n_rows * filled * (filled + 1.0) / 2.0
 
     def peaks(self) -> Floats:
+        """Compute the largest magnitude in each column."""
         out = np.zeros(self.shape[1])
         np.maximum.at(out, self.X.indices, np.abs(self.X.data))
         return out

@@ -84,7 +84,7 @@ class StreamSVMClassifier(Ensemble):
 
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.63%
+    Accuracy: 90.55%
 
     Notes
     -----

@@ -405,7 +405,7 @@ def test_hundreds_of_late_classes():
 
 
 def test_memory_is_stated_beforehand():
-    X, y = blobs(500, 5, d=40)
+    X, y = blobs(1_200, 5, d=40)
     model = StreamSVMClassifier()
     stated = model.memory_bytes(n_features=40, n_classes=5)
     model.learn_many(X, y)
