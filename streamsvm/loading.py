@@ -31,7 +31,15 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 
 # Modules whose entry points `warmup` compiles, and further ones with `everything`.
 _KERNELS = (
-    *("features.rows", "features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
+    *(
+        "features.rows",
+        "features.ranks",
+        "online.driver",
+        "ensemble.vote",
+        "ensemble.linear",
+        "ensemble.trees",
+        "polytope.kernels",
+    ),
     *("budgeted.kernels", "budgeted.maintenance"),
     *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )

@@ -92,7 +92,7 @@ class StreamSVMClassifier(Ensemble):
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
     text. It also sees columns of few different whole numbers (3 to about 500) as categories, with at most 16 classes.
     Boosted trees are fitted to the last 4,096 events: every 256 events, a new tree replaces the oldest of 128. They use
-    the first 128 columns, and at most 64 classes; `effort="low"` has none. Polytopes (see `CPMClassifier`) are optional.
+    the first 128 columns and at most 64 classes. `effort="low"` has none. Polytopes (see `CPMClassifier`) are optional.
     Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy

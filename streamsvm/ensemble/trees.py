@@ -53,15 +53,15 @@ TREES_STATE = Schema(
         "rng": Number("state of the random numbers", i64, saved=True, bounds=(0.0, 2.0**31)),
         "values": Array(("columns", "stored"), "values of the stored events", f32, saved=True, bounds=_NUMBER),
         "labels": Array(("stored",), "their classes", i32, saved=True, bounds=(0.0, FEW)),
-        "outputs": Array(("stored", "classes"), "sums of the trees for them", f32, saved=True, bounds=_OUTPUT),
+        "outputs": Array(("stored", "few"), "sums of the trees for them", f32, saved=True, bounds=_OUTPUT),
         "columns": Array(("trees", "depth"), "column of each split", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
         "thresholds": Array(("trees", "depth"), "threshold of each split", f32, saved=True, bounds=_NUMBER),
-        "leaves": Array(("trees*leaves", "classes"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
+        "leaves": Array(("trees*leaves", "few"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
         "scores": Array(("classes",), "scores of the current event"),
         "row": Array(("columns",), "values of the current event", f32),
         "leaf_by_event": Array(("stored",), "leaves of the stored events in a tree", i32),
         "sample": Array(("sample",), "sampled events", i64),
-        "gradients": Array(("sample", "classes"), "gradients of the sampled events", f32),
+        "gradients": Array(("sample", "few"), "gradients of the sampled events", f32),
         "slopes": Array(("sample",), "gradients in the direction of the splits", f32),
         "leaf": Array(("sample",), "leaves of the sampled events", i64),
         "tried": Array(("tried",), "candidate columns, -1 for none", i64),
@@ -70,9 +70,9 @@ TREES_STATE = Schema(
         "sums": Array(("leaves", "bins"), "sum of the slopes by leaf and bin", f32),
         "counts": Array(("leaves", "bins"), "number of sampled events by leaf and bin", f32),
         "gains": Array(("edges",), "gain of each threshold"),
-        "curvatures": Array(("leaves", "classes"), "sums of second derivatives by leaf", f32),
-        "terms": Array(("classes",), "terms of a softmax"),
-        "direction": Array(("classes",), "direction of the splits"),
+        "curvatures": Array(("leaves", "few"), "sums of second derivatives by leaf", f32),
+        "terms": Array(("few",), "terms of a softmax"),
+        "direction": Array(("few",), "direction of the splits"),
     },
 )
 trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
@@ -80,7 +80,6 @@ trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
 
 def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
     """Return the sizes of a state with room for a number of events."""
-    room = room if n_classes <= FEW else 0
     return {
         "stored": min(room, STORED),
         "sample": min(room, SAMPLE),
@@ -92,6 +91,7 @@ def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
         "bins": EDGES + 1,
         "columns": n_columns,
         "classes": n_classes,
+        "few": min(n_classes, FEW),
     }
 
 
@@ -131,15 +131,25 @@ def predict(state):
             scores[uint(c)] += leaves[uint(t * LEAVES + leaf), uint(c)]
 
 
+@inlined
+def find_nothing(state):
+    """Compute scores that name the first class."""
+    for c in range(state.n_classes):
+        state.scores[c] = 0.0
+    state.scores[0] = MOST_OUTPUT
+
+
 @kernel
 def learn(state, label):
     """Store the loaded row, whose scores are known, and build a tree if it is due."""
-    i, values, outputs = state.n_learned % state.labels.size, state.values, state.outputs
     state.n_classes = max(state.n_classes, label + 1)
+    if state.n_classes > FEW:
+        return
+    i, values, outputs = state.n_learned % state.labels.size, state.values, state.outputs
     state.labels[i] = label
     for j in range(state.row.size):
         values[uint(j), uint(i)] = state.row[uint(j)]
-    for c in range(state.scores.size):
+    for c in range(outputs.shape[1]):
         outputs[i, c] = f32(state.scores[c]) if c < state.n_classes else f32(0.0)
     state.n_learned += 1
     every = EVERY if state.n_built >= TREES else EVERY_EARLY
@@ -292,17 +302,16 @@ def run_member(address, block_address, i, cached):
     """Score the rows of a block as its i-th member, and learn the labelled rows."""
     state, block = trees_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
-    is_used = state.labels.size > 0
     for k in range(block.n_rows):
         row = block.rows[k]
-        if not is_used:  # a vote of equal probabilities would name all classes
-            state.scores[0] = MOST_OUTPUT
-        elif cached == 0:
-            load_row(state, load_cached_row(block, k, member.way, rows))
-            predict(state)
         if cached == 0:
+            if state.n_classes <= FEW:
+                load_row(state, load_cached_row(block, k, member.way, rows))
+                predict(state)
+            else:  # equal probabilities would name all classes
+                find_nothing(state)
             keep_scores(block, k, i, state.scores)
-        if row.label >= 0 and is_used:
+        if row.label >= 0:
             learn(state, row.label)
 
 
