@@ -22,6 +22,7 @@ PAGES = tuple(ROOT / "docs" / page for page in ("benchmarks.md", "how-to/simulat
 # The function that generates each table.
 TABLES = {
     "streams": "simulations.benchmarks.blend.streams:table",
+    "arena": "simulations.benchmarks.arena:table",
     "coverage": "simulations.benchmarks.decisions:coverage_table",
     "rare": "simulations.benchmarks.decisions:rare_table",
     "ends": "simulations.benchmarks.ends:markdown",

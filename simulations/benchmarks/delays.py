@@ -24,7 +24,7 @@ from simulations.keeping import keep, kept
 from streamsvm import StreamSVMClassifier
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
-from streamsvm.delayed.protocol import Events, Joined
+from streamsvm.delayed.protocol import Events, Matches
 from streamsvm.delayed.rows import taken
 from streamsvm.delayed.store import Store
 
@@ -34,7 +34,7 @@ DELAYS = {10: 20_000, 100: 20_000, 1_000: 20_000, 10_000: 50_000}
 CHUNK = 1024
 
 
-def joins(own: OwnModel, table: Any, labels: Sequence[Any], delay: int) -> Iterator[Joined]:
+def joins(own: OwnModel, table: Any, labels: Sequence[Any], delay: int) -> Iterator[Matches]:
     """Yield the events whose labels arrive, joined by `Join`.
 
     A label arrives before the event `delay` after its own.
