@@ -1,4 +1,4 @@
-"""Online learner: ensemble of kernel, polytope and linear members."""
+"""Online learner: ensemble of kernel, linear, tree and polytope members."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ from streamsvm.parameters import ParameterError, ParameterTypeError, check_choic
 if TYPE_CHECKING:
     from streamsvm.decide.deciding import DecidingClassifier
 
-
 Effort = Literal["low", "normal", "high"]
 
 
 @with_parts
 class StreamSVMClassifier(Ensemble):
-    """Ensemble of kernel and linear classifiers for drifting streams, without tuning.
+    """Ensemble of kernel machines, linear models and trees for drifting streams, without tuning.
 
     It learns events one at a time and predicts labels of any hashable type. Numbers are scaled with running statistics
     and strings are one-hot encoded. New features and classes may appear at any time. Missing values (None, NaN, or an
@@ -78,10 +77,8 @@ class StreamSVMClassifier(Ensemble):
 
     Examples
     --------
-
     >>> from river import datasets, evaluate, metrics
     >>> from streamsvm import StreamSVMClassifier
-
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
     Accuracy: 90.55%
@@ -112,8 +109,7 @@ class StreamSVMClassifier(Ensemble):
     accurate answer, it is the prediction. An event is counted under the labels known when it was last predicted, for up
     to 1,024 predictions without a label. Events must be learned in the order of their predictions. The weight of the
     last label decreases with each further event predicted before the next label. `predict_many` and
-    `predict_proba_many` ignore previous labels, because their rows have no order. Apart from the record of known
-    labels, predictions do not change what is learned.
+    `predict_proba_many` ignore previous labels, because their rows have no order.
 
     **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their answers at
     prediction time, and the votes by the probabilities they gave. Accuracies of heads cover twenty times as many
@@ -208,8 +204,7 @@ class StreamSVMClassifier(Ensemble):
     @property
     def refits(self) -> list[dict[str, Any]]:
         """The last 100 refits as in `RefitClassifier.refits`, empty without `refit`."""
-        found: list[dict[str, Any]] = [] if self._refitter is None else self._refitter.refits
-        return found
+        return [] if self._refitter is None else list(self._refitter.refits)
 
     def refit_totals(self) -> dict[str, Any] | None:
         """Return the number of refits by outcome, their seconds and share of the vote.
@@ -219,8 +214,7 @@ class StreamSVMClassifier(Ensemble):
         dict or None
             As in `RefitClassifier.refit_totals`; None without `refit`.
         """
-        found: dict[str, Any] | None = None if self._refitter is None else self._refitter.refit_totals()
-        return found
+        return None if self._refitter is None else dict(self._refitter.refit_totals())
 
     def refit_now(self) -> None:
         """Start a refit after the next labelled event, or the next multiple of 64.

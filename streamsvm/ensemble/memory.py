@@ -99,16 +99,7 @@ class Ensemble(base.OnlineClassifier):
             "combination": State(combined_vote.COMBINATION, combined_vote.combination_sizes(experts, n_classes)),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
             "autocorrelation": State(
-                autocorrelation.AUTOCORRELATION,
-                {
-                    "lags": notes.LAGS,
-                    "predictors": label_baselines.PREDICTORS if self.label_autocorrelation else 0,
-                    "mixed": autocorrelation.MIXED if self.label_autocorrelation else 0,
-                    "answers": autocorrelation.ANSWERS if self.label_autocorrelation else 0,
-                    "contexts": label_baselines.N_ROWS if self.label_autocorrelation else 0,
-                    "notes": min(notes.NOTES, room) if self.label_autocorrelation else 0,
-                    "classes": n_classes,
-                },
+                autocorrelation.AUTOCORRELATION, _autocorrelation_sizes(n_classes, room, self.label_autocorrelation)
             ),
         }
         lanes = -(-experts // blend.EXPERTS_AT_ONCE) * blend.EXPERTS_AT_ONCE
@@ -241,3 +232,15 @@ class Ensemble(base.OnlineClassifier):
             for kind, member in zip(self._kinds(), self._member_states(), strict=True)
         ]
         return [vote for vote in votes if vote[0].has_metric]
+
+
+def _autocorrelation_sizes(n_classes: int, room: int, is_used: bool) -> dict[str, int]:
+    """Return the sizes of the state of label autocorrelation."""
+    sizes = {
+        "predictors": label_baselines.PREDICTORS,
+        "mixed": autocorrelation.MIXED,
+        "answers": autocorrelation.ANSWERS,
+        "contexts": label_baselines.N_ROWS,
+        "notes": min(notes.NOTES, room),
+    }
+    return {name: size * is_used for name, size in sizes.items()} | {"lags": notes.LAGS, "classes": n_classes}
