@@ -15,6 +15,7 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
     source, out, dead, port = topic("events"), topic("out"), topic("dead", 1), free_port()
     rows = stream(3_000)
     fill(broker, source, rows[:2_000])
+    browser.get("about:blank")  # the page of an earlier test asks no more
     looked_at(browser)
     with Run(*arguments(broker, source, out, dead, "--page", port), cwd=tmp_path) as run:
         wait_for(lambda: "streamsvm: error" not in run.log and opens(browser, port), "the page")
