@@ -88,7 +88,7 @@ class StreamSVMClassifier(Ensemble):
     **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
     text. It also sees columns of few different whole numbers (3 to about 500) as categories, with at most 16 classes.
-    Boosted trees are fitted to the last 4,096 events: every 256 events, a new tree replaces the oldest of 128. They use
+    Boosted trees are fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use
     the first 128 columns and at most 64 classes. `effort="low"` has none. Polytopes (see `CPMClassifier`) are optional.
     Each member has one or more heads, which differ in loss and step size.
 

@@ -30,12 +30,12 @@ from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 
 # Number of stored events, of trees, of levels, of sampled events, and of candidate columns and thresholds.
-STORED, TREES, DEPTH, SAMPLE, TRIED, EDGES = 4096, 128, 4, 2048, 8, 15
+STORED, TREES, DEPTH, SAMPLE, TRIED, EDGES = 4096, 64, 4, 2048, 8, 15
 LEAVES = 1 << DEPTH
 # Number of events before the first tree, and between trees while their number grows and later.
-FIRST, EVERY_EARLY, EVERY = 256, 32, 256
+FIRST, EVERY_EARLY, EVERY = 256, 64, 384
 # Step size, and penalty on the squares of the slopes of a leaf.
-RATE, PENALTY = 0.15, 5.0
+RATE, PENALTY = 0.25, 5.0
 # Trees see the first MOST_COLUMNS columns. With more classes than FEW there are no trees.
 MOST_COLUMNS = 128
 # Largest absolute value of a column, and of a leaf or a sum of leaves.
