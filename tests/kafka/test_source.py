@@ -97,8 +97,8 @@ def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compres
     rows = [(p, None, b'{"x":"%s"}' % (b"%d" % t * 4_800), t) for each in times for p, t in enumerate(each)]
     fill(broker, name, rows, compression_type=compression)
     found = []
-    with opened(broker, name):  # so that imports do not count
-        pass
+    with opened(broker, name, at_end="stop", max_held_bytes=most) as source:  # so that imports do not count
+        next(iter(source))
     tracemalloc.start()
     try:
         with opened(broker, name, at_end="stop", max_held_bytes=most) as source:
