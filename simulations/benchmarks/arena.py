@@ -105,16 +105,16 @@ def chosen(files: list[str], streams: dict[str, Any]) -> dict[str, tuple[str, st
     """Return the file and the ignored column of each stream."""
     found = {}
     for text in files:
-        name, is_named, file = text.partition("?")[0].rpartition("=")
-        options = text.partition("?")[1] + text.partition("?")[2]
-        name = name if is_named else Path(file).name.partition(".")[0]
+        source, mark, options = text.partition("?")
+        name, _, file = source.rpartition("=")
+        name = name or Path(file).name.partition(".")[0]
         if name not in streams:
             raise SystemExit(
                 f"{text}: StreamArena has no stream {name!r}: write STREAM=FILE, one of {', '.join(streams)}"
             )
         if not Path(file).exists():
             raise SystemExit(f"{file} does not exist")
-        found[name] = f"{Path(file).resolve()}{options}", ""
+        found[name] = f"{Path(file).resolve()}{mark}{options}", ""
     at_hand = {name: (str(data.folder() / file), ignore) for name, (file, ignore) in AT_HAND.items()}
     return found or {name: entry for name, entry in at_hand.items() if Path(entry[0]).exists()}
 

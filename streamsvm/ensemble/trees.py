@@ -1,8 +1,8 @@
 """Member of boosted trees, which are replaced one by one as the stream runs.
 
-The member stores the latest events. At intervals it fits a new tree to the gradient of the log loss of
-these events, given all other trees, and the new tree replaces the oldest one. The sum of the trees is therefore always
-fitted to the latest events, and no step fits all trees at once.
+The member stores the latest events. At intervals it fits a new tree to the gradient of the log loss of these events,
+given all other trees, and the new tree replaces the oldest one. The sum of the trees is therefore always fitted to the
+latest events, and no step fits all trees at once.
 
 All splits on one level of a tree use the same column and threshold. A tree of depth D is then D comparisons and a
 table of 2^D leaves, each with one value per class. Splits are found on a random sample of the stored events, among a
@@ -112,7 +112,7 @@ def load_row(state, m):
         j = event_rows[uint(i)] - 1
         if j >= 0:
             row[uint(j)] = f32(min(max(values[uint(i)], -LARGEST), LARGEST))
-            state.n_columns = max(state.n_columns, j + 1)
+    state.n_columns = max(state.n_columns, event_rows[m - 1])
 
 
 @inlined
@@ -132,8 +132,8 @@ def predict(state):
 
 
 @inlined
-def find_nothing(state):
-    """Compute scores that name the first class."""
+def name_first_class(state):
+    """Compute scores by which the first class is certain."""
     for c in range(state.n_classes):
         state.scores[c] = 0.0
     state.scores[0] = MOST_OUTPUT
@@ -192,12 +192,8 @@ def build(state):
 @kernel
 def draw_sample(state, m):
     """Draw m stored events, and compute their gradients in all classes and in one direction."""
-    n, n_stored, terms, direction = (
-        state.n_classes,
-        min(state.n_learned, state.labels.size),
-        state.terms,
-        state.direction,
-    )
+    n, n_stored = state.n_classes, min(state.n_learned, state.labels.size)
+    terms, direction = state.terms, state.direction
     for c in range(n):
         direction[c] = 1.0 if draw(state, 2) == 0 else -1.0
     c = draw(state, n)  # the gradients of all classes add up to 0, so the direction must not be the same for all
@@ -309,7 +305,7 @@ def run_member(address, block_address, i, cached):
                 load_row(state, load_cached_row(block, k, member.way, rows))
                 predict(state)
             else:  # equal probabilities would name all classes
-                find_nothing(state)
+                name_first_class(state)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:
             learn(state, row.label)

@@ -170,7 +170,7 @@ class OnDrift(Trigger):
     Parameters
     ----------
     detector
-        A detector of `river.drift` or `river.drift.binary`, of which class and parameters are stored. The trigger runs
+        A detector of `river.drift` or `river.drift.binary`. Its class and parameters are stored. The trigger runs
         a new detector of that kind, which restarts after each alarm and after 100,000 events at the latest.
     gather
         Labelled events between the last alarm and the refit.

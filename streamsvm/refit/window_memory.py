@@ -243,7 +243,7 @@ class WindowMemory:
 
 
 def _latest(chunks: Sequence[WindowRows], n: int) -> WindowRows:
-    """Return a copy of the latest n events, of which the first is in the first chunk."""
+    """Return a copy of the latest n events; the first of them is in the first chunk."""
     if not n:
         return joined([])
     first = sum(map(len, chunks)) - n
