@@ -23,7 +23,8 @@ from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms
-from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64
+from streamsvm.core.rng import draw
+from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, u64
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
@@ -50,7 +51,7 @@ TREES_STATE = Schema(
         "n_columns": Number("number of columns that have values", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
         "n_learned": Number("number of events learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "n_built": Number("number of trees built", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "rng": Number("state of the random numbers", i64, saved=True, bounds=(0.0, 2.0**31)),
+        "rng": Array(("generators",), "state of the random numbers", u64, saved=True, bounds=(0.0, 2.0**64)),
         "values": Array(("columns", "stored"), "values of the stored events", f32, saved=True, bounds=_NUMBER),
         "labels": Array(("stored",), "their classes", i32, saved=True, bounds=(0.0, FEW)),
         "outputs": Array(("stored", "few"), "sums of the trees for them", f32, saved=True, bounds=_OUTPUT),
@@ -81,6 +82,7 @@ trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
 def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
     """Return the sizes of a state with room for a number of events."""
     return {
+        "generators": 1,
         "stored": min(room, STORED),
         "sample": min(room, SAMPLE),
         "trees": min(room // EVERY_EARLY, TREES),
@@ -93,13 +95,6 @@ def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
         "classes": n_classes,
         "few": min(n_classes, FEW),
     }
-
-
-@inlined
-def draw(state, n):
-    """Draw a random integer below n."""
-    state.rng = (state.rng * 1103515245 + 12345) & 0x7FFFFFFF
-    return ((state.rng >> 7) * n) >> 24
 
 
 @inlined
@@ -195,11 +190,11 @@ def draw_sample(state, m):
     n, n_stored = state.n_classes, min(state.n_learned, state.labels.size)
     terms, direction = state.terms, state.direction
     for c in range(n):
-        direction[c] = 1.0 if draw(state, 2) == 0 else -1.0
-    c = draw(state, n)  # the gradients of all classes add up to 0, so the direction must not be the same for all
-    direction[(c + 1 + draw(state, n - 1)) % n] = -direction[c]
+        direction[c] = 1.0 if draw(state.rng, 2) == 0 else -1.0
+    c = draw(state.rng, n)  # the gradients of all classes add up to 0, so the direction must not be the same for all
+    direction[(c + 1 + draw(state.rng, n - 1)) % n] = -direction[c]
     for s in range(m):
-        i = draw(state, n_stored)
+        i = draw(state.rng, n_stored)
         label, slope = state.labels[i], 0.0
         total = fast_softmax_terms(state.outputs[i], 0, n, 1.0, terms, 0)
         for c in range(n):
@@ -214,13 +209,13 @@ def draw_candidates(state, m):
     """Draw columns and thresholds, and find the bins of the sampled events."""
     edges, sample, bins = state.edges, state.sample, state.bins
     for f in range(TRIED):
-        j = f if state.n_columns <= TRIED else draw(state, state.n_columns)
+        j = f if state.n_columns <= TRIED else draw(state.rng, state.n_columns)
         state.tried[f] = j if j < state.n_columns else -1
         if state.tried[f] < 0:
             continue
         values = state.values[j]
         for e in range(EDGES):
-            x, at = values[sample[draw(state, m)]], e
+            x, at = values[sample[draw(state.rng, m)]], e
             while at > 0 and edges[f, at - 1] > x:
                 edges[f, at] = edges[f, at - 1]
                 at -= 1

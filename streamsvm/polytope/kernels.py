@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
+from streamsvm.core.rng import draw
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
@@ -387,21 +386,6 @@ def fit_rows(state, scaled, labels, weights, unadjusted, rng, n_steps):
         score(state, event_rows, event_values, m)
         unadjusted[i] = step(state, event_rows, event_values, m, labels[i], weights[i], unadjusted[i])
     state.count_growth = growth
-
-
-@kernel
-def draw(rng, n):
-    """Draw an integer below n with splitmix64 (Steele, Lea, Flood 2014).
-
-    The state of the generator is rng[0].
-    """
-    rng[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = rng[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    # Multiplying the high 32 bits by n and shifting is uniform up to n / 2**32.
-    return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
 ENTRY_POINTS = {

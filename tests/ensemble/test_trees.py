@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm import StreamSVMClassifier
+from streamsvm.core.rng import draw
 from streamsvm.ensemble import trees
 from streamsvm.ensemble.trees import DEPTH, EDGES, EVERY, EVERY_EARLY, FIRST, LEAVES, PENALTY, RATE, SAMPLE, TREES
 from streamsvm.models import ArchiveError
@@ -18,12 +19,11 @@ class Oracle:
     """The trees of at most STORED events, with all outputs computed from the trees."""
 
     def __init__(self, n_classes: int) -> None:
-        self.n_classes, self.rng, self.n_built = n_classes, 0, 0
+        self.n_classes, self.rng, self.n_built = n_classes, np.zeros(1, np.uint64), 0
         self.trees: list[tuple[list[int], list[float], np.ndarray]] = []
 
     def draw(self, n: int) -> int:
-        self.rng = (self.rng * 1103515245 + 12345) & 0x7FFFFFFF
-        return ((self.rng >> 7) * n) >> 24
+        return int(draw(self.rng, n))
 
     def outputs(self, X: np.ndarray) -> np.ndarray:
         total = np.zeros((len(X), self.n_classes))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import CPMClassifier
+from streamsvm.core.rng import draw
 from streamsvm.polytope import kernels
 from tests.choices import each_choice
 from tests.learners import arrays_of, assert_same_knowledge, changed, dicts
@@ -242,7 +243,7 @@ def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
         twin.polytopes[label] = Polytope(4, X.shape[1])
     state = np.array([seed], np.uint64)
     for _ in range(400):
-        i = kernels.draw(state, 40)
+        i = draw(state, 40)
         twin.learn(X[i], y[i], index=i)
     assert_like_twin(model, twin)
     if entropy:
@@ -270,11 +271,11 @@ def test_entropy_spreads_a_class_over_its_faces():
 
 def test_draws_are_uniform_and_repeat():
     state = np.array([7], np.uint64)
-    draws = [kernels.draw(state, 10) for _ in range(20_000)]
+    draws = [draw(state, 10) for _ in range(20_000)]
     assert np.bincount(draws).min() > 1_800
     assert len(np.bincount(draws)) == 10
     again = np.array([7], np.uint64)
-    assert draws[:100] == [kernels.draw(again, 10) for _ in range(100)]
+    assert draws[:100] == [draw(again, 10) for _ in range(100)]
 
 
 # Optimisations ---------------------------------------------------------------------------------------------------
