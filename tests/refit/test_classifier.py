@@ -737,6 +737,8 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(monkeypatch):
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
     job = model._refits._job.job
+    while job._worker is None:  # the job of the copy must not be first
+        time.sleep(0.01)
     other = copy.copy(model)
     del model
     gc.collect()
