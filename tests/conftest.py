@@ -32,7 +32,7 @@ hypothesis.settings.register_profile(
     "streamsvm",
     derandomize=True,
     deadline=None,
-    max_examples=40,
+    max_examples=25,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("streamsvm")

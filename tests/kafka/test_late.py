@@ -15,7 +15,7 @@ import numpy as np
 from tests.kafka.conftest import Run, fill, ran, read
 from tests.kafka.test_run import marked, nothing_left_to_ask  # noqa: F401 - a fixture
 
-N, KILLS = 1_500, 3
+N, KILLS = 900, 2
 MODEL = ("--model", "cpm", "--param", "n_faces=3", "--quiet")
 START = 1_750_000_000_000
 

@@ -50,7 +50,7 @@ from tests.keyed.fleet import (
     wait_for,
 )
 
-PARTITIONS = 6
+PARTITIONS = 3  # the engine opens a database for each
 
 
 hurried_worker = functools.partial(Worker, prepare=hurried)
@@ -63,7 +63,7 @@ def topics(topic):
 
 
 def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
-    records = list(customers(3000, 200, PARTITIONS))
+    records = list(customers(1500, 60, PARTITIONS))
     expected, given = Expected(records), arguments(broker, *topics, "tellers")
     [port] = starter.free_ports(1)
     workers = [
@@ -71,22 +71,22 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
         hurried_worker(tmp_path / "two", *given, f"--set=metrics-port={port}"),
     ]
     try:
-        fill(broker, topics[0], records[:1500])
-        wait_for(lambda: predicted(broker, topics[1]) > 500, tended=workers)
+        fill(broker, topics[0], records[:800])
+        wait_for(lambda: predicted(broker, topics[1]) > 300, tended=workers)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             shown = answer.read().decode()
         wanted = {"streamsvm_events_total", "streamsvm_state_bytes_total", "streamsvm_lag"}
         assert wanted <= set(re.findall(r"\w+", shown))
         workers[0].kill()
         workers.append(hurried_worker(tmp_path / "three", *given))
-        fill(broker, topics[0], records[1500:2500])
-        wait_for(lambda: predicted(broker, topics[1]) > 1750, tended=workers)
+        fill(broker, topics[0], records[800:1250])
+        wait_for(lambda: predicted(broker, topics[1]) > 950, tended=workers)
         leaving = workers.pop(1)
         code = leaving.leave()
         assert code == 128 + 15 or (code == TEMPORARY and "kafka topic" in leaving.log), (
             leaving.log
         )  # given by name or position
-        fill(broker, topics[0], records[2500:])
+        fill(broker, topics[0], records[1250:])
         wait_for(lambda: not faults(expected, broker, *topics[1:], "tellers"), every=1.0, tended=workers)
     finally:
         for worker in workers:
@@ -119,12 +119,12 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
 
 
 def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
-    records = list(customers(2000, 50, PARTITIONS))
+    records = list(customers(1200, 30, PARTITIONS))
     given = [*arguments(broker, *topics, "hanging"), "--at-end", "stop"]
-    fill(broker, topics[0], records[:1000])
+    fill(broker, topics[0], records[:700])
     (tmp_path / "dies").mkdir()
     assert run(*given, cwd=tmp_path / "dies", prepare=dying).returncode == 9
-    for i, some in enumerate(([], records[1000:])):  # the second has no local state, as on another machine
+    for i, some in enumerate(([], records[700:])):  # the second has no local state, as on another machine
         fill(broker, topics[0], some)
         (tmp_path / str(i)).mkdir()
         done = run(*given, cwd=tmp_path / str(i), timeout=100)
@@ -191,10 +191,10 @@ def test_labels_that_come_later_find_their_events_of_whatever_size(broker, topic
     for key, records in of_key.items():
         _, expected[key] = keyed.step(None, [record for _, record in sorted(records, key=lambda pair: pair[0])])
     assert states(broker, "late") == expected
-    more[1] = f"kafka://{broker}/{topic('few', partitions=3)}"
+    more[1] = f"kafka://{broker}/{topic('few', partitions=2)}"
     done = run(*arguments(broker, *topics, "few"), *more)
     assert done.returncode == 2
-    assert "has 3 partitions" in done.stderr
+    assert "has 2 partitions" in done.stderr
 
 
 def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
