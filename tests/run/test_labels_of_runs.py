@@ -55,7 +55,6 @@ def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: s
     [
         ("up down", "UP DOWN", "the label 'UP' differs from the class 'up' of the model only in how it is written"),
         ("1 0", "1.0 0.0", "the label '1.0' differs from the class 1 of the model only in how it is written"),
-        ("up down", "up sideways", "the label 'sideways' is no class of the model ('up', 'down'), and nothing is"),
         ("a b", "n1 n2 n3 n4", "the label 'n1' is no class of the model ('a', 'b'), and nothing is learned"),
     ],
 )
@@ -63,7 +62,7 @@ def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
     learned: str, given: str, said: str, capsys: Any
 ) -> None:
     for name, labels in (("a.csv", learned.split()), ("b.csv", given.split())):
-        Path(name).write_text("x,y\n" + "".join(f"{i % 4},{labels[i % len(labels)]}\n" for i in range(400)))
+        Path(name).write_text("x,y\n" + "".join(f"{i % 4},{labels[i % len(labels)]}\n" for i in range(200)))
     assert summary("a.csv", "--label", "y", "--model", "cpm", "--save", "m.svm")["notices"] == []
     run = ["b.csv", "--label", "y", "--model", "m.svm"]
     capsys.readouterr()
@@ -73,18 +72,18 @@ def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
     assert notices[0].startswith(said)
     out, err = capsys.readouterr()
     assert all(out.count(notice) == err.count(notice) == 1 for notice in notices)
-    assert summary(*run, "--checkpoint", "ck", "--max-events", "150", command="predict")["notices"]
+    assert summary(*run, "--checkpoint", "ck", "--max-events", "90", command="predict")["notices"]
     assert summary(*run, "--checkpoint", "ck", command="predict")["notices"] == notices
     Path("unlabelled.csv").write_text("x,y\n" + "1,\n" * 50)
     assert summary("unlabelled.csv", *run[1:], command="predict")["notices"] == []
 
 
 def test_labels_that_are_measured_are_told_however_late_they_vary(capsys: Any) -> None:
-    labels = ["0.25"] * 2000 + [f"{i * 37 % 300 + 0.5:.2f}" for i in range(1000)]
+    labels = ["0.25"] * 1100 + [f"{i * 37 % 300 + 0.5:.2f}" for i in range(400)]
     Path("in.csv").write_text("x,y\n" + "".join(f"{i % 7},{y}\n" for i, y in enumerate(labels)))
     (notice,) = summary("in.csv", "--label", "y", "--model", "cpm")["notices"]
     assert notice.startswith("the label looks like an identifier or a measured number: 250 classes")
-    codes = ["7"] * 2000 + [f"{i * 37 % 300}" for i in range(1000)]
+    codes = ["7"] * 1100 + [f"{i * 37 % 300}" for i in range(400)]
     Path("in.csv").write_text("x,y\n" + "".join(f"{i % 7},{y}\n" for i, y in enumerate(codes)))
     assert summary("in.csv", "--label", "y", "--model", "cpm")["notices"] == []
 
@@ -109,7 +108,7 @@ def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int],
             (lambda i: f"order-{i}", lambda i: f"customer-{i}", ("'order-0'", "'customer-0'")),
         ],
     ),
-    ("n", [50, 3000]),
+    ("n", [50, 1100]),
 )
 def test_keys_that_never_match_are_told_with_an_example_of_each_side(
     of_event: Any, of_label: Any, examples: tuple[str, str], n: int, capsys: Any
@@ -144,7 +143,7 @@ H = 3600
             (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "time_unit=")),
         ],
     ),
-    ("n", [60, 2400]),
+    ("n", [60, 1100]),
 )
 def test_times_that_keep_labels_from_their_events_are_told(
     of_event: Any, of_label: Any, parts: tuple[str, ...], n: int, capsys: Any
@@ -167,8 +166,8 @@ def test_times_that_keep_labels_from_their_events_are_told(
 
 @pytest.mark.parametrize(("early", "is_told"), [(1, False), (7200, True)])
 def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int, is_told: bool) -> None:
-    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
-    rows = (f"{i},{1_700_000_000 + i - early},{'ud'[i % 2]}\n" for i in range(2000))
+    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(600)))
+    rows = (f"{i},{1_700_000_000 + i - early},{'ud'[i % 2]}\n" for i in range(600))
     Path("l.csv").write_text("k,t,y\n" + "".join(rows))
     late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
     notices = summary("e.csv", *late)["notices"]
@@ -177,7 +176,7 @@ def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int
 
 
 def test_labels_that_are_dated_by_the_day_are_told() -> None:
-    rows = [(i, 1_700_000_000 + 300 * i) for i in range(2000)]
+    rows = [(i, 1_700_000_000 + 300 * i) for i in range(600)]
     Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{t},{i % 2}\n" for i, t in rows))
     Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t // 86400 * 86400},{'ud'[i % 2]}\n" for i, t in rows))
     late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
@@ -187,14 +186,14 @@ def test_labels_that_are_dated_by_the_day_are_told() -> None:
 
 
 def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
-    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
-    labels = sorted((1_700_000_000 + i + (60 if i % 2 == 0 else 9000), i) for i in range(2000))
+    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(600)))
+    labels = sorted((1_700_000_000 + i + (60 if i % 2 == 0 else 9000), i) for i in range(600))
     Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t},{'ud'[i % 2]}\n" for t, i in labels))
     late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label-timeout", "1h"]
     assert summary("e.csv", *late, "--label", "y", "--model", "cpm")["notices"] == []
 
 
-@each_choice(("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")]), ("n", [30, 4000]), ("label", ["y", None]))
+@each_choice(("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")]), ("n", [30, 1100]), ("label", ["y", None]))
 def test_rows_that_repeat_the_header_are_rejected(cells: tuple[str, str], n: int, label: str | None) -> None:
     rows = "".join(f"{cells[0].format(n=i % 7)},{cells[1].format(n=i % 5)},{'ud'[i % 2]}\n" for i in range(n))
     Path("in.csv").write_text(("a,b,y\n" + rows) * 3)
