@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -34,25 +35,24 @@ PREPARE = """
 import logging, sys
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 from streamsvm.core import precompile
-from streamsvm.ensemble import linear
-from streamsvm.features import rows
+from streamsvm.online import driver
 precompile._LEAST_SHARE = 1  # two processes for as little as this
-entries = [linear.ENTRY_POINTS["run_member"], rows.ENTRY_POINTS["order"]]
+entries = [driver.ENTRY_POINTS["event_proba"], driver.ENTRY_POINTS["event"]]  # compiled quickly
 cold = [entry.name for entry in entries if not entry.is_compiled]
 precompile.prepare(entries, jobs=2)
 print(cold, [entry.is_compiled for entry in entries])
 entries[0].compile()
 """
 
-
-COLD = "['ensemble.linear.run_member', 'features.rows.order'] [True, True]"
+COLD = "['online.driver.event_proba', 'online.driver.event'] [True, True]"
 WARM = "[] [True, True]"
 
 
 def start(folder: Path, package: Path = ROOT, working: Path | None = None) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(folder)}
     command = [sys.executable, "-P", "-c", PREPARE]
-    return subprocess.Popen(command, env=env, cwd=working, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, cwd=working, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -77,7 +77,7 @@ def test_installations_and_processes_of_equal_content_compile_once_also_after_a_
     killed = start(folder)
     assert killed.stderr is not None
     assert "compiling" in killed.stderr.readline()
-    killed.kill()
+    os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
     first, second = start(folder, working=another_checkout), start(folder, copy)
     answers = [end(first), end(second)]
