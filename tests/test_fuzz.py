@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 @pytest.mark.parametrize(
-    ("kind", "n"), [("archive", 100), ("key", 150), ("checkpoint", 12), ("decisions", 12), ("late", 12)]
+    ("kind", "n"), [("archive", 60), ("key", 100), ("checkpoint", 8), ("decisions", 8), ("late", 8)]
 )
 def test_crafted_states_are_refused_or_work(kind: str, n: int, tmp_path: Path) -> None:
     assert sum(fuzz.trial(kind, number, tmp_path) for number in range(n)) > n // 2

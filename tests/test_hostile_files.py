@@ -171,8 +171,8 @@ TEXTS: dict[str, Any] = {
     "Infinity": '{"format": "streamsvm", "version": 2, "x": -Infinity}',
     "deep lists": "[" * DEEP + "]" * DEEP,
     "deep objects": '{"a":' * DEEP + "1" + "}" * DEEP,
-    "many lists": "[" + "[]," * 300_000 + "[]]",
-    "many objects": "[" + "{}," * 300_000 + "{}]",
+    "many lists": "[" + "[]," * 100_000 + "[]]",
+    "many objects": "[" + "{}," * 100_000 + "{}]",
     "long number": '{"format": "streamsvm", "version": ' + "9" * 10_000 + "}",
     "other format": '{"format": "other", "version": 1}',
     "older version": '{"format": "streamsvm", "version": 1}',
@@ -194,7 +194,7 @@ def test_other_headers_are_refused(saved, case):
     table, arrays = split(saved.read_bytes())
     table["__metadata__"]["streamsvm"] = TEXTS[case]
     saved.write_bytes(joined(table, arrays))
-    check_refused(saved, beyond=50_000_000)  # parsed JSON takes more memory than its text
+    check_refused(saved, beyond=20_000_000)  # parsed JSON takes more memory than its text
 
 
 FLOAT_OUT = {"float": "0x1p9999"}
@@ -362,7 +362,7 @@ def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path
                 kinds[-1].reshape(-1)[-1] = bad
         both = [{k: a for k, a in arrays.items() if k != key}, arrays | {key: kinds[i % len(kinds)]}]
         changes += both if name == "polytope" else both[i % 2 : i % 2 + 1]
-    for changed in changes:
+    for changed in changes[:: 3 if name == "blend" else 1]:
         write_archive(tmp_path / "model.svm", header, changed)
         with raises(ArchiveError, named="model.svm"):
             streamsvm.load(tmp_path / "model.svm")
