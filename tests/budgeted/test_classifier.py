@@ -15,7 +15,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, river_checks
+from tests.learners import arrays_of, dicts, river_checks, snapshot
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 # With heads. Settings of the mathematics have tests below.
@@ -40,15 +40,6 @@ def blobs(n, n_classes, seed=0, d=5):
     return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
 
 
-def dicts(X):
-    return [dict(enumerate(row)) for row in X.tolist()]
-
-
-def bits(model):
-    _, arrays = model.state()
-    return {name: array.tobytes() for name, array in arrays.items()}
-
-
 def accuracy(model, X, y):
     predicted = model.test_then_train(X, y)
     return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
@@ -71,7 +62,7 @@ def accuracy(model, X, y):
     ids=str,
 )
 def test_learns_what_no_line_divides(settings):
-    X, y = rings(4_000)
+    X, y = rings(3_000)
     model = BSGDClassifier(**{"budget": 100, **settings})
     model.learn_many(X, y)
     X, y = rings(1_000, seed=1)
@@ -120,7 +111,7 @@ def test_weights_count():
     heavy, light = BSGDClassifier(), BSGDClassifier()
     heavy.learn_many(X, y, w=np.full(400, 2.0))
     light.learn_many(X, y)
-    assert bits(heavy) != bits(light)
+    assert snapshot(heavy) != snapshot(light)
     unweighted = BSGDClassifier(class_weight={0: 0.0})
     unweighted.learn_many(X, y)
     assert set(unweighted.predict_many(X)) == {1}
@@ -188,7 +179,7 @@ def test_refuses_a_model_that_does_not_fit():
 
 @pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
 def test_continues_bit_for_bit(settings, tmp_path):
-    X, y = blobs(600, 4)
+    X, y = blobs(400, 4)
     model = BSGDClassifier(**settings)
     model.learn_many(X[:300], y[:300])
     model.save(tmp_path / "model")
@@ -197,7 +188,7 @@ def test_continues_bit_for_bit(settings, tmp_path):
     for other in others:
         assert other.n_support_vectors <= other.budget
         other.learn_many(X[300:], y[300:])
-        assert bits(other) == bits(model)
+        assert snapshot(other) == snapshot(model)
 
 
 def test_refuses_a_state_beyond_the_budget():
@@ -247,21 +238,21 @@ def test_one_class_only():
     assert model.n_support_vectors == 0
 
 
-def test_thousands_of_late_classes():
+def test_hundreds_of_late_classes():
     rng = np.random.default_rng(5)
-    model = BSGDClassifier(budget=50, max_classes=2_000)
-    for i in range(3_000):
+    model = BSGDClassifier(budget=50)
+    for i in range(1_000):
         model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
-    assert len(model.classes_) == 1_501
+    assert len(model.classes_) == 501
     proba = model.predict_proba_one({0: 0.0, 1: 0.0})
-    assert len(proba) == 1_501
+    assert len(proba) == 501
     assert sum(proba.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("metric", ["fixed", "learned"])
 def test_very_wide_sparse_rows(metric):
     rng = np.random.default_rng(6)
-    X = scipy.sparse.random(600, 30_000, density=0.001, random_state=rng, format="csr")
+    X = scipy.sparse.random(300, 30_000, density=0.001, random_state=rng, format="csr")
     y = (np.asarray(X[:, :15_000].sum(axis=1))[:, 0] > np.asarray(X[:, 15_000:].sum(axis=1))[:, 0]).tolist()
     model = BSGDClassifier(budget=40, metric=metric)
     model.test_then_train(X, y)
@@ -323,20 +314,6 @@ def test_coefficients_may_shrink_often(params):
     right = model.test_then_train(X, y.tolist()) == y
     assert right[5000:].mean() > 0.8
     assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()
-
-
-def test_columns_that_come_late_change_nothing_before():
-    rng = np.random.default_rng(21)
-    rows = [{f"f{j}": float(v) for j, v in enumerate(rng.normal(size=4))} for _ in range(600)]
-    labels = [int(x["f0"] * x["f1"] > 0) for x in rows]
-    for i in range(300, 600):
-        rows[i][f"n{i % 100}"] = 1.0
-    one, many = BSGDClassifier(), BSGDClassifier()
-    for x, y in zip(rows, labels, strict=True):
-        one.learn_one(x, y)
-    many.learn_many(rows, labels)
-    for name, values in one.state()[1].items():
-        assert np.array_equal(values, many.state()[1][name]), name
 
 
 def test_a_column_that_was_only_zero_has_no_part_in_the_model():

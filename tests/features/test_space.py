@@ -194,6 +194,7 @@ values = st.one_of(st.none(), st.floats(-5, 5), st.just(NAN), st.integers(-2, 2)
 streams = st.lists(st.dictionaries(names, values), max_size=12)
 
 
+@settings(max_examples=20)
 @given(events=streams, seed=st.randoms(use_true_random=False))
 def test_the_order_within_an_event_is_without_consequence(events, seed):
     shuffled = []
@@ -224,6 +225,7 @@ def test_a_list_of_events_is_encoded_like_one_after_the_other(events, cap, learn
     ]
 
 
+@settings(max_examples=20)
 @given(events=streams, later=streams, cap=st.integers(1, 8), categories=st.booleans())
 def test_known_events_are_encoded_at_once_as_one_after_the_other(events, later, cap, categories):
     """Known columns use a shorter path."""
@@ -276,7 +278,7 @@ long_names = st.one_of(st.integers(0, 99), st.sampled_from([f"n{i}" for i in ran
 long_values = st.one_of(st.floats(-5, 5), st.integers(-2, 2), st.booleans(), st.just(NAN), st.just(None), st.just("x"))
 
 
-@settings(deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.dictionaries(long_names, long_values, min_size=20), st.booleans()), max_size=4),
     st.integers(1, 120),

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm import CPMClassifier
@@ -175,11 +174,12 @@ def test_learning_is_that_of_the_twin(params, seed):
     assert_learns_like_twin(seed=seed, **params)
 
 
-@pytest.mark.parametrize("params", [{}, {"n_faces": 1, "l2": 0.1}, {"average": 30}], ids=str)
+@pytest.mark.parametrize("params", [{"n_faces": 1}, {"average": 30}], ids=str)
 def test_many_classes_are_learned_as_by_the_twin(params):
-    assert_learns_like_twin(n=600, n_classes=120, **params)
+    assert_learns_like_twin(n=200, n_classes=120, **params)
 
 
+@settings(max_examples=20)
 @given(
     n_faces=st.integers(1, 9),
     l2=st.floats(1e-4, 10.0),
@@ -271,8 +271,8 @@ def test_entropy_spreads_a_class_over_its_faces():
 
 def test_draws_are_uniform_and_repeat():
     state = np.array([7], np.uint64)
-    draws = [draw(state, 10) for _ in range(20_000)]
-    assert np.bincount(draws).min() > 1_800
+    draws = [draw(state, 10) for _ in range(5_000)]
+    assert np.bincount(draws).min() > 420
     assert len(np.bincount(draws)) == 10
     again = np.array([7], np.uint64)
     assert draws[:100] == [draw(again, 10) for _ in range(100)]
@@ -282,7 +282,7 @@ def test_draws_are_uniform_and_repeat():
 
 
 def test_folding_the_scalars_changes_nothing():
-    X, y = stream(300, 8)
+    X, y = stream(60, 8)
     for params in ({}, {"average": 50}):
         plain, folded = (CPMClassifier(scaling="none", **params) for _ in range(2))
         for i, (x, label) in enumerate(zip(dicts(X), y.tolist(), strict=True)):
@@ -301,7 +301,7 @@ def test_folding_the_scalars_changes_nothing():
 
 @pytest.mark.parametrize("average", [0, 5])
 def test_scalars_stay_in_range_on_a_long_stream(average):
-    X, y = stream(3_000, 9)
+    X, y = stream(1_000, 9)
     params = {"horizon": 3, "l2": 1.0, "average": average}
     model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
     model.learn_many(X, y)
@@ -323,21 +323,6 @@ def test_counts_stay_in_range_on_a_long_stream():
     assert all(np.isfinite(array).all() for array in found.values())
     assert (found["classes.next_count"] <= 1e101).all()
     np.testing.assert_allclose(found["counts"].sum(axis=1), found["classes.count"], rtol=1e-9)
-
-
-@each_choice(("scaling", ["none", "standard", "decayed", "rank"]), ("average", [0, 20]))
-def test_dense_and_sparse_rows_agree_bit_for_bit(scaling, average):
-    X, y = stream(300, 11, d=7)
-    X[np.random.default_rng(12).random(X.shape) < 0.4] = NAN
-    X[0] = 1.0
-    dense, sparse = (CPMClassifier(scaling=scaling, average=average, scaling_window=50) for _ in range(2))
-    present = ~np.isnan(X)
-    indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-    csr = scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
-    _, dense_proba = dense.test_then_train(X, y, proba=True)
-    _, sparse_proba = sparse.test_then_train(csr, y, proba=True)
-    np.testing.assert_array_equal(dense_proba, sparse_proba)
-    assert_same_knowledge(dense, sparse)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11, 17, 200])
@@ -366,7 +351,7 @@ def loss(W: np.ndarray[Any, Any], x: np.ndarray[Any, Any], own: int, face: int) 
     return float(hinges.sum() + max(0.0, 1.0 - W[own, face] @ x))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_step_goes_down_the_gradient_of_the_objective(seed):
     X, y = stream(60, seed)
     model = CPMClassifier(scaling="none", entropy=0.0, n_faces=3, l2=0.1)
