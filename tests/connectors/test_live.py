@@ -233,7 +233,6 @@ def _packed(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("source", "sink", "given", "expected"),
     [
-        ("-", "-", b"x,y\n1,UP\n2,DOWN\n", b"line,y\n2,UP\n3,DOWN\n"),
         ("-", "-", _packed(b"x,y\n1,UP\n") + _packed(b"2,DOWN\n"), b"line,y\n2,UP\n3,DOWN\n"),
         ("-?format=jsonl", "-?format=jsonl", b'{"x": 1, "y": 5}\n', b'{"line":1,"y":5}\n'),
     ],

@@ -239,7 +239,6 @@ REFUSED = [
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
-    (["--checkpoint", "ck"], ["-"], "standard input: cannot be read again from an earlier position; use a file"),
     (["--set", "delimiter=;;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn is now the command `streamsvm predict`"),
     (["--broker-timeout", "3"], [], "--broker-timeout is for Kafka"),
@@ -376,6 +375,11 @@ def test_a_run_refused_leaves_everything_as_it_was(streamsvm: Streamsvm, tmp_pat
     (tmp_path / "o.csv").unlink()
     assert "o.csv: is missing, but" in error(streamsvm("run", "in.csv", *kept))
     assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_checkpoint_needs_a_stream_that_can_be_read_again(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    result = streamsvm("run", "-", "--label", "y", "--checkpoint", "ck", input="x,y\n1,a\n")
+    assert error(result).startswith("standard input: cannot be read again from an earlier position; use a file instead")
 
 
 def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm: Streamsvm, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,18 @@ def test_labels_that_are_measured_are_told_however_late_they_vary(capsys: Any) -
     assert summary("in.csv", "--label", "y", "--model", "cpm")["notices"] == []
 
 
-def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int], Any]) -> list[str]:
-    events, labels = (["k,t,x"], ["k,t,y"])
-    events += [f"{of_event(i)},{i},{i % 2}" for i in range(n)]
-    labels += [f"{of_label(i)},{i + 5},{'ud'[i % 2]}" for i in range(n)]
-    Path("e.csv").write_text("\n".join(events) + "\n")
-    Path("l.csv").write_text("\n".join(labels) + "\n")
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--set", "time-unit=s"]
-    return ["e.csv", *late, "--label", "y", "--model", "cpm"]
+def write_late(events: Iterable[tuple[Any, float]], labels: Iterable[tuple[Any, float]]) -> list[str]:
+    """Write keys and times of events and labels. Return the arguments of a run on them."""
+    rows = {"e.csv": ["k,t,x"], "l.csv": ["k,t,y"]}
+    rows["e.csv"] += [f"{key},{time:.0f},{i % 2}" for i, (key, time) in enumerate(events)]
+    rows["l.csv"] += [f"{key},{time:.0f},{'ud'[i % 2]}" for i, (key, time) in enumerate(labels)]
+    for name, lines in rows.items():
+        Path(name).write_text("\n".join(lines) + "\n")
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--set", "overwrite=true"]
+    return ["e.csv", *late, "--model", "cpm"]
+
+
+SECONDS = ["--set", "time-unit=s"]
 
 
 @each_choice(
@@ -113,7 +117,8 @@ def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int],
 def test_keys_that_never_match_are_told_with_an_example_of_each_side(
     of_event: Any, of_label: Any, examples: tuple[str, str], n: int, capsys: Any
 ) -> None:
-    [notice] = summary(*write_late(n, of_event, of_label))["notices"]
+    asked = write_late(((of_event(i), i) for i in range(n)), ((of_label(i), i + 5) for i in range(n)))
+    [notice] = summary(*asked, *SECONDS)["notices"]
     assert all(example in notice for example in examples)
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
@@ -122,75 +127,62 @@ def test_keys_that_never_match_are_told_with_an_example_of_each_side(
 
 
 def test_keys_that_match_at_times_are_no_mistake() -> None:
-    assert summary(*write_late(200, str, lambda i: i if i % 3 else f"{i}.0"))["notices"] == []
+    asked = write_late(((i, i) for i in range(200)), ((i if i % 3 else f"{i}.0", i + 5) for i in range(200)))
+    assert summary(*asked, *SECONDS)["notices"] == []
 
 
-H = 3600
+H, NOW = 3600, 1_700_000_000
 
 
 @each_choice(
     (
-        ("of_event", "of_label", "parts"),
+        ("delay", "parts"),
         [
-            (
-                lambda i: 10 * i,
-                lambda i: 10 * i + 300 + 2 * H,
-                ("2:05:00 after", "2:00:00 apart, as time zones", "--label-timeout"),
-            ),
-            (lambda i: 10 * i, lambda i: 10 * i + 30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
-            (lambda i: 10 * i, lambda i: 10 * i + 27_000, ("7:30:00 after", "7:30:00 apart")),
-            (lambda i: 10 * i, lambda i: 10 * i + 11_745, ("3:15:45 after", "time zone, time_unit")),
-            (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "time_unit=")),
+            (300 + 2 * H, ("2:05:00 after", "2:00:00 apart, as time zones", "--label-timeout")),
+            (30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
+            (27_000, ("7:30:00 after", "7:30:00 apart")),
+            (11_745, ("3:15:45 after", "time zone, time_unit")),
+            (None, ("different units", "time_unit=")),  # milliseconds
         ],
     ),
     ("n", [60, 1100]),
 )
 def test_times_that_keep_labels_from_their_events_are_told(
-    of_event: Any, of_label: Any, parts: tuple[str, ...], n: int, capsys: Any
+    delay: int | None, parts: tuple[str, ...], n: int, capsys: Any
 ) -> None:
-    for name, of, columns in (("e.csv", of_event, "k,t,x"), ("l.csv", of_label, "k,t,y")):
-        base = 0 if of_event(0) else 1_700_000_000
-        rows = [f"{i},{base + of(i):.0f},{i % 2 if name == 'e.csv' else 'ud'[i % 2]}" for i in range(n)]
-        Path(name).write_text("\n".join([columns, *rows]) + "\n")
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
-    unit = [] if of_event(0) == 0 else ["--set", "time-unit=s"]
-    [notice] = summary("e.csv", *late, *unit, "--label-timeout", "1h")["notices"]
+    if delay is None:
+        asked = write_late(((i, 1e6 + i) for i in range(n)), ((i, 1e9 + 1000 * i) for i in range(n))) + SECONDS
+    else:
+        asked = write_late(((i, NOW + 10 * i) for i in range(n)), ((i, NOW + 10 * i + delay) for i in range(n)))
+    [notice] = summary(*asked, "--label-timeout", "1h")["notices"]
     assert all(part in notice for part in parts), notice
     assert f"0 of {n:,} labels have come in time" in notice
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
     assert err.count("labels have come in time") == 1
-    found = summary("e.csv", *late, *unit, "--set", "overwrite=true")["notices"]  # without a timeout
+    found = summary(*asked)["notices"]  # without a timeout
     assert [text.startswith("labels are 1:59:30 before") for text in found] == ([True] if "before" in parts[0] else [])
 
 
 @pytest.mark.parametrize(("early", "is_told"), [(1, False), (7200, True)])
 def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int, is_told: bool) -> None:
-    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(600)))
-    rows = (f"{i},{1_700_000_000 + i - early},{'ud'[i % 2]}\n" for i in range(600))
-    Path("l.csv").write_text("k,t,y\n" + "".join(rows))
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
-    notices = summary("e.csv", *late)["notices"]
+    notices = summary(*write_late(((i, NOW + i) for i in range(600)), ((i, NOW + i - early) for i in range(600))))
     told = "labels are 2:00:00 before their events in the median, and are learned at once, as if none came later"
-    assert [notice.startswith(told) for notice in notices] == [True] * is_told
+    assert [notice.startswith(told) for notice in notices["notices"]] == [True] * is_told
 
 
 def test_labels_that_are_dated_by_the_day_are_told() -> None:
-    rows = [(i, 1_700_000_000 + 300 * i) for i in range(600)]
-    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{t},{i % 2}\n" for i, t in rows))
-    Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t // 86400 * 86400},{'ud'[i % 2]}\n" for i, t in rows))
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
+    times = [NOW + 300 * i for i in range(600)]
+    asked = write_late(enumerate(times), ((i, t // 86400 * 86400) for i, t in enumerate(times)))
     for more in ([], ["--label-timeout", "1h"]):
-        (notice,) = summary("e.csv", *late, *more, "--set", "overwrite=true")["notices"]
+        (notice,) = summary(*asked, *more)["notices"]
         assert "but the times of labels are whole days: give them with their hour" in notice
 
 
 def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
-    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(600)))
-    labels = sorted((1_700_000_000 + i + (60 if i % 2 == 0 else 9000), i) for i in range(600))
-    Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t},{'ud'[i % 2]}\n" for t, i in labels))
-    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label-timeout", "1h"]
-    assert summary("e.csv", *late, "--label", "y", "--model", "cpm")["notices"] == []
+    labels = sorted((NOW + i + (60 if i % 2 == 0 else 9000), i) for i in range(600))
+    asked = write_late(((i, NOW + i) for i in range(600)), ((i, t) for t, i in labels))
+    assert summary(*asked, "--label-timeout", "1h")["notices"] == []
 
 
 @each_choice(("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")]), ("n", [30, 1100]), ("label", ["y", None]))
@@ -223,7 +215,7 @@ def test_events_of_a_class_too_many_are_rejected_and_counted() -> None:
 
 
 def test_late_labels_of_a_class_too_many_are_rejected_and_counted() -> None:
-    arguments = write_late(300, str, str)
+    arguments = write_late(((i, i) for i in range(300)), ((i, i + 5) for i in range(300))) + SECONDS
     lines = Path("l.csv").read_text().splitlines()
     lines[1::10] = [f"{line.rpartition(',')[0]},id-{i}" for i, line in enumerate(lines[1::10])]
     Path("l.csv").write_text("\n".join(lines) + "\n")
