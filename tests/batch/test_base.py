@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -41,7 +43,7 @@ SIGNS = (X[:, 0] > 0.0).astype(int)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("make", SOLVERS)
 def test_values_of_any_magnitude_are_fitted_or_it_is_told_what_to_do(make):
-    for exponent in (-320, -100, -49, -20, 20, 49, 100, 155, 307):
+    for exponent in (-320, -49, 20, 49, 155, 307):
         for columns in (slice(None), slice(1, 2)):
             rows = X.copy()
             rows[:, columns] *= 10.0**exponent
@@ -66,7 +68,7 @@ def test_what_all_rows_weigh_is_of_no_consequence_to_a_mean(make):
         np.testing.assert_allclose(same, plain, rtol=1e-6)
 
 
-@pytest.mark.parametrize("exponent", [-300, -100, 100, 300])
+@pytest.mark.parametrize("exponent", [-300, 100])
 def test_settings_of_such_magnitudes_are_refused(exponent):
     value = 10.0**exponent
     for model, parameter in [
@@ -82,3 +84,69 @@ def test_settings_of_such_magnitudes_are_refused(exponent):
             model.fit(X, SIGNS)
     with raises(ParameterError, parameter="C"):
         IndexedBCD().fit(X, SIGNS, sample_weight=np.full(60, value))
+
+
+ITERATING = [SmoothedNewton, partial(IndexedBCD, n_pilot=20), partial(SampledCuts, sample_size=10)]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("make", ITERATING)
+def test_a_callback_hears_of_each_iteration_and_may_stop(make):
+    heard = []
+    whole = make(tol=1e-6, max_iter=20, callback=lambda _, step: heard.append(step)).fit(X, SIGNS)
+    assert heard == whole.history_
+    assert whole.n_iter_ == len(heard) > 1
+    stopped = make(tol=1e-6, callback=lambda model, step: isinstance(model, type(whole))).fit(X, SIGNS)
+    assert stopped.n_iter_ == 1
+
+
+@pytest.mark.parametrize("make", ITERATING[:2])
+def test_too_few_iterations_are_told(make):
+    with pytest.warns(ConvergenceWarning) as caught:
+        model = make(tol=1e-9, max_iter=2).fit(X, SIGNS)
+    assert len(caught) == 1
+    assert model.certificate_ > 0.0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(SmoothedNewton, 1e-4),
+        partial(IndexedBCD, n_pilot=50),
+        partial(SampledCuts, 1e3, sample_size=50, max_iter=20),
+        partial(SampledCuts, 1e3, sample_size=50, max_iter=20, sampling="linear", tol=0.1),
+    ],
+)
+def test_equal_seeds_give_equal_bits(make):
+    rows = np.random.default_rng(1).normal(size=(25_000 if make.func is SmoothedNewton else 500, 3))
+    fits = [make(random_state=s).fit(rows, rows[:, 0] > 0.1).decision_function(rows) for s in (3, 3, 4)]
+    assert fits[0].tobytes() == fits[1].tobytes()
+    assert fits[0].tobytes() != fits[2].tobytes()
+
+
+def test_parameters_that_cannot_be_are_refused_by_name():
+    for model, parameter in [
+        (SmoothedNewton(l2=-1.0), "l2"),
+        (SmoothedNewton(l2=0.0), "l2"),
+        (SmoothedNewton(l1=np.nan), "l1"),
+        (SmoothedNewton(max_iter=0), "max_iter"),
+        (IndexedBCD(C=0.0), "C"),
+        (IndexedBCD(s=-1.0), "s"),
+        (IndexedBCD(s=np.nan), "s"),
+        (IndexedBCD(loss="ramp"), "loss"),
+        (IndexedBCD(tol=1.0), "tol"),
+        (SampledCuts(gamma=0.0), "gamma"),
+        (SampledCuts(C=-1.0), "C"),
+        (SampledCuts(tol=0.0), "tol"),
+        (SampledCuts(sample_size=0), "sample_size"),
+        (SampledCuts(max_iter=1.5), "max_iter"),
+        (SampledCuts(sampling="all"), "sampling"),
+        (SampledCuts(cost=[[0, 1]]), "cost"),
+        (SampledCuts(cost=[[1, 1], [1, 0]]), "cost"),
+        (SampledCuts(cost=[[0, -1], [1, 0]]), "cost"),
+    ]:
+        with raises(ParameterError, parameter=parameter):
+            model.fit(X, SIGNS)
+    with raises(ParameterError, parameter="budget"):
+        SampledCuts(30.0).fit(X, SIGNS).reduced(0)

@@ -6,9 +6,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 import zlib
 
@@ -159,57 +156,6 @@ def test_a_sorted_source_serves_as_well_as_a_shuffled_one(tmp_path, small_leaves
         found[name] = model.objective_, 1.0 - model.score(X, y)
     assert found["sorted"][0] == pytest.approx(found["shuffled"][0], rel=5e-3)
     assert found["sorted"][1] == pytest.approx(found["shuffled"][1], abs=5e-3)
-
-
-FIT = """
-    import os
-    import sys
-    from pathlib import Path
-    import numpy as np
-    from streamsvm import IndexedBCD
-    from streamsvm.batch import MetricForest
-    from streamsvm.batch.indexed_bcd import newton
-    def held(field):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith(field))) << 10
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 200)).astype(np.float32)
-    MetricForest.from_batches(sys.argv[1] + ".small", [(X, X[:, 0] > 0)])
-    def warm():
-        for s in (1.0, np.inf):
-            IndexedBCD(s=s, n_pilot=100, max_iter=1).fit(MetricForest.open(sys.argv[1] + ".small"))
-    warm()  # all is imported and compiled
-    for shrink in (1.0, 100.0):
-        newton.SHRINK = shrink
-        if os.fork() == 0:
-            warm()  # and mapped
-            Path("/proc/self/clear_refs").write_text("5")
-            before = held("VmRSS")
-            IndexedBCD(max_iter=1).fit(MetricForest.open(sys.argv[1], memory=int(sys.argv[2])))
-            print(held("VmHWM") - before, flush=True)
-            os._exit(0)
-        os.wait()
-"""
-
-
-@pytest.mark.slow
-def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(tmp_path):
-    def stream():
-        rng = np.random.default_rng(0)
-        w = rng.normal(size=200)
-        for _ in range(8):
-            X = rng.normal(size=(1500, 200)).astype(np.float32)
-            yield X, X @ w + rng.normal(size=1500) > 0.0
-
-    MetricForest.from_batches(tmp_path / "index", stream(), memory=4 << 20)  # 9.6 MB of rows
-    bound = 5 << 20
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FIT), str(tmp_path / "index"), str(bound)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    held = [int(line) for line in done.stdout.split()]
-    assert len(held) == 2
-    assert max(held) <= bound
 
 
 def test_rows_near_the_hyperplane_that_do_not_fit_in_memory_are_read_again(on_disk, tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ from streamsvm.batch.sampled_cuts.cuts import Cuts, solve_dual
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
-from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
 
@@ -324,17 +323,6 @@ def test_six_classes_are_learned_in_one_problem():
     assert model.score(X[2000:], y[2000:]) > svc.score(X[2000:], y[2000:]) - 0.03
 
 
-def test_equal_seeds_give_equal_bits():
-    X, y = board(1000)
-    for options in ({}, {"sampling": "linear", "tol": 0.1}):
-        fits = [
-            SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40, random_state=s, **options).fit(X, y)
-            for s in (3, 3, 4)
-        ]
-        assert fits[0].decision_function(X).tobytes() == fits[1].decision_function(X).tobytes()
-        assert fits[0].decision_function(X).tobytes() != fits[2].decision_function(X).tobytes()
-
-
 def test_sparse_rows_are_as_dense_ones():
     X, y = blobs(800, 2)
     X[np.abs(X) < 0.5] = 0.0
@@ -399,15 +387,6 @@ def test_a_projection_is_the_nearest_function_on_its_landmarks():
 # The protocol ----------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_hears_of_each_round_and_may_stop():
-    X, y = board(1000)
-    seen = []
-    model = SampledCuts(1e3, gamma=20.0, sample_size=100, callback=lambda m, step: seen.append(step) or len(seen) == 7)
-    model.fit(X, y)
-    assert seen == model.history_
-    assert model.n_iter_ == len(seen) == 7
-
-
 DEGENERATE = {
     "two rows": ([[0.0], [1.0]], [0, 1]),
     "the same rows of both classes": ([[1.0, 2.0]] * 6, [0, 1] * 3),
@@ -432,22 +411,3 @@ def test_degenerate_data(data, options):
     assert np.isfinite(model.decision_function(X)).all()
     assert np.isfinite(model.objective_)
     assert set(model.predict(X)) <= {0, 1}
-
-
-def test_bad_parameters_are_refused():
-    X, y = blobs(30, 2)
-    for options, parameter in [
-        ({"gamma": 0.0}, "gamma"),
-        ({"C": -1.0}, "C"),
-        ({"tol": 0.0}, "tol"),
-        ({"sample_size": 0}, "sample_size"),
-        ({"max_iter": 1.5}, "max_iter"),
-        ({"sampling": "all"}, "sampling"),
-        ({"cost": [[0, 1]]}, "cost"),
-        ({"cost": [[1, 1], [1, 0]]}, "cost"),
-        ({"cost": [[0, -1], [1, 0]]}, "cost"),
-    ]:
-        with raises(ParameterError, parameter=parameter):
-            SampledCuts(**options).fit(X, y)
-    with raises(ParameterError, parameter="budget"):
-        SampledCuts(30.0).fit(X, y).reduced(0)

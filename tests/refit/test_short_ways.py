@@ -23,7 +23,7 @@ SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
 
 
 @pytest.mark.parametrize(
-    ("check", "model"), river_checks([RefitClassifier(StreamSVMClassifier(budget=20), "newton", **SMALL)])
+    ("check", "model"), river_checks([RefitClassifier(CPMClassifier(n_faces=2), "newton", **SMALL)])
 )
 def test_river(check, model):
     check(model.clone())

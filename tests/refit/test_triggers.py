@@ -76,14 +76,14 @@ def test_growing_intervals():
     assert refits(Growing(100, 2.0), np.zeros(3200)) == [100, 300, 700, 1500, 3100]
     assert refits(Growing(100, 2.0, most=250), np.zeros(1000)) == [100, 300, 550, 800]
     assert refits(Growing(10, 1.0), np.zeros(35)) == [10, 20, 30]
-    slowly = np.diff(refits(Growing(10, 1.01), np.zeros(100_000)))
+    slowly = np.diff(refits(Growing(10, 1.01), np.zeros(20_000)))
     assert slowly[0] == 10
-    assert slowly[-1] > 900
+    assert slowly[-1] > 150
 
 
 @pytest.mark.parametrize("factor", [1.2, 1.5, 2.0, 3.0])
 def test_a_growing_window_costs_what_is_stated(factor):
-    at = refits(Growing(10, factor), np.zeros(1_000_000))
+    at = refits(Growing(10, factor), np.zeros(200_000))
     assert sum(at) <= factor / (factor - 1.0) * at[-1] * 1.01
     assert sum(at) >= factor / (factor - 1.0) * at[-1] * 0.9
 
@@ -127,9 +127,9 @@ ALARMING = [kind() for kind in (drift.ADWIN, drift.PageHinkley)] + [
 
 @pytest.mark.parametrize("detector", ALARMING, ids=lambda d: type(d).__name__)
 def test_every_detector_of_river_cuts_where_errors_become_many(detector):
-    errors = np.random.default_rng(5).random(1600) < np.repeat([0.1, 0.8], [1000, 600])
-    found = happenings(OnDrift(detector, gather=100), np.zeros(1600), errors, cuts=range(0, 1600, 77))
-    assert any(1000 < at < 1400 and event == "cut" for at, event in found)
+    errors = np.random.default_rng(5).random(600) < np.repeat([0.1, 0.8], [400, 200])
+    found = happenings(OnDrift(detector, gather=100), np.zeros(600), errors, cuts=range(0, 600, 77))
+    assert any(400 < at < 550 and event == "cut" for at, event in found)
 
 
 def test_a_detector_that_looks_for_a_falling_mean_does_not_alarm_when_errors_become_few():
@@ -145,9 +145,9 @@ def test_the_detector_given_is_left_alone():
 
 @pytest.mark.parametrize("detector", [drift.binary.HDDMA(), drift.binary.DDM()], ids=lambda d: type(d).__name__)
 def test_a_learner_that_learns_raises_no_alarm_of_a_detector_of_more_errors(detector):
-    errors = np.random.default_rng(6).random(20_000) < 0.1 + 0.4 * np.exp(-np.arange(20_000) / 3000)
-    assert happenings(OnDrift(detector), np.zeros(20_000), errors) == []
-    assert happenings(OnDrift(drift.ADWIN()), np.zeros(20_000), errors) != []
+    errors = np.random.default_rng(6).random(8_000) < 0.1 + 0.4 * np.exp(-np.arange(8_000) / 1_500)
+    assert happenings(OnDrift(detector), np.zeros(8_000), errors) == []
+    assert happenings(OnDrift(drift.ADWIN()), np.zeros(8_000), errors) != []
 
 
 def test_after_an_alarm_a_fresh_detector_is_fed():
@@ -225,10 +225,10 @@ TRIGGERS = [
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_neither_cuts_nor_saving_change_what_happens(trigger, data):
-    n = data.draw(st.integers(0, 120))
+    n = data.draw(st.integers(0, 100))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     times = np.cumsum(rng.integers(-1, 3, n)).astype(float)
     times[rng.random(n) < 0.2] = NAN
