@@ -1,4 +1,4 @@
-"""The documentation is correct: generated pages are up to date, links work, and examples run."""
+"""README, documentation and site are correct: generated pages are up to date, links work, and examples run."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 SHELL = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 EXAMPLES = [page for page in PAGES if ">>>" in page.read_text(encoding="utf-8") and page not in TUTORIALS]
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(DOCS))
+AT_TOP = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 
 
 @pytest.mark.parametrize(
@@ -133,12 +130,29 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert "test_then_train" in (tmp_path / "reference" / "learners" / "index.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=name_of)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *EXAMPLES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_give_what_they_show(page):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     failed, attempted = doctest.testfile(str(page), module_relative=False, optionflags=flags)
     assert failed == 0
     assert attempted > 0
+
+
+def test_the_readme_has_two_set_up_commands_and_continuous_integration_runs_the_second():
+    shell = "".join(text for kind, _, text in blocks(ROOT / "README.md") if kind == "sh")
+    commands = [line for line in shell.splitlines() if "pip install" in line]
+    assert len(commands) == 2
+    assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", AT_TOP)
+def test_files_that_are_linked_or_named_exist(name):
+    text = (ROOT / name).read_text()
+    found = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    if name != "CHANGELOG.md":  # it names files that are gone
+        found += re.findall(r"`((?:docs|tests|streamsvm|connectors|simulations|\.ci)/[\w./-]+)`", text)
+    for path in found:
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.slow

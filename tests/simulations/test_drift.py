@@ -97,9 +97,17 @@ def test_recovery_by_hand():
     assert cells.recovered(right, [Drift(1_000, 0, "concept")]) == [398]
     assert cells.recovered(right, [Drift(100, 0, "concept")]) == [None]
     assert cells.recovered(np.arange(2_000) < 1_000, [Drift(1_000, 0, "concept")]) == [100]
-    late = np.ones(2_000, bool)
-    late[1_000:1_500] = False
-    assert cells.recovered(late, [Drift(1_000, 0, "concept")]) == [598]
+    right[1_000:1_500] = False
+    assert cells.recovered(right, [Drift(1_000, 0, "concept")]) == [598]
+
+
+class Slow(Notes):
+    def predict_proba_one(self, x):
+        time.sleep(0.002)
+        return {}
+
+    def learn_one(self, x, y):
+        pass
 
 
 def test_a_cell_that_takes_too_long_is_stopped():
@@ -107,17 +115,6 @@ def test_a_cell_that_takes_too_long_is_stopped():
     sys.modules[__name__].Slow = Slow
     record = cells.measure(Cell(find("sea-sudden").stretched(2_000), slow, 0, limit=0.2))
     assert 16 <= record["events"] < record["planned"] == 2_000
-
-
-class Slow(Notes):
-    """A slow learner."""
-
-    def predict_proba_one(self, x):
-        time.sleep(0.002)
-        return {}
-
-    def learn_one(self, x, y):
-        """Learn nothing."""
 
 
 def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
@@ -153,7 +150,7 @@ def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path, capsys):
     assert 2 <= len(before) < 8
     with journal.open("a") as file:
         file.write('{"key": "torn')
-    main(asked(tmp_path))
+    main(asked(tmp_path, "--jobs", "1"))
     after = Store(tmp_path).records
     assert len(after) == 8
     assert {key: after[key]["seconds"] for key in before} == before
