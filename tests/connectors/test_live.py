@@ -83,17 +83,6 @@ def test_a_quoted_record_is_waited_for(tmp_path: Path) -> None:
     assert values(next(batches)) == ["a\nb"]
 
 
-def test_following_resumes(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    write(path, "x\n1\n2\n3")
-    position = next(following(path)).position
-    append(path, "3\n")
-    source = open_source(str(path), at_end="wait")
-    source.seek(position)
-    assert values(next(iter(source))) == [33]
-    assert source.fraction is None
-
-
 def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     write(path, "x\n1\n2\n")

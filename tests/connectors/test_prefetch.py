@@ -72,24 +72,6 @@ def test_position_and_fraction_are_those_of_what_was_handed_out() -> None:
     assert not threads()
 
 
-def test_what_was_read_and_not_handed_out_comes_next() -> None:
-    with closing(Counted(*[MANY] * 5)) as source:
-        for batch in source:
-            if batch.labels[0] == 2:
-                break
-        assert source.position == {"batch": 2}
-        assert len(source.readers) <= 3
-        assert [batch.labels[0] for batch in source] == [3, 4, 5]
-
-
-def test_a_sought_position_comes_next() -> None:
-    with closing(Counted(*[MANY] * 5)) as source:
-        next(iter(source))
-        source.seek({"batch": 3})
-        assert source.position == {"batch": 3}
-        assert [batch.labels[0] for batch in source] == [4, 5]
-
-
 def test_an_error_comes_after_the_batches_before_it() -> None:
     with closing(Counted(MANY, MANY, error=ConnectorError("line 7"))) as source:
         batches = iter(source)

@@ -49,11 +49,6 @@ def test_drift_is_abrupt_or_gradual_about_its_position() -> None:
     assert 0.1 < gradual[1000:1250].mean() < 0.4
 
 
-@pytest.mark.parametrize("drift", ["1000", "1000&width=1"])
-def test_late_drift_with_a_small_width_is_no_trouble(drift: str) -> None:
-    assert len(events(open_source(f"synthetic:stagger?n=1050&drift={drift}"))) == 1050
-
-
 def test_labels_are_plain_values() -> None:
     kinds = {type(label) for name in FAMILIES for _, label, _ in events(open_source(f"synthetic:{name}?n=20"))}
     assert kinds == {int, bool}

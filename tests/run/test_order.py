@@ -78,13 +78,6 @@ def test_a_sorted_file_is_reported_once(y: Any, capsys: Any) -> None:
     assert f"{len(np.unique(y))} classes" in notice
 
 
-@pytest.mark.parametrize("y", [OTHERS["persistent"], OTHERS["few rows"]])
-def test_labels_that_persist_are_not(y: Any, capsys: Any) -> None:
-    write("in.csv", y)
-    assert notices() == []
-    assert "sorted" not in "".join(capsys.readouterr())
-
-
 def test_it_is_said_while_the_file_is_read(capsys: Any) -> None:
     write("in.csv", np.repeat(np.arange(10), 1500))
     assert notices("--max-events", "10000")

@@ -25,7 +25,7 @@ from streamsvm.run.insight import Refits
 from streamsvm.run.plot import plot
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import Exporter
-from streamsvm.run.report import summary, text
+from streamsvm.run.report import summary
 from streamsvm.run.runner import Report, runner_of
 from tests.commands import ran_here
 from tests.errors import raises
@@ -161,11 +161,6 @@ def report() -> Report:
     return done
 
 
-def test_a_classifier_with_refits_is_refitting_and_others_are_not() -> None:
-    assert Refits.of(RefitClassifier(CPMClassifier())) is not None
-    assert Refits.of(CPMClassifier()) is None
-
-
 def test_totals_count_what_is_no_longer_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.refit.schedule.KEPT", 2)
     model = RefitClassifier(CPMClassifier(), "newton")
@@ -206,14 +201,6 @@ def test_the_summary(report: Report) -> None:
     assert list(seconds["last"]) == ["1", "2", "3", "4"]
     assert seconds["seconds"] == pytest.approx(sum(seconds["last"].values()))
     assert summary(ran(CPMClassifier(), 50))["refits"] is None
-
-
-def test_the_text_for_people(report: Report) -> None:
-    shown = text(report)
-    assert "refits: 4 (votes 3, failed 1) in " in shown
-    assert "after 950: newton on 200 events, l2 " in shown
-    assert "failed: ValueError: one class" in shown
-    assert "refits" not in text(ran(CPMClassifier(), 50))
 
 
 def test_prometheus(report: Report) -> None:

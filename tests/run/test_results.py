@@ -20,7 +20,7 @@ from streamsvm.core import cache, jit
 from streamsvm.run.locks import held
 from tests.commands import Command, command, environment
 from tests.run.conftest import Streamsvm, write_stream
-from tests.run.test_cli import CPM, GAUSSIAN, error
+from tests.run.test_cli import CPM, error
 
 READING = ("--label", "y", "--types", "a:number")
 
@@ -199,7 +199,7 @@ def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: flo
 def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: Path) -> None:
     label = f"two\nlines{'x' * 100_000}"
     (tmp_path / "in.csv").write_text("x,y\n" + f'1,"{label}"\n2,b\n' * 20)
-    result = streamsvm("run", "in.csv", "--label", "y", *GAUSSIAN, "--out", "o.jsonl")
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "o.jsonl")
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) < 120
     assert "two\\nlinesxx" in result.stdout
@@ -218,7 +218,7 @@ def test_nothing_to_measure_says_why(
     streamsvm: Streamsvm, tmp_path: Path, lines: str, options: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "in.csv").write_text(lines)
-    result = streamsvm("run", "in.csv", *options, *GAUSSIAN)
+    result = streamsvm("run", "in.csv", *options, *CPM)
     assert said in result.stdout
     assert ("--label" in result.stdout) == ("had a label" in said)
 

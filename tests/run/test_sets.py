@@ -133,15 +133,6 @@ def _learn(model: DelayedClassifier, late: Any, i: int) -> None:
     model.learn_one(late.keys[i], late.labels[i], time=late.times[i] / 1000.0)
 
 
-def test_labels_at_once_and_labels_a_moment_later_give_the_same_sets(tmp_path: Path) -> None:
-    write(tmp_path, 1)
-    both = open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
-    run(CPMClassifier(), both, tmp_path / "both.jsonl")
-    run(CPMClassifier(), late(tmp_path), tmp_path / "late.jsonl")
-    one, other = (json_lines(tmp_path / f"{name}.jsonl") for name in ("both", "late"))
-    assert [row["set"] for row in one] == [row["set"] for row in other]
-
-
 @pytest.mark.parametrize("delay", [0, 450])
 def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path: Path, delay: int) -> None:
     write(tmp_path, delay or 1)
