@@ -6,10 +6,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm import IndexedBCD, SampledCuts, SmoothedNewton
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -150,3 +152,88 @@ def test_parameters_that_cannot_be_are_refused_by_name():
             model.fit(X, SIGNS)
     with raises(ParameterError, parameter="budget"):
         SampledCuts(30.0).fit(X, SIGNS).reduced(0)
+
+
+# Near the optimum, so that results can be compared.
+EXACT = [
+    partial(SmoothedNewton, 0.01, tol=2e-8),
+    partial(SmoothedNewton, 0.01, 0.005, tol=2e-8, penalize_bias=True),
+    partial(IndexedBCD, s=np.inf, tol=1e-6, max_iter=1000),
+    partial(SampledCuts, 40.0, gamma=0.2, sample_size=500, tol=1e-4, max_iter=2000, average=False),
+]
+NOISY = (X[:, 0] + np.random.default_rng(1).normal(size=60) > 0.0).astype(int)
+
+
+@pytest.mark.parametrize("make", EXACT)
+def test_weights_count_as_repeated_rows_and_classes_can_weigh(make):
+    times = np.random.default_rng(3).integers(0, 4, 60)
+    weighted = make().fit(X, NOISY, sample_weight=times)
+    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(NOISY, times))
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=3e-4)
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=2e-3)
+    balanced = dict(enumerate(30.0 / np.bincount(NOISY)))
+    for class_weight, factors in (({0: 0.5, 1: 3.0}, {0: 0.5, 1: 3.0}), ("balanced", balanced)):
+        weights = np.where(NOISY, factors[1], factors[0])
+        by_class = make(class_weight=class_weight).fit(X, NOISY).decision_function(X)
+        by_row = weighing(make, weights.mean())().fit(X, NOISY, sample_weight=weights).decision_function(X)
+        np.testing.assert_allclose(by_class, by_row, atol=2e-3)
+
+
+def weighing(make, mean):
+    """Adapt penalties to weights of this mean. Weights of rows are relative, except those of a sum of losses."""
+    if make.func is IndexedBCD:
+        return make
+    penalties = [value / mean if make.func is SmoothedNewton else value * mean for value in make.args]
+    return partial(make.func, *penalties, **make.keywords)
+
+
+RNG = np.random.default_rng(7)
+DEGENERATE = {
+    "two rows": (np.array([[1.0, 2.0], [3.0, -1.0]]), [0, 1]),
+    "the same rows of both classes": (np.ones((6, 3)), [0, 1] * 3),
+    "duplicated columns": (np.repeat(RNG.normal(size=(40, 3)), 3, axis=1), RNG.integers(0, 2, 40)),
+    "all zero": (np.zeros((20, 3)), [0] * 15 + [1] * 5),
+    "wide": (RNG.normal(size=(15, 400)), [0, 1, 1] * 5),
+    "separable": (np.vstack([RNG.normal(size=(20, 2)) + 9, RNG.normal(size=(20, 2)) - 9]), [0] * 20 + [1] * 20),
+    "one row of a class": (RNG.normal(size=(60, 4)), [1] + [0] * 59),
+    "large values": (1e4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
+    "small values": (1e-4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
+    "far from zero": (1e9 + np.arange(4.0)[:, None], [0, 0, 1, 1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@each_choice(
+    ("data", DEGENERATE.values()),
+    (
+        "make",
+        [
+            *(partial(SmoothedNewton, l2, l1) for l2, l1 in ((1e-2, 0.0), (1e-8, 0.0), (0.0, 1e-3))),
+            partial(SmoothedNewton, 1e-3, 1e-3, penalize_bias=True),
+            partial(SmoothedNewton, 1e-2, fit_intercept=False),
+            partial(IndexedBCD),
+            partial(IndexedBCD, s=np.inf, fit_intercept=False),
+            partial(SampledCuts, 10.0),
+            partial(SampledCuts, 10.0, sampling="linear", sample_size=2),
+            partial(SampledCuts, 10.0, sample_size=1, max_iter=60),
+        ],
+    ),
+)
+def test_degenerate_data(data, make):
+    rows, y = data
+    for view in (rows, scipy.sparse.csr_matrix(rows)):
+        model = make().fit(view, y)
+        assert np.isfinite(model.decision_function(view)).all()
+        assert np.isfinite(model.objective_)
+        assert set(model.predict(view)) <= {0, 1}
+        if make.func is SmoothedNewton:
+            assert model.certificate_ <= 1e-3 * model.objective_
+
+
+@pytest.mark.parametrize(
+    "make", [partial(SmoothedNewton, 0.01), IndexedBCD, partial(SampledCuts, 60.0, sample_size=40)]
+)
+def test_sparse_rows_are_as_dense_ones(make):
+    rows = np.where(np.abs(X) < 0.5, 0.0, X)
+    fits = [make().fit(view, NOISY).decision_function(rows) for view in (rows, scipy.sparse.csr_matrix(rows))]
+    np.testing.assert_allclose(*fits, rtol=1e-5, atol=1e-5)

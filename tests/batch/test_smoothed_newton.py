@@ -8,10 +8,6 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streamsvm
@@ -130,30 +126,6 @@ def test_the_certificate_bounds_the_distance_to_the_optimum_all_along():
     assert len(model.history_) == model.n_iter_
 
 
-@pytest.mark.parametrize(("l1", "penalize_bias"), [(0.0, False), (0.005, True)])
-def test_weights_count_as_repeated_rows(l1, penalize_bias):
-    X, y = problem(80, 8)
-    times = np.random.default_rng(3).integers(0, 4, 80)
-    make = lambda: SmoothedNewton(0.01, l1, tol=2e-8, penalize_bias=penalize_bias)  # noqa: E731
-    weighted = make().fit(X, y, sample_weight=times)
-    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
-    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
-    assert weighted.objective_ == pytest.approx(solve_by_cone(X, y, 0.01, l1, penalize_bias, times)[0], rel=1e-6)
-
-
-def test_class_weights_multiply_the_losses_of_a_class():
-    X, y = problem(100, 5)
-    by_class = SmoothedNewton(0.01, class_weight={1: 3.0, -1: 0.5}, tol=1e-8).fit(X, y)
-    weights = np.where(y > 0, 3.0, 0.5)
-    by_row = SmoothedNewton(0.01 / weights.mean(), tol=1e-8).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-5)
-    balanced = SmoothedNewton(0.01, class_weight="balanced", tol=1e-8).fit(X, y)
-    counts = {label: 100 / (2 * np.sum(y == label)) for label in (1, -1)}
-    same = SmoothedNewton(0.01, class_weight=counts, tol=1e-8).fit(X, y)
-    np.testing.assert_allclose(balanced.coef_, same.coef_, atol=1e-6)
-
-
 @pytest.mark.parametrize(("as_", "l1"), [(np.asarray, 0.0), (scipy.sparse.csr_matrix, 0.003)], ids=["dense", "sparse"])
 def test_many_classes_are_one_against_the_rest(as_, l1):
     X, _ = problem(300, 12)
@@ -218,36 +190,6 @@ def test_forms_of_input_agree(form, dtype):
 
 # Degenerate data -------------------------------------------------------------------------------------------------
 
-RNG = np.random.default_rng(7)
-DEGENERATE = {
-    "two rows": (np.array([[1.0, 2.0], [3.0, -1.0]]), [0, 1]),
-    "the same row twice": (np.ones((2, 3)), [0, 1]),
-    "constant columns": (np.ones((30, 4)), [0, 1] * 15),
-    "duplicated columns": (np.repeat(RNG.normal(size=(40, 3)), 3, axis=1), RNG.integers(0, 2, 40)),
-    "all zero": (np.zeros((20, 3)), [0] * 15 + [1] * 5),
-    "one column": (RNG.normal(size=(50, 1)), RNG.integers(0, 2, 50)),
-    "wide": (RNG.normal(size=(15, 400)), [0, 1, 1] * 5),
-    "separable": (np.vstack([RNG.normal(size=(20, 2)) + 9, RNG.normal(size=(20, 2)) - 9]), [0] * 20 + [1] * 20),
-    "one row of a class": (RNG.normal(size=(60, 4)), [1] + [0] * 59),
-    "large values": (1e4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
-    "small values": (1e-4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
-}
-
-
-@each_choice(
-    ("data", DEGENERATE.values()),
-    (("l2", "l1"), [(1e-2, 0.0), (1e-8, 0.0), (1e-3, 1e-3), (0.0, 1e-3)]),
-    ("options", [{}, {"penalize_bias": True}, {"fit_intercept": False}]),
-)
-def test_degenerate_data(data, l2, l1, options):
-    X, y = data
-    for view in (X, scipy.sparse.csr_matrix(X)):
-        model = SmoothedNewton(l2, l1, **options).fit(view, y)
-        assert np.isfinite(model.coef_).all()
-        assert np.isfinite(model.intercept_).all()
-        assert model.certificate_ <= 1e-3 * model.objective_
-        model.predict(view)
-
 
 @pytest.mark.parametrize("unit", [1e-8, 1e-4, 1e4])
 def test_columns_in_other_units_give_the_same_solution(unit):
@@ -257,29 +199,6 @@ def test_columns_in_other_units_give_the_same_solution(unit):
     assert model.certificate_ <= 1e-5 * model.objective_
     assert model.objective_ == pytest.approx(expected.objective_, rel=2e-5)
     np.testing.assert_array_equal(model.coef_ != 0.0, expected.coef_ != 0.0)
-
-
-def test_a_single_class_is_refused():
-    with raises(ParameterError, parameter="y"):
-        SmoothedNewton().fit([[1.0], [2.0]], [1, 1])
-    with raises(ParameterError, parameter="y"):
-        SmoothedNewton().fit([[1.0], [2.0]], [0, 1], sample_weight=[1.0, 0.0])
-    with raises(ParameterError, parameter="y"):
-        SmoothedNewton().fit([[1.0, 3.0]], [1])
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_nan_and_infinities_are_refused(value):
-    X, y = problem(10, 3)
-    bad = X.copy()
-    bad[3, 1] = value
-    for view in (bad, scipy.sparse.csr_matrix(bad)):
-        with raises(ValueError):
-            SmoothedNewton().fit(view, y)
-    weights = np.ones(10)
-    weights[2] = value
-    with raises(ValueError):
-        SmoothedNewton().fit(X, y, sample_weight=weights)
 
 
 def test_bad_weights_are_refused():
@@ -337,16 +256,6 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
         LinearModel.load(tmp_path / "other.safetensors")
     with raises(ValueError, named=(2, 3)):
         LinearModel(["a", "b"], np.zeros((2, 3)), np.zeros(1), model.scaler)
-
-
-def test_it_works_inside_other_estimators():
-    X, y = problem(150, 6)
-    pipeline = make_pipeline(StandardScaler(), SmoothedNewton(0.01)).fit(X, y)
-    search = GridSearchCV(SmoothedNewton(), {"l2": [1e-3, 1e-1], "l1": [0.0, 1e-2]}, cv=3).fit(X, y)
-    calibrated = CalibratedClassifierCV(SmoothedNewton(0.01), cv=3).fit(X, y)
-    for model in (pipeline, search, calibrated):
-        assert model.score(X, y) > 0.7
-    assert calibrated.predict_proba(X).shape == (150, 2)
 
 
 def test_the_interpreter_is_free_while_it_runs():

@@ -282,15 +282,9 @@ def test_arrays_may_be_read_only_and_are_not_written_to():
     same(memory.snapshot(), resumed.snapshot())
 
 
-def test_an_empty_window():
-    for kind in KINDS:
-        snapshot = kind.begin().snapshot()
-        assert len(snapshot) == 0
-        assert snapshot.dense(3).shape == snapshot.csr(3).shape == (0, 3)
-
-
 def test_rows_without_values():
     memory = Latest(n=5).begin()
+    assert memory.snapshot().dense(3).shape == memory.snapshot().csr(3).shape == (0, 3)
     memory.add(plain(3, 0), np.zeros(3, int))
     snapshot = memory.snapshot()
     assert np.isnan(snapshot.dense(2)).all()
@@ -355,15 +349,6 @@ def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, 
         feed(memory, events[cut:])
         same(memory.snapshot(), whole.snapshot())
         assert memory.state()[0] == whole.state()[0]
-
-
-def test_a_window_at_its_bound_goes_on_too():
-    kind = Latest(n=300, max_bytes=200_000)
-    events = list(wide(2, 500))
-    whole, resumed = feed(kind.begin(), events), kind.begin()
-    resumed.restore(*feed(kind.begin(), events[:333]).state())
-    feed(resumed, events[333:])
-    same(whole.snapshot(), resumed.snapshot())
 
 
 def put(i, value):
