@@ -1,4 +1,4 @@
-"""Truncated losses, against other solvers, and the scikit-learn API."""
+"""Truncated losses, against other solvers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import newton_step
@@ -19,11 +18,6 @@ from streamsvm.models import LinearModel
 from tests.choices import each_choice
 
 LOSSES = ["hinge", "squared_hinge"]
-
-
-@parametrize_with_checks([IndexedBCD(tol=0.01)])
-def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def problem(n, d, seed=0, flipped=0.1):

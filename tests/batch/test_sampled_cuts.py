@@ -1,16 +1,14 @@
-"""Sampled cutting planes, against other solvers and brute force, and the scikit-learn API."""
+"""Sampled cutting planes, against other solvers and brute force."""
 
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import BSGDClassifier, SampledCuts
 from streamsvm.batch.sampled_cuts.cuts import Cuts, solve_dual
@@ -19,20 +17,6 @@ from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
 from tests.choices import each_choice
 from tests.errors import raises
-
-# A test below sets C and gamma, and the available precision.
-REASON = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
-UNEQUAL = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
-
-
-@parametrize_with_checks([SampledCuts(max_iter=50, tol=0.01, sampling="linear", sample_size=20, average=False)])
-def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
-    if check.func.__name__ in UNEQUAL:
-        pytest.skip(REASON)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
-
 
 # Data and other solvers ------------------------------------------------------------------------------------------
 

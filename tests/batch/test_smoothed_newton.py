@@ -1,4 +1,4 @@
-"""The smoothed Newton solver, against other solvers, and the scikit-learn API."""
+"""The smoothed Newton solver, against other solvers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streamsvm
 from streamsvm import CPMClassifier, SmoothedNewton
@@ -18,12 +17,6 @@ from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-
-
-@parametrize_with_checks([SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.01, penalize_bias=True)])
-def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
-    check(estimator)
-
 
 # Data and other solvers ------------------------------------------------------------------------------------------
 
