@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import scipy.sparse
 
-import streamsvm
 from streamsvm import BSGDClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import arrays_of, dicts, river_checks, snapshot
+from tests.online.streams import accuracy, blobs
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 # With heads. Settings of the mathematics have tests below.
@@ -32,17 +29,6 @@ def rings(n, seed=0, flip=False):
     X = np.random.default_rng(seed).normal(size=(n, 4))
     y = ((X[:, :2] ** 2).sum(axis=1) > 1.4) != flip
     return X, y.tolist()
-
-
-def blobs(n, n_classes, seed=0, d=5):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(n_classes, size=n)
-    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
-
-
-def accuracy(model, X, y):
-    predicted = model.test_then_train(X, y)
-    return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------
@@ -177,30 +163,6 @@ def test_refuses_a_model_that_does_not_fit():
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
-def test_continues_bit_for_bit(settings, tmp_path):
-    X, y = blobs(400, 4)
-    model = BSGDClassifier(**settings)
-    model.learn_many(X[:300], y[:300])
-    model.save(tmp_path / "model")
-    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
-    model.learn_many(X[300:], y[300:])
-    for other in others:
-        assert other.n_support_vectors <= other.budget
-        other.learn_many(X[300:], y[300:])
-        assert snapshot(other) == snapshot(model)
-
-
-def test_refuses_a_state_beyond_the_budget():
-    X, y = blobs(200, 2)
-    model = BSGDClassifier(budget=20)
-    model.learn_many(X, y)
-    header, arrays = model.state()
-    arrays["n_vectors"][()] = 21
-    with raises(ArchiveError, named=20):
-        BSGDClassifier.from_state(header, arrays)
-
-
 # Unusual streams --------------------------------------------------------------------------------------------------
 
 
@@ -261,40 +223,7 @@ def test_very_wide_sparse_rows(metric):
     assert arrays_of(model)["vectors"].nbytes <= 4 * 2 * X.shape[1] * 64
 
 
-def test_columns_and_classes_that_arrive_late_have_room():
-    model = BSGDClassifier(budget=20)
-    rng = np.random.default_rng(7)
-    for i in range(400):
-        model.learn_one({j: float(rng.normal()) for j in range(1 + i // 5)}, i // 50)
-    assert len(model.classes_) == 8
-    assert np.isfinite(model.model.vectors).all()
-
-
 # Parameters -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "parameter"),
-    [
-        ({"budget": 0}, ValueError, "budget"),
-        ({"budget": 2.5}, TypeError, "budget"),
-        ({"gamma": -0.5}, ValueError, "gamma"),
-        ({"loss": "square"}, ValueError, "loss"),
-        ({"learning_rate": 0.0}, ValueError, "learning_rate"),
-        ({"heads": ()}, TypeError, "heads"),
-        ({"heads": (("hinge", -1.0),)}, ValueError, "heads[0].learning_rate"),
-        ({"heads": (("lin", 1.0),)}, ValueError, "heads[0].loss"),
-        ({"learning_rate": 1.0, "l2": 1.0}, ValueError, "learning_rate"),
-        ({"merges": 12}, ValueError, "merges"),
-        ({"merges": 1}, ValueError, "merges"),
-        ({"metric": "own"}, ValueError, "metric"),
-        ({"absorb": 1.5}, ValueError, "absorb"),
-        ({"class_weight": "even"}, ValueError, "class_weight"),
-    ],
-)
-def test_refuses_bad_parameters(settings, error, parameter):
-    with raises(error, parameter=parameter):
-        BSGDClassifier(**settings)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +260,7 @@ def test_a_column_that_was_only_zero_has_no_part_in_the_model():
 @pytest.mark.parametrize(
     ("name", "index", "value"),
     [
+        ("n_vectors", (), 10_000),
         ("rows.present", 0, 1e300),
         ("rows.present", 0, -1.0),
         ("rows.count", 0, -1.0),

@@ -158,13 +158,6 @@ def test_what_is_lost_is_known_however_far_vectors_are():
     assert merging.near_loss(np.float32(1.0), np.float32(1.0), np.float32(0.0)) == 0.0
 
 
-def test_table_has_the_global_maximum_of_equal_distant_vectors():
-    kappa = math.exp(-3.0)
-    h = merging.look_up(merging.table(), 0.5, kappa)
-    assert h > 0.9
-    assert merging.kept(h, 1.0, 1.0, -3.0) > merging.kept(0.5, 1.0, 1.0, -3.0)
-
-
 def test_golden_section_is_exact():
     for share, kappa in random_pairs(50, seed=3):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
@@ -418,14 +411,6 @@ def test_metric_follows_the_gradient(n_classes):
         # The signed coefficient is counted once.
         wanted = np.array(wanted) / 2.0
     assert found == pytest.approx(np.array(wanted), rel=1e-3, abs=1e-5)
-
-
-def test_metric_that_has_settled_learns_from_one_event_in_so_many():
-    state, sample = BSGDClassifier()._state, metric.SETTLED_SAMPLE
-    state.unrest = metric.SETTLED
-    assert [metric.is_due(state) for _ in range(8)] == [i % sample == sample - 1 for i in range(8)]
-    state.unrest = 1.001 * metric.SETTLED
-    assert all(metric.is_due(state) for _ in range(8))
 
 
 def test_metric_settles_on_chance_and_is_unsettled_by_another_concept():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -18,7 +17,8 @@ from streamsvm.ensemble.members import HEADS, MEMBERS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import NOTES, arrays_of, assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
+from tests.learners import arrays_of, assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
+from tests.online.streams import accuracy, blobs
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
@@ -26,17 +26,6 @@ ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 @pytest.mark.parametrize(("check", "model"), river_checks([StreamSVMClassifier(**ALL_SETTINGS[0])]))
 def test_river(check, model):
     check(model.clone())
-
-
-def blobs(n, n_classes, seed=0, d=5):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(n_classes, size=n)
-    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
-
-
-def accuracy(model, X, y):
-    predicted = model.test_then_train(X, y)
-    return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -232,38 +221,6 @@ def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_
     assert np.count_nonzero(counts[1:]) == 3
 
 
-def remembered(model, X, y, delay, cut):
-    """Return predictions with each event learned `delay` events later from its memory, in batches of `cut` rows."""
-    memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
-    # At each time step an event is predicted, then another learned.
-    order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
-    predicted = np.zeros(n, np.int64)
-    for start in range(0, len(order), cut):
-        rows = order[start : start + cut]
-        at, labels = np.array([i for i, _ in rows]), [y[i] if learns else None for i, learns in rows]
-        codes, _ = model.run_batch(X[at], labels, memories=memories, apart=at + 1)
-        for (i, learns), code in zip(rows, codes.tolist(), strict=True):
-            if not learns:
-                predicted[i] = code
-    return predicted
-
-
-def test_many_classes_are_learned_late_by_what_is_remembered():
-    X, y = np.random.default_rng(7).normal(size=(1_500, 2)), [i % 100 for i in range(1_500)]
-    at_once, by_memory, late_ones, cut_ones = (StreamSVMClassifier(effort="low") for _ in range(4))
-    expected, _ = at_once.run_batch(X, y)
-    np.testing.assert_array_equal(remembered(by_memory, X, y, 0, 3_000), expected)
-    arrays = arrays_of(at_once)
-    for name, value in arrays_of(by_memory).items():
-        if name.startswith("autocorrelation.") and name not in NOTES | {"autocorrelation.accuracies"}:
-            np.testing.assert_array_equal(arrays[name], value, err_msg=name)
-    found = remembered(late_ones, X, y, 7, 3_000)
-    np.testing.assert_array_equal(remembered(cut_ones, X, y, 7, 113), found)
-    assert_same_knowledge(cut_ones, late_ones)
-    for predicted in (expected, found):
-        assert np.mean(predicted[1_000:] == y[1_000:]) > 0.9
-
-
 def test_events_predicted_before_the_first_and_never_learned_leave_nothing_behind():
     X, y = np.random.default_rng(7).normal(size=(400, 2)), np.arange(400) % 5
     plain, disturbed = (StreamSVMClassifier(effort="low") for _ in range(2))
@@ -431,16 +388,6 @@ def test_events_predicted_and_never_learned_are_no_hindrance():
 # Streams of all sorts ---------------------------------------------------------------------------------------------
 
 
-def test_hundreds_of_late_classes():
-    rng = np.random.default_rng(5)
-    model = StreamSVMClassifier(budget=20)
-    for i in range(600):
-        model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
-    proba = model.predict_proba_one({0: 0.0, 1: 0.0})
-    assert len(proba) == 301
-    assert sum(proba.values()) == pytest.approx(1.0)
-
-
 def test_memory_is_stated_beforehand():
     X, y = blobs(1_200, 5, d=40)
     model = StreamSVMClassifier()
@@ -469,61 +416,7 @@ def test_growing_memory_changes_nothing():
         assert knowledge(rows) == knowledge(begun)
 
 
-def test_predicting_leaves_nothing_but_a_note():
-    model = StreamSVMClassifier()
-    model.learn_many([{"a": 1.0, "b": 2.0}, {"a": 3.0, "s": "x"}] * 5, [0, 1] * 5)
-    before, _ = knowledge(model), model.nearest({"a": 1.0})
-    for x in ({"a": 9.0}, {"unseen": 1.0}, {"s": "unseen"}, {"s": 1.0}, {}, {"a": 1.0, "b": 1.0}):
-        model.predict_one(x)
-        model.predict_proba_one(x)
-        model.predict_many([x])
-    assert knowledge(model) == before
-
-
-def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
-    X, y = blobs(200, 3)
-    X[np.random.default_rng(4).random(X.shape) < 0.1] = np.nan
-    plain, predicting = (StreamSVMClassifier(budget=20, label_autocorrelation=False) for _ in range(2))
-    for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
-        event = dict(enumerate(x))
-        for other in (event, dict(enumerate(X[i - 1].tolist())), event)[: 1 + i % 3]:
-            predicting.predict_one(other)
-        if i % 5 == 0:
-            predicting.predict_many(X[:3])
-        plain.learn_one(event, label)
-        predicting.learn_one(event, label)
-    assert_same_knowledge(plain, predicting)
-
-
 # Saving -----------------------------------------------------------------------------------------------------------
-
-
-@each_choice(("settings", ALL_SETTINGS), ("holes", [False, True]))
-def test_continues_bit_for_bit(settings, holes, tmp_path):
-    X, y = blobs(300, 4)
-    if holes:
-        X[np.random.default_rng(3).random(X.shape) < 0.3] = np.nan
-    model = StreamSVMClassifier(**settings)
-    model.learn_many(X[:200], y[:200])
-    model.save(tmp_path / "model")
-    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
-    model.learn_many(X[200:], y[200:])
-    for other in others:
-        for x, label in zip(dicts(X[200:]), y[200:], strict=True):
-            other.predict_one(x)
-            other.learn_one(x, label)
-        assert_same_knowledge(other, model)
-
-
-def test_refuses_states_that_do_not_fit():
-    X, y = blobs(200, 2)
-    model = StreamSVMClassifier(budget=20)
-    model.learn_many(X, y)
-    for name, value, text in (("1.n_vectors", 21, "21 support vectors"), ("2.n_classes", 3, "other classes")):
-        header, arrays = model.state()
-        arrays[name][()] = value
-        with raises(ArchiveError, named=text):
-            StreamSVMClassifier.from_state(header, arrays)
 
 
 def test_a_model_that_finds_none_of_a_thousand_classes_likely_is_saved_and_loaded(tmp_path):
@@ -542,6 +435,8 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
 
 
 DAMAGES = [
+    ("1.n_vectors", (), 11, "11 support vectors"),
+    ("2.n_classes", (), 4, "other classes"),
     ("rows.present", 0, 0.0, "statistics"),
     ("rows.due", 0, -1.0, "indicators"),
     ("ranks.ring", (0, 0), 1e9, "sorted values"),
@@ -565,33 +460,8 @@ def test_refuses_what_no_stream_can_have_left(name, place, value, text):
         StreamSVMClassifier.from_state(header, arrays)
 
 
-def test_settings_are_not_among_the_arrays():
-    _, arrays = learned_by_all().state()
-    names = {name.rpartition(".")[2] for name in arrays}
-    assert {"seen", "accuracy", "n_known"} < names
-    assert not names & {"decay", "limit", "average", "expert_decay", "rate", "l2", "budget"}
-
-
 def learned_by_all():
     X, y = blobs(200, 3)
     model = StreamSVMClassifier(members=("standard", "ranks", "polytope", "linear"), budget=10)
     model.learn_many(X, y)
     return model
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "parameter"),
-    [
-        ({"effort": "most"}, ValueError, "effort"),
-        ({"budget": 0}, ValueError, "budget"),
-        ({"members": "linear"}, TypeError, "members"),
-        ({"members": ()}, TypeError, "members"),
-        ({"members": ("forest",)}, ValueError, "members[0]"),
-        ({"vote_window": 0}, ValueError, "vote_window"),
-        ({"label_autocorrelation": 1}, TypeError, "label_autocorrelation"),
-        ({"max_features": 1.5}, TypeError, "max_features"),
-    ],
-)
-def test_refuses_bad_parameters(settings, error, parameter):
-    with raises(error, parameter=parameter):
-        StreamSVMClassifier(**settings)

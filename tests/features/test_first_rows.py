@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import pickle
 
 import numpy as np
@@ -175,7 +174,11 @@ def test_texts_that_are_missing_do_not_hide_that_the_others_are_numbers():
     assert texts(100, a=lambda i: missing[i % 5]).notices() == []
 
 
-def test_few_whole_numbers_and_addresses_may_be_codes():
+def test_few_whole_numbers_addresses_and_declared_categories_may_be_codes():
+    space = FeatureSpace(100, categories=("a",))
+    for i in range(60):
+        space.encode_event({"a": str(i % 30)}, learn=True)
+    assert space.notices() == []
     assert texts(100, a=lambda i: str(i % 5), b=lambda i: f"10.0.0.{i % 30}").notices() == []
 
 
@@ -184,14 +187,3 @@ def test_numbers_and_texts_under_one_name_are_told_once(caplog):
     assert sorted(notice.split("'")[1] for notice in space.notices()) == ["a", "b"]
     assert "'unknown'" in caplog.text
     assert len(caplog.records) == 2
-
-
-def test_the_order_of_notices_survives_saving(caplog):
-    caplog.set_level(logging.ERROR)
-    model = CPMClassifier()
-    for i in range(300):
-        model.learn_one({name: f"{(i * k) % 90 / 4}" for k, name in enumerate("qwertz", 3)}, LABELS[i])
-    loaded = CPMClassifier.from_state(*model.state())
-    (notice,) = model.notices
-    assert "(likewise 'q', 'r', 't', ...: 6 in all)" in notice
-    assert loaded.notices == CPMClassifier.from_state(*loaded.state()).notices == model.notices

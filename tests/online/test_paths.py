@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import math
+import pickle
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -21,13 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks
 
+import streamsvm
 from connectors.events import SparseRows
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.features.rows import BadRows
 from streamsvm.online.base import OnlineClassifier
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import assert_same_knowledge, knowledge, ring, snapshot
+from tests.learners import assert_same_knowledge, dicts, knowledge, ring, snapshot
+from tests.online.streams import blobs
 
 NAN = math.nan
 
@@ -75,6 +78,33 @@ def test_a_copy_shares_nothing(make, copied):
     twin.test_then_train(X, [f"other {i % 3}" for i in range(60)], coverage=0.9)
     assert snapshot(model) == before
     assert len(twin.classes_) == len(model.classes_) + 3
+
+
+KEPT = [
+    *MAKERS[:5],
+    *(partial(make, **params) for make in (BSGDClassifier, StreamSVMClassifier) for params in make._unit_test_params()),
+]
+
+
+@pytest.mark.parametrize("make", KEPT)
+@pytest.mark.filterwarnings("ignore:all . columns:RuntimeWarning")
+def test_what_is_kept_continues_bit_for_bit(make, tmp_path):
+    X, y = blobs(200, 4)
+    X[np.random.default_rng(3).random(X.shape) < 0.2] = NAN
+    events = [x | {"color": "pqr"[i % 3]} for i, x in enumerate(dicts(X))]
+    model = make()
+    model.learn_many(events[:130], y[:130])
+    model.save(tmp_path / "model")
+    others = [streamsvm.load(tmp_path / "model"), type(model).from_state(*model.state())]
+    others += [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    model.learn_many(events[130:], y[130:])
+    for other in others:
+        for x, label in zip(events[130:], y[130:], strict=True):
+            other.predict_one(x)
+            other.learn_one(x, label)
+        assert_same_knowledge(other, model)
+        other.learn_one({"new": 1.0}, "new")
+        assert len(other.classes_) == len(model.classes_) + 1
 
 
 FORMS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
@@ -455,47 +485,61 @@ def test_a_bad_event_changes_nothing(x, y, w, error):
     assert snapshot(model) == before
 
 
-def test_predicting_changes_nothing():
-    model = CPMClassifier(average=5, scaling="rank")
+@pytest.mark.parametrize("make", [partial(CPMClassifier, average=5, scaling="rank"), StreamSVMClassifier])
+def test_predicting_changes_nothing(make):
+    model = make()
     model.learn_many(GOOD * 5, [0, 1] * 5)
-    before = snapshot(model)
+    before = knowledge(model)
     for x in ({"a": 9.0}, {"unseen": 1.0}, {"s": "unseen"}, {"s": 1.0}, {}, Counter(a=1, unseen=2)):
         model.predict_one(x)
         model.predict_proba_one(x)
         model.predict_many([x])
         model.predict_proba_many([x])
-    assert snapshot(model) == before
+    assert knowledge(model) == before
 
 
 # Parameters ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("params", "error", "parameter"),
+    ("make", "params", "error", "parameter"),
     [
-        ({"n_faces": 0}, ValueError, "n_faces"),
-        ({"n_faces": 2.0}, TypeError, "n_faces"),
-        ({"n_faces": True}, TypeError, "n_faces"),
-        ({"l2": 0}, ValueError, "l2"),
-        ({"l2": NAN}, ValueError, "l2"),
-        ({"l2": "0.1"}, TypeError, "l2"),
-        ({"horizon": 1}, ValueError, "horizon"),
-        ({"horizon": math.inf}, ValueError, "horizon"),
-        ({"entropy": 1.0}, ValueError, "entropy"),
-        ({"memory": 0}, ValueError, "memory"),
-        ({"average": 0.5}, TypeError, "average"),
-        ({"scaling": "minmax"}, ValueError, "scaling"),
-        ({"scaling_window": 1}, ValueError, "scaling_window"),
-        ({"class_weight": "even"}, ValueError, "class_weight"),
-        ({"class_weight": {"a": -1}}, ValueError, "class_weight['a']"),
-        ({"class_weight": {1: math.inf}}, ValueError, "class_weight[1]"),
-        ({"max_features": 0}, ValueError, "max_features"),
+        (CPMClassifier, {"n_faces": True}, TypeError, "n_faces"),
+        (CPMClassifier, {"l2": 0}, ValueError, "l2"),
+        (CPMClassifier, {"horizon": math.inf}, ValueError, "horizon"),
+        (CPMClassifier, {"entropy": 1.0}, ValueError, "entropy"),
+        (CPMClassifier, {"memory": 0}, ValueError, "memory"),
+        (CPMClassifier, {"average": 0.5}, TypeError, "average"),
+        (CPMClassifier, {"scaling": "minmax"}, ValueError, "scaling"),
+        (CPMClassifier, {"scaling_window": 1}, ValueError, "scaling_window"),
+        (CPMClassifier, {"class_weight": {"a": -1}}, ValueError, "class_weight['a']"),
+        (CPMClassifier, {"max_features": 0}, ValueError, "max_features"),
+        (BSGDClassifier, {"budget": 2.5}, TypeError, "budget"),
+        (BSGDClassifier, {"gamma": -0.5}, ValueError, "gamma"),
+        (BSGDClassifier, {"loss": "square"}, ValueError, "loss"),
+        (BSGDClassifier, {"learning_rate": 0.0}, ValueError, "learning_rate"),
+        (BSGDClassifier, {"learning_rate": 1.0, "l2": 1.0}, ValueError, "learning_rate"),
+        (BSGDClassifier, {"heads": ()}, TypeError, "heads"),
+        (BSGDClassifier, {"heads": (("hinge", -1.0),)}, ValueError, "heads[0].learning_rate"),
+        (BSGDClassifier, {"heads": (("lin", 1.0),)}, ValueError, "heads[0].loss"),
+        (BSGDClassifier, {"merges": 12}, ValueError, "merges"),
+        (BSGDClassifier, {"metric": "own"}, ValueError, "metric"),
+        (BSGDClassifier, {"absorb": 1.5}, ValueError, "absorb"),
+        (BSGDClassifier, {"class_weight": "even"}, ValueError, "class_weight"),
+        (StreamSVMClassifier, {"effort": "most"}, ValueError, "effort"),
+        (StreamSVMClassifier, {"budget": 0}, ValueError, "budget"),
+        (StreamSVMClassifier, {"members": "linear"}, TypeError, "members"),
+        (StreamSVMClassifier, {"members": ()}, TypeError, "members"),
+        (StreamSVMClassifier, {"members": ("forest",)}, ValueError, "members[0]"),
+        (StreamSVMClassifier, {"vote_window": 0}, ValueError, "vote_window"),
+        (StreamSVMClassifier, {"label_autocorrelation": 1}, TypeError, "label_autocorrelation"),
+        (StreamSVMClassifier, {"max_features": 1.5}, TypeError, "max_features"),
     ],
     ids=str,
 )
-def test_parameters_are_refused_by_name_with_what_they_may_be(params, error, parameter):
+def test_parameters_are_refused_by_name(make, params, error, parameter):
     with raises(error, parameter=parameter):
-        CPMClassifier(**params)
+        make(**params)
 
 
 def test_numpy_numbers_are_parameters():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import sklearn  # noqa: F401  (without it and pandas, River leaves checks out silently)
@@ -12,7 +9,6 @@ from river import compose, datasets, drift, ensemble, evaluate, metrics, multicl
 
 import streamsvm
 from streamsvm import CPMClassifier
-from tests.choices import each_choice
 from tests.learners import arrays_of, river_checks, snapshot
 
 PARAMS = list(CPMClassifier._unit_test_params())
@@ -26,27 +22,6 @@ def test_river(check, model):
     check(model.clone())
 
 
-# Equality of all paths --------------------------------------------------------------------------------------------
-
-SETTINGS = [
-    {},
-    {"n_faces": 1, "scaling": "none"},
-    {"n_faces": 10, "average": 50, "scaling": "rank", "scaling_window": 20, "class_weight": "balanced"},
-    {"entropy": 0.0, "scaling": "decayed", "scaling_window": 30, "horizon": 50, "class_weight": {"a": 2.0}},
-    {"max_features": 4},
-]
-
-
-def loop(model, rows, labels, weights=None):
-    """Loop as River does. None is not a label."""
-    predicted = []
-    for i, (x, y) in enumerate(zip(rows, labels, strict=True)):
-        predicted.append(model.predict_one(x))
-        if y is not None:
-            model.learn_one(x, y, 1.0 if weights is None else weights[i])
-    return predicted
-
-
 def numeric(seed: int, n: int = 300, d: int = 6):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4, size=d) + rng.normal(size=d)
@@ -54,10 +29,6 @@ def numeric(seed: int, n: int = 300, d: int = 6):
     y = np.where(np.nansum(X[:, :2], axis=1) > 0, "up", np.where(rng.random(n) < 0.5, "down", "side"))
     y[: n // 2][y[: n // 2] == "side"] = "down"  # a class that appears late
     return X, y.tolist()
-
-
-def as_rows(X, names):
-    return [{name: v for name, v in zip(names, row, strict=True) if v == v} for row in X.tolist()]
 
 
 # Labels, weights, bad input ---------------------------------------------------------------------------------------
@@ -144,27 +115,6 @@ def test_balanced_weights_help_a_rare_class():
 
 
 # Saving -----------------------------------------------------------------------------------------------------------
-
-
-@each_choice(("params", SETTINGS[:4]), ("way", ["save", "pickle", "deepcopy", "state"]))
-def test_what_is_kept_continues_bit_for_bit(way, params, tmp_path):
-    X, y = numeric(7)
-    model = CPMClassifier(**params)
-    rows = as_rows(X, "abcdef")
-    for x, label in zip(rows[:150], y[:150], strict=True):
-        model.learn_one(x | {"color": label if x.get("a", 0) > 0 else "none"}, label)
-    if way == "save":
-        model.save(tmp_path / "m")
-        kept = streamsvm.load(tmp_path / "m")
-    elif way == "state":
-        kept = CPMClassifier.from_state(*model.state())
-    else:
-        kept = pickle.loads(pickle.dumps(model)) if way == "pickle" else copy.deepcopy(model)
-    assert snapshot(model) == snapshot(kept)
-    assert loop(model, rows[150:], y[150:]) == loop(kept, rows[150:], y[150:])
-    assert snapshot(model) == snapshot(kept)
-    kept.learn_one({"new": 1.0}, "new")
-    assert snapshot(model) != snapshot(kept)
 
 
 def test_the_same_stream_gives_the_same_file(tmp_path):

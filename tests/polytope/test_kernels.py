@@ -208,31 +208,6 @@ def test_an_event_of_weight_zero_is_not_learned():
     assert_same_knowledge(with_zeros, without)
 
 
-def test_a_late_class_starts_afresh():
-    """Its first steps equal those of a learner that starts with that event."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(100, 2))
-    late = CPMClassifier(scaling="none", n_faces=2)
-    late.learn_many(X, ["old"] * 100)
-    late.learn_one({0: 3.0, 1: 3.0}, "new")
-    fresh = CPMClassifier(scaling="none", n_faces=2)
-    fresh.learn_one({0: 3.0, 1: 3.0}, "new")
-    np.testing.assert_array_equal(late.model.faces[1], fresh.model.faces[0])
-
-
-def test_steps_settle_at_the_horizon():
-    """Early training has decayed, so that two different pasts give equal parameters."""
-    X, y = stream(2_000, 4)
-    model, other = (CPMClassifier(scaling="none", n_faces=1, l2=1.0, horizon=30) for _ in range(2))
-    model.learn_many(X[:500], y[:500])
-    other.learn_many(X[:500], (y[:500] + 1) % 3)
-    for one in (model, other):
-        one.learn_many(X[500:], y[500:])
-    faces = [dict(zip(one.classes_, one.model.faces, strict=True)) for one in (model, other)]
-    for label in model.classes_:
-        np.testing.assert_allclose(faces[0][label], faces[1][label], rtol=1e-6)
-
-
 @each_choice(("seed", range(5)), ("entropy", [0.0, 0.5, 0.9]))
 def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
     X, y = stream(40, seed)
@@ -249,24 +224,6 @@ def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
     if entropy:
         counts = [twin.counts(polytope) for polytope in twin.polytopes.values()]
         np.testing.assert_allclose(arrays_of(model)["counts"], counts)
-
-
-def test_fitting_keeps_at_most_one_count_a_row():
-    X, y = stream(40, 6)
-    model = CPMClassifier(scaling="none", entropy=0.9).fit(X, y, n_steps=5_000)
-    for counts, label in zip(arrays_of(model)["counts"], model.classes_, strict=True):
-        assert counts.sum() <= (y == label).sum()
-
-
-def test_entropy_spreads_a_class_over_its_faces():
-    X, y = stream(2_000, 7)
-
-    def spread(least: float) -> float:
-        model = CPMClassifier(n_faces=8, entropy=least)
-        model.learn_many(X, y)
-        return entropy(arrays_of(model)["counts"][0])
-
-    assert spread(0.9) >= 0.8 * math.log(8)
 
 
 def test_draws_are_uniform_and_repeat():
@@ -393,11 +350,3 @@ def test_long_training_reaches_the_minimum_of_the_objective():
     solver = svm.LinearSVC(C=1.0 / (l2 * 200), loss="hinge", tol=1e-8, max_iter=10**6, fit_intercept=False)
     best = solver.fit(np.column_stack([np.ones(200), X]), y).coef_[0]  # the bias is penalised as well
     assert objective(learned) <= 1.002 * objective(best)
-
-
-def test_the_number_of_events_learned_is_that_of_the_steps():
-    X, y = stream(30, 14)
-    model = CPMClassifier()
-    model.learn_many(X, y)
-    assert model.n_events_learned == 30
-    assert len(model.classes_) == 3
