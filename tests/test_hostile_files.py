@@ -322,13 +322,6 @@ def test_flags_are_true_or_false(saved):
     check_refused(saved, "is_indicator")
 
 
-def test_an_array_is_what_the_checksum_says(saved):
-    content = bytearray(saved.read_bytes())
-    content[-1] ^= 1
-    saved.write_bytes(content)
-    check_refused(saved, "checksum")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path, name):

@@ -190,7 +190,7 @@ def test_members_of_an_enum_are_their_values_in_rows(make, series):
 def test_members_of_other_enums():
     numbers, plain = CPMClassifier(), CPMClassifier()
     grade, side = IntEnum("grade", "low high"), Enum("side", "left right")
-    numbers.learn_many(X, [grade.low, grade.high] * 3)
+    numbers.learn_many(X, [*grade] * 3)
     assert list(map(repr, numbers.classes_)) == ["1", "2"]
-    plain.learn_many(X, [side.left, side.right] * 3)  # neither text nor number: a separate label
-    assert plain.classes_ == [side.left, side.right]
+    plain.learn_many(X, [*side] * 3)  # neither text nor number: a separate label
+    assert plain.classes_ == [*side]

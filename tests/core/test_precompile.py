@@ -16,16 +16,12 @@ import pytest
 import streamsvm.loading
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
 from streamsvm.budgeted import kernels as budgeted
-from streamsvm.budgeted import maintenance
-from streamsvm.core import cache
-from streamsvm.core import jit as compiler
-from streamsvm.core import precompile as first_use
+from streamsvm.core import cache, jit, precompile
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.decide import conformal_kernels as sets
-from streamsvm.delayed import label_join as pending
-from streamsvm.ensemble import linear
-from streamsvm.ensemble import vote as blend
+from streamsvm.decide import conformal_kernels
+from streamsvm.delayed import label_join
+from streamsvm.ensemble import linear, vote
 from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import frozen_models, outliers, vote_kernels
 
@@ -92,10 +88,10 @@ def doubled(x):
 def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(cache._Keeping, "failed", False)
-    assert compiler.kernel(halved)(4.0) == 2.0
+    assert jit.kernel(halved)(4.0) == 2.0
     before = set(tmp_path.rglob("*"))
     monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK)
-    kept, other = compiler.kernel(halved), compiler.kernel(doubled)
+    kept, other = jit.kernel(halved), jit.kernel(doubled)
     assert (kept(4.0), sum(kept.stats.cache_hits.values())) == (2.0, 1)
     assert caplog.text == ""
     assert (other(4.0), other(4)) == (8.0, 8.0)
@@ -107,13 +103,13 @@ def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, t
 @pytest.mark.parametrize("damage", [b"", b"code", None], ids=["empty", "foreign", "cut"])
 def test_a_damaged_file_is_compiled_again(monkeypatch, tmp_path, caplog, damage):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
-    assert compiler.kernel(halved)(4.0) == 2.0
+    assert jit.kernel(halved)(4.0) == 2.0
     (path,) = tmp_path.glob("*.code")
     whole = path.read_bytes()
     path.write_bytes(whole[:-100] if damage is None else damage)
-    assert compiler.kernel(halved)(4.0) == 2.0
+    assert jit.kernel(halved)(4.0) == 2.0
     assert caplog.text.count(f"{path} is damaged") == 1
-    again = compiler.kernel(halved)
+    again = jit.kernel(halved)
     assert (again(4.0), sum(again.stats.cache_hits.values())) == (2.0, 1)
 
 
@@ -150,32 +146,30 @@ class TestFolders:
 
 
 def test_shares_are_about_equal_and_whole():
-    entries = [
-        entry for module in (blend, budgeted, maintenance, linear, polytope) for entry in module.ENTRY_POINTS.values()
-    ]
+    entries = [entry for module in (vote, budgeted, linear, polytope) for entry in module.ENTRY_POINTS.values()]
     for jobs in (1, 2, 100):
-        shares = first_use._shares(entries, jobs)
+        shares = precompile._shares(entries, jobs)
         assert 1 <= len(shares) <= jobs
         assert sorted(entry.name for share in shares for entry in share) == sorted(entry.name for entry in entries)
-    first, second = first_use._shares(entries, 2)
+    first, second = precompile._shares(entries, 2)
     sizes = [len(set().union(*(entry.reached() for entry in share))) for share in (first, second)]
     assert max(sizes) < 2 * min(sizes)
 
 
 def test_warmup_compiles_all_that_is_called_first(monkeypatch):
-    monkeypatch.setattr(first_use, "_ready", set())
+    monkeypatch.setattr(precompile, "_ready", set())
     for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
     needed = {
         entry.name for module in (outliers, vote_kernels, frozen_models) for entry in module.ENTRY_POINTS.values()
     }
-    assert needed < first_use._ready  # before the first query of a model
+    assert needed < precompile._ready  # before the first query of a model
     warmed: list[EntryPoint] = []
     monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))
     streamsvm.warmup()
-    assert first_use._ready <= {entry.name for entry in warmed}
+    assert precompile._ready <= {entry.name for entry in warmed}
     streamsvm.warmup(everything=True)
-    asked_for = {entry.name for module in (sets, pending) for entry in module.ENTRY_POINTS.values()}
+    asked_for = {entry.name for module in (conformal_kernels, label_join) for entry in module.ENTRY_POINTS.values()}
     assert asked_for <= {entry.name for entry in warmed}
 
 
