@@ -18,7 +18,7 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
     asked = ["run", "in.csv", "--label", "y", "--model", "cpm", "--checkpoint", "ck", "--checkpoint-every", "50"]
     asked += ["--set", "cost=UP:DOWN=3", "--set", "abstain=0.3", "--set", "alarms=UP=0.1", "--summary", "s.json"]
     assert streamsvm(*asked, "--out", "o.jsonl", "--max-events", "233").returncode == 0
-    done = streamsvm(*asked, "--out", "o.jsonl", "--plot", "p.svg")
+    done = streamsvm(*asked, "--out", "o.jsonl")
     assert done.returncode == 0, done.stderr
     assert "of an event; recently" in done.stdout
     rows = json_lines(tmp_path / "o.jsonl")
@@ -185,7 +185,7 @@ def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: An
 
 def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(100, 2)).round(3)
+    X = rng.normal(size=(80, 2)).round(3)
     events = [f"k{i},{10 * i},{'oops' if i == 30 else a},{b}" for i, (a, b) in enumerate(X.tolist())]
     labels = [f"k{i},{10 * i + 200},{'UP' if a > 0 else 'DOWN'}" for i, (a, _) in enumerate(X.tolist())]
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")

@@ -170,7 +170,8 @@ def clockwork(tmp_path_factory: pytest.TempPathFactory) -> Report:
     lines = (f"{x:.4f},{'app' if x > 0 else 'web'},{i % 6}" for i, x in enumerate(rng.normal(size=2000)))
     path = tmp_path_factory.mktemp("clockwork") / "$a$_{.csv"
     path.write_text("\n".join(["_x$y$,device,label", *lines]) + "\n")
-    return run(StreamSVMClassifier(effort="low", budget=20), open_source(str(path), label="label"))
+    decided = {"coverage": 0.8, "abstain": 0.5, "alarms": "1=0.1"}
+    return run(StreamSVMClassifier(effort="low", budget=20), open_source(str(path), label="label"), **decided)
 
 
 def test_what_label_autocorrelation_gave_stands_beside_the_leader(clockwork: Report) -> None:
@@ -193,15 +194,14 @@ def test_an_autocorrelation_that_says_nothing_is_reported_as_not_used(blend: Rep
     assert summary(without)["autocorrelation_weight"] is None
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path, clockwork: Report) -> None:
-    report = clockwork
-    assert "device = web " in text(report)
-    assert {row["feature"] for row in summary(report)["relevance"]} == {"_x$y$", "device = web", "device = app"}
-    plot(report, tmp_path / "p.svg")
+def test_names_are_shown_as_they_are_and_all_panels_are_drawn(tmp_path: Path, clockwork: Report) -> None:
+    assert "device = web " in text(clockwork)
+    assert {row["feature"] for row in summary(clockwork)["relevance"]} == {"_x$y$", "device = web", "device = app"}
+    plot(clockwork, tmp_path / "p.svg")
     drawn = (tmp_path / "p.svg").read_text()
-    for name in ("_x$y$", "device = web", "Prequential accuracy on $a$_{.csv", "device = app"):
+    names = ("_x$y$", "device = web", "device = app", "Prequential accuracy on $a$_{.csv", "Relevance of features")
+    for name in (*names, "Losses of probabilities", "Sets of labels", "Cost", "Alarms"):
         assert f"<!-- {name} -->" in drawn
-    assert "<!-- Relevance of features" in drawn
 
 
 def test_drift_is_a_line_and_a_mark(tmp_path: Path) -> None:

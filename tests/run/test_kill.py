@@ -12,7 +12,7 @@ import pytest
 from tests.commands import ran_here
 from tests.run.conftest import has_size, killed, write_stream
 
-N = 2_500
+N = 2_000
 KILLS = 3
 
 

@@ -190,7 +190,7 @@ def arguments(folder: Path, every: int) -> list[Any]:
     ids=["relearned", "asked", "sets", "followed"],
 )
 def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: str) -> None:
-    write(tmp_path, delays=np.random.default_rng(3).exponential(2000, N), lost=0.1)
+    write(tmp_path, delays=np.random.default_rng(3).exponential(2000, 1200), lost=0.1, n=1200)
     damage(tmp_path / "events.csv", ["odd", "k1,2,1e400,1,2,3", ",5,1,2,3,4"])
     damage(tmp_path / "labels.csv", ["k2,3,", "k3,soon,up", "odd"])
     left = []
@@ -200,7 +200,7 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: str) -
         folder = tmp_path / str(sizes[0])
         folder.mkdir()
         kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--label-output", "joined.csv")
-        kept += ("--max-events", 1200, "--dead-letter", "rejected.csv")
+        kept += ("--max-events", 900, "--dead-letter", "rejected.csv")
         ran_here("run", events, "--label-source", labels, *JOIN[3:], *more.split(), *kept, cwd=folder, check=True)
         left.append(results(folder) | {"rejected": (folder / "rejected.csv").read_bytes()})
         left[-1]["summary"].pop("changes")  # samples, which are taken at the ends of batches

@@ -218,20 +218,18 @@ def test_prometheus(report: Report) -> None:
     assert any(line.startswith("streamsvm_refit_share ") for line in lines)
 
 
-def test_the_plot_has_a_mark_for_each_refit_of_the_run(report: Report, tmp_path: Path) -> None:
-    plot(report, tmp_path / "p.svg")
-    drawn = (tmp_path / "p.svg").read_text()
-    assert "<!-- refit votes -->" in drawn
-    assert "<!-- refit failed -->" in drawn
-
-
-def test_refits_before_the_run_are_not_in_its_plot(tmp_path: Path) -> None:
+def test_the_plot_has_a_mark_for_each_refit_of_the_run_and_for_none_before_it(tmp_path: Path) -> None:
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     ran(model, 400)
     later = ran(model, 100)
     assert later.learned_before == 398  # others had no label, or were malformed
+    (note,) = model.refits
+    model._refits._remember(note | {"number": 2, "event": 450, "outcome": "failed: ValueError: one class"})
+    later.refits = Refits.of(model)
     plot(later, tmp_path / "p.svg")
-    assert "refit votes" not in (tmp_path / "p.svg").read_text()
+    drawn = (tmp_path / "p.svg").read_text()
+    assert "<!-- refit failed -->" in drawn
+    assert "refit votes" not in drawn
 
 
 # SIGKILL ----------------------------------------------------------------------------------------------------------

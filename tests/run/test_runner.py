@@ -337,8 +337,8 @@ class FusedCheckpoint(Checkpoint):
 
 def life(folder: Path, fuse: Fuse, every: int) -> Any:
     """One process of a run, which may crash."""
-    source = Numbers(200)
-    source.x[[70, 150]] = np.inf
+    source = Numbers(140)
+    source.x[[70, 130]] = np.inf
     with FusedCheckpoint(folder / "check", every_events=every, every_s=None) as checkpoint:
         checkpoint.fuse = fuse
         out = FusedSink(folder / "out.csv", fuse, resume=checkpoint.exists)
