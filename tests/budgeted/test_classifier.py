@@ -12,14 +12,16 @@ from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import arrays_of, dicts, river_checks, snapshot
-from tests.online.streams import accuracy, blobs
+from tests.online.streams import accuracy, blobs, one_data_set_each
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 # With heads. Settings of the mathematics have tests below.
 OF_PROTOCOL = [ALL_SETTINGS[4]]
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks(BSGDClassifier(**settings) for settings in OF_PROTOCOL))
+@pytest.mark.parametrize(
+    ("check", "model"), one_data_set_each(river_checks(BSGDClassifier(**settings) for settings in OF_PROTOCOL))
+)
 def test_river(check, model):
     check(model.clone())
 

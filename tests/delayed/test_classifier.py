@@ -15,6 +15,7 @@ from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, Stre
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import knowledge, river_checks
+from tests.online.streams import one_data_set_each
 
 MODELS = [
     *(DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()),
@@ -22,7 +23,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks(MODELS[-1:]))
+@pytest.mark.parametrize(("check", "model"), one_data_set_each(river_checks(MODELS[-1:])))
 def test_river(check: Any, model: Any) -> None:
     check(model.clone())
 

@@ -18,12 +18,12 @@ from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import arrays_of, assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
-from tests.online.streams import accuracy, blobs
+from tests.online.streams import accuracy, blobs, one_data_set_each
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks([StreamSVMClassifier(**ALL_SETTINGS[0])]))
+@pytest.mark.parametrize(("check", "model"), one_data_set_each(river_checks([StreamSVMClassifier(**ALL_SETTINGS[0])])))
 def test_river(check, model):
     check(model.clone())
 

@@ -56,9 +56,12 @@ def frequencies(labels, recent, k):
 
 @given(st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=60))
 def test_contexts_are_predicted_by_decayed_frequencies(labels):
-    state = fresh()
+    state, shares = fresh(), np.full(baselines.PREDICTORS, 1.0 / baselines.PREDICTORS)
     for i, label in enumerate(labels):
         learn(state, float(i), label)
+        shares *= state.predicted[:, label]
+        shares = (1.0 - baselines.SWITCH_RATE) * shares / shares.sum() + baselines.SWITCH_RATE / len(shares)
+        np.testing.assert_allclose(state.shares, shares, rtol=1e-6)
     recent = state.recent
     assert recent.tolist() == ([-1] * notes.LAGS + labels)[: -notes.LAGS - 1 : -1]
     autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
@@ -81,17 +84,6 @@ def test_the_last_label_is_predicted_by_the_share_of_repeated_labels(labels):
     autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
     for j in (baselines.LAST, baselines.LAST_EVENLY):
         assert state.predicted[j, labels[-1]] == pytest.approx(stays)
-
-
-def test_the_shares_are_posterior_weights_with_switches():
-    rng, state = np.random.default_rng(0), fresh()
-    rows = rng.dirichlet(np.ones(N_CLASSES), size=baselines.PREDICTORS)
-    by_hand = np.full(baselines.PREDICTORS, 1.0 / baselines.PREDICTORS)
-    for label in rng.integers(N_CLASSES, size=50):
-        baselines.follow_shares(state.shares, rows[:, label].copy())
-        by_hand = by_hand * rows[:, label]
-        by_hand = (1.0 - baselines.SWITCH_RATE) * by_hand / by_hand.sum() + baselines.SWITCH_RATE / len(by_hand)
-    np.testing.assert_allclose(state.shares, by_hand, rtol=1e-9)
 
 
 @pytest.mark.parametrize("season", [5, 24, baselines.MOST_SEASON])

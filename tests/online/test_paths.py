@@ -154,7 +154,7 @@ def repeats(X: np.ndarray[Any, Any], y: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=6)
+@settings(max_examples=5)
 @given(data=st.data(), cells=rows, make=st.sampled_from(MAKERS))
 def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     X, n = np.array(cells), len(cells)
