@@ -12,7 +12,7 @@ import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.changes import Changes, Moment, Spread, moved_values
 from streamsvm.parameters import ParameterError
-from streamsvm.refit import Every
+from streamsvm.refit import Every, Growing
 from tests.errors import raises
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
@@ -21,7 +21,7 @@ MAKERS = [
     CPMClassifier,
     lambda: BSGDClassifier(budget=20),
     lambda: StreamSVMClassifier(effort="low"),
-    lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Every(200), delay=64),
+    lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Growing(200, 3.0), delay=64),
 ]
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from river import linear_model, naive_bayes
+from river import linear_model
 
 from streamsvm import (
     CPMClassifier,
@@ -190,13 +190,6 @@ def test_rows_go_to_classifiers_of_river_that_take_them() -> None:
     assert decided.index.equals(frame.index)
     assert decided.tolist() == [model.predict_one(x) for x in frame.to_dict("records")]
     assert decided.all()
-
-
-def test_any_classifier_of_river_may_decide() -> None:
-    model = DecidingClassifier(naive_bayes.GaussianNB(), abstain=0.01)
-    for x, label in zip(dicts(ring(100)[0]), ring(100)[1].tolist(), strict=True):
-        model.learn_one(x, label)
-    assert model.predict_one({0: 0.9, 1: 0.9}) is None
 
 
 def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_same() -> None:

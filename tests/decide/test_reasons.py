@@ -154,17 +154,6 @@ def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None
             assert {each.feature: each.adds for each in found.contributions} == expected
 
 
-def test_the_least_relevant_of_many_features_count_as_one() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, MOST + 6))
-    model = StreamSVMClassifier(effort="low", budget=20)
-    model.test_then_train(X, (X[:, 0] > 0.0).tolist())
-    reasons = model.explain_one(dict(enumerate(X[0].tolist())), evaluations=1, nearest=0)
-    assert len(reasons.contributions) == MOST + 1
-    assert OTHERS in {one.feature for one in reasons.contributions}
-    assert reasons.base + sum(one.adds for one in reasons.contributions) == pytest.approx(reasons.score, abs=1e-9)
-
-
 def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
     asked = []
 

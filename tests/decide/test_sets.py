@@ -15,9 +15,8 @@ from river import linear_model
 
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.conformal import ConformalSets
-from streamsvm.decide.conformal_kernels import MOST, SLACK
+from streamsvm.decide.conformal_kernels import SLACK
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
@@ -111,16 +110,6 @@ def test_rare_classes_are_covered_where_sets_are_by_class():
     rare = codes == 1
     assert covered(ConformalSets(0.9, n_known=2), proba, codes)[rare].mean() < 0.3
     assert abs(covered(ConformalSets(0.9, True, n_known=2), proba, codes)[rare].mean() - 0.9) < 0.03
-
-
-def test_scores_are_about_logarithms_and_lead_back_to_probabilities():
-    score, probability = (getattr(f, "py_func", f) for f in (kernels.score, kernels.probability))
-    p = np.exp(-np.linspace(0.0, 0.99 * MOST, 500))
-    scores = np.array([score(one) for one in p])
-    assert (np.diff(scores) > 0.0).all()
-    np.testing.assert_allclose(scores + np.log(p), 0.03, rtol=0.0, atol=0.03)
-    np.testing.assert_allclose([probability(s) for s in scores], p, rtol=1e-14)
-    assert score(0.0) == score(1e-300) == MOST
 
 
 def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
