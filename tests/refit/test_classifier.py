@@ -105,7 +105,14 @@ TWICE = {"trigger": Every(200), "window": Latest(200)}
 # The start of the process --------------------------------------------------------------------------------------------
 
 
+def wait_for_earlier_jobs() -> None:
+    """Wait for what earlier tests have begun, and would occupy the process."""
+    for job in list(jobs._jobs):
+        job.wait()
+
+
 def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
+    wait_for_earlier_jobs()
     for worker in jobs._workers:
         worker.end()
     ready, may_start = jobs._Worker.await_ready, threading.Event()
@@ -787,11 +794,16 @@ def test_settings_that_cannot_be_are_refused(settings, parameter):
 
 
 def test_a_solver_that_takes_too_long_is_given_up_and_holds_nobody_up():
+    wait_for_earlier_jobs()
+    X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), timeout=0.01)
-    model.learn_many(*events(300))
+    model.learn_many(X[:210], y[:210])
+    job = model._refits._job.job
+    while job._worker is None:
+        time.sleep(0.01)
+    model.learn_many(X[210:], y[210:])
     assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
-    for job in list(jobs._jobs):
-        job.wait()
+    job.wait()
     assert not any(worker.is_alive for worker in jobs._workers)
 
 
