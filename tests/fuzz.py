@@ -147,13 +147,7 @@ def write(rng: np.random.Generator, path: Path, state: State) -> bool:
 @cache
 def models() -> list[State]:
     """Return saved models of all kinds."""
-    from streamsvm import (
-        BSGDClassifier,
-        CPMClassifier,
-        DecidingClassifier,
-        RefitClassifier,
-        StreamSVMClassifier,
-    )
+    from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
     from streamsvm.refit import Every, Latest
 
     small = CPMClassifier(n_faces=2)

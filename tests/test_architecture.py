@@ -79,21 +79,22 @@ def test_numba_is_imported_in_core_alone():
 HEAVY = {"matplotlib", "pyarrow", "pandas", "polars", "sklearn", "kafka", "dask"}
 
 
-def test_a_learner_brings_nothing_heavy():
-    assert not HEAVY & loaded("from streamsvm import CPMClassifier; CPMClassifier()")
+def test_a_learner_brings_nothing_heavy_and_nothing_is_compiled_at_import():
+    statement = (
+        "import numba.core.dispatcher as d; "
+        "d.Dispatcher.compile = lambda *a: (_ for _ in ()).throw(AssertionError('compiled')); "
+        "import streamsvm.loading, streamsvm.features.scaler, streamsvm.polytope.kernels, streamsvm.budgeted.kernels; "
+        "from streamsvm import CPMClassifier; CPMClassifier()"
+    )
+    assert not HEAVY & loaded(statement)
 
 
-def test_the_command_line_starts_without_learners():
-    assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.cli")
-
-
-def test_settings_are_refused_without_learners():
-    assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.run.checks")
-
-
-def test_a_file_is_refused_without_learners():
-    run_ = "import streamsvm.cli; assert streamsvm.cli.main(['run', 'no.csv', '--label', 'y']) == 2"
-    assert "streamsvm.online.base" not in loaded(run_)
+def test_the_command_line_starts_and_settings_and_a_file_are_refused_without_learners():
+    late = loaded(
+        f"import sys, streamsvm.cli, streamsvm.run.checks; assert not {HEAVY | {'river', 'numba'}} & set(sys.modules); "
+        "assert streamsvm.cli.main(['run', 'no.csv', '--label', 'y']) == 2"
+    )
+    assert "streamsvm.online.base" not in late
 
 
 def test_interrupts_are_taken_care_of_before_anything_that_takes_time():
@@ -105,25 +106,13 @@ def test_connectors_stand_alone():
     assert not (HEAVY | {"river", "numba", "streamsvm"}) & loaded("import connectors")
 
 
-def test_a_generated_stream_brings_nothing_heavy():
-    found = loaded("from connectors import open_source; open_source('synthetic:demo')")
-    assert not (HEAVY | {"river.stream"}) & found
-
-
-def test_the_rest_of_the_data_sets_stays_to_be_had():
+def test_a_generated_stream_brings_nothing_heavy_and_the_rest_of_the_data_sets_stays_to_be_had():
+    heavy = HEAVY | {"river.stream"}
     loaded(
-        "from connectors import open_source; open_source('synthetic:sea'); import river.datasets; "
+        "import sys; from connectors import open_source; open_source('synthetic:demo'); open_source('synthetic:sea'); "
+        f"assert not {heavy} & set(sys.modules); import river.datasets; "
         "assert issubclass(river.datasets.synth.SEA, river.datasets.base.SyntheticDataset) and river.datasets.Phishing"
     )
-
-
-def test_nothing_is_compiled_at_import():
-    statement = (
-        "import numba.core.dispatcher as d; "
-        "d.Dispatcher.compile = lambda *a: (_ for _ in ()).throw(AssertionError('compiled')); "
-        "import streamsvm.loading, streamsvm.features.scaler, streamsvm.polytope.kernels, streamsvm.budgeted.kernels"
-    )
-    loaded(statement)
 
 
 def test_modules_with_kernels_import_nothing_whose_content_is_not_in_the_key_of_compiled_code():
@@ -152,22 +141,24 @@ OF_LIBRARIES = {
     *("_replace", "_exit", "_Compress", "_Decompress", "_SubParsersAction", "_group_actions"),  # of Python
 }
 OF_NUMBA = {"_cache", "_data_layout", "_getvalue", "_module_pass_manager", "_rebuild", "_reduce"}
-PACKAGES = sorted({path.parent for top in ("streamsvm", "connectors") for path in (ROOT / top).rglob("*.py")})
 
 
-@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: str(folder.relative_to(ROOT)))
-def test_private_members_are_used_by_their_own_class_and_module_alone(folder):
-    libraries = OF_LIBRARIES | (OF_NUMBA if folder.name == "core" else set())
-    for path in sorted(folder.glob("*.py")):
-        tree = ast.parse(path.read_text())
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+def test_private_members_are_used_by_their_own_class_and_module_alone():
+    for path in (path for top in ("streamsvm", "connectors") for path in sorted((ROOT / top).rglob("*.py"))):
+        libraries = OF_LIBRARIES | (OF_NUMBA if path.parent.name == "core" else set())
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        found = [node for node in nodes if isinstance(node, ast.Attribute)]
         private = [node for node in found if node.attr.startswith("_") and not node.attr.startswith("__")]
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         owners = {"self", "cls", "super()", *(node.name for node in classes)}
-        own = {node.attr for node in private if ast.unparse(node.value) in owners}
+        own = {node.attr for node in private if owner_of(node) in owners}
         own |= {each.name for node in classes for each in node.body if isinstance(each, ast.FunctionDef)}
         others = {node.attr: node.lineno for node in private if node.attr not in own | libraries}
         assert not others or path in OF_KAFKA, f"{path}: {others}"
+
+
+def owner_of(node: ast.Attribute) -> str:
+    return node.value.id if isinstance(node.value, ast.Name) else ast.unparse(node.value)
 
 
 # These use private parts of kafka-python's transactional producer, which has no public interface for this.

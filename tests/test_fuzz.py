@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 @pytest.mark.parametrize(
-    ("kind", "n"), [("archive", 100), ("key", 150), ("checkpoint", 12), ("decisions", 12), ("late", 12)]
+    ("kind", "n"), [("archive", 60), ("key", 100), ("checkpoint", 8), ("decisions", 8), ("late", 8)]
 )
 def test_crafted_states_are_refused_or_work(kind: str, n: int, tmp_path: Path) -> None:
     assert sum(fuzz.trial(kind, number, tmp_path) for number in range(n)) > n // 2
@@ -39,13 +39,13 @@ def test_ranks_of_a_key_that_are_not_those_of_its_values_are_refused(make) -> No
         packer.unpack(unseal(seal([*packer.pack(held), b""]))[:-1])
 
 
-@pytest.mark.parametrize("count", [-1, 1 << 60, (1 << 63) - 1])
-def test_counts_that_no_labels_can_have_are_refused(count: int) -> None:
+def test_counts_that_no_labels_can_have_are_refused() -> None:
     model = DecidingClassifier(CPMClassifier(), class_weight="balanced")
     model.learn_many(*ring(10))
     header, arrays = model.state()
-    with raises(ArchiveError, reason="content", named="counts of labels"):
-        DecidingClassifier.from_state(header, arrays | {"counts": np.array([3, count])})
+    for count in (-1, 1 << 60, (1 << 63) - 1):
+        with raises(ArchiveError, reason="content", named="counts of labels"):
+            DecidingClassifier.from_state(header, arrays | {"counts": np.array([3, count])})
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,10 @@ def test_numbers_that_no_stream_can_have_left_are_refused(make, name: str, value
         make.from_state(header, arrays | {name: changed})
 
 
-@pytest.mark.parametrize(
-    ("kind", "number"),
-    [
-        ("checkpoint", 500_224),
-        ("late", 500_916),
-        ("late", 501_415),
-        ("late", 502_144),
-        ("late", 502_376),
-        ("late", 297),
-    ],
-)
-def test_changes_that_once_ended_a_run_are_refused(kind: str, number: int, tmp_path: Path) -> None:
-    assert fuzz.trial(kind, number, tmp_path)
+def test_changes_that_once_ended_a_run_are_refused(tmp_path: Path) -> None:
+    assert fuzz.trial("checkpoint", 500_224, tmp_path)
+    for number in (500_916, 501_415, 502_144, 502_376, 297):
+        assert fuzz.trial("late", number, tmp_path), number
 
 
 def test_a_class_without_a_label_is_refused() -> None:

@@ -103,10 +103,6 @@ def zipped(content: bytes) -> bytes:
 FILES: dict[str, Case] = {
     "nothing": lambda content: b"",
     "half": lambda content: content[: len(content) // 2],
-    "length only": lambda content: content[:8],
-    "half a length": lambda content: content[:4],
-    "no arrays": lambda content: content[: -len(split(content)[1])],
-    "one byte less": lambda content: content[:-1],
     "one byte more": lambda content: content + b"\0",
     "longer table": lambda content: b"\xff\xff\xff\x03" + content[4:],
     "longest table": lambda content: b"\xff" * 8 + content[8:],
@@ -134,15 +130,9 @@ def test_a_file_of_an_earlier_format_is_refused_with_what_to_do(saved):
 # Paths -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/random"])
-def test_a_device_is_refused(device):
-    with raises(ArchiveError, reason="damaged", named=device):
-        streamsvm.load(device)
-
-
-def test_a_folder_and_a_pipe_are_refused(tmp_path):
+def test_a_device_a_folder_and_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe"):
+    for path in ("/dev/zero", "/dev/null", "/dev/random", tmp_path, tmp_path / "pipe"):
         with raises(ArchiveError, reason="damaged", named=path):
             streamsvm.load(path)
 
@@ -165,21 +155,15 @@ TEXTS: dict[str, Any] = {
     "two values": "{} {}",
     "half": '{"format": "stre',
     "list": "[]",
-    "number": "7",
     "null": "null",
     "NaN": '{"format": "streamsvm", "version": 2, "x": NaN}',
     "Infinity": '{"format": "streamsvm", "version": 2, "x": -Infinity}',
     "deep lists": "[" * DEEP + "]" * DEEP,
     "deep objects": '{"a":' * DEEP + "1" + "}" * DEEP,
-    "many lists": "[" + "[]," * 300_000 + "[]]",
-    "many objects": "[" + "{}," * 300_000 + "{}]",
+    "many objects": "[" + "{}," * 100_000 + "{}]",
     "long number": '{"format": "streamsvm", "version": ' + "9" * 10_000 + "}",
     "other format": '{"format": "other", "version": 1}',
-    "older version": '{"format": "streamsvm", "version": 1}',
     "newer version": '{"format": "streamsvm", "version": 3}',
-    "negative version": '{"format": "streamsvm", "version": -1}',
-    "true version": '{"format": "streamsvm", "version": true}',
-    "version as text": '{"format": "streamsvm", "version": "1"}',
     "huge version": '{"format": "streamsvm", "version": 2' + "0" * 4000 + "}",
     "no class": '{"format": "streamsvm", "version": 2}',
     "class is a list": '{"format": "streamsvm", "version": 2, "class": ["CPMClassifier"]}',
@@ -194,7 +178,7 @@ def test_other_headers_are_refused(saved, case):
     table, arrays = split(saved.read_bytes())
     table["__metadata__"]["streamsvm"] = TEXTS[case]
     saved.write_bytes(joined(table, arrays))
-    check_refused(saved, beyond=50_000_000)  # parsed JSON takes more memory than its text
+    check_refused(saved, beyond=20_000_000)  # parsed JSON takes more memory than its text
 
 
 FLOAT_OUT = {"float": "0x1p9999"}
@@ -207,7 +191,6 @@ HEADERS: dict[str, dict[str, Any]] = {
     "class that is no label": {"classes": [0, 1, {"float": 3}]},
     "class out of range": {"classes": [0, 1, FLOAT_OUT]},
     "classes are text": {"classes": "abc"},
-    "classes are an object": {"classes": {"tuple": [0, 1, 2]}},
     "one class less": {"classes": [0, 1]},
     "one class more": {"classes": [0, 1, 2, 3]},
     "many classes": {"classes": list(range(100_000))},
@@ -221,7 +204,6 @@ HEADERS: dict[str, dict[str, Any]] = {
     "names are text": {"names": "abcd"},
     "names are null": {"names": None},
     "negative refused": {"n_refused": -1},
-    "refused is text": {"n_refused": "1"},
     "refused is true": {"n_refused": True},
     "huge refused": {"n_refused": 10**400},
     "no parameters": {"params": {}},
@@ -286,7 +268,6 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "no type": {"dtype": None},
     "negative shape": {"shape": [-4]},
     "shape of floats": {"shape": [4.0]},
-    "shape of texts": {"shape": ["4"]},
     "shape is a number": {"shape": 4},
     "shape too large": {"shape": [5]},
     "shape too small": {"shape": [3]},
@@ -341,13 +322,6 @@ def test_flags_are_true_or_false(saved):
     check_refused(saved, "is_indicator")
 
 
-def test_an_array_is_what_the_checksum_says(saved):
-    content = bytearray(saved.read_bytes())
-    content[-1] ^= 1
-    saved.write_bytes(content)
-    check_refused(saved, "checksum")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path, name):
@@ -362,7 +336,7 @@ def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path
                 kinds[-1].reshape(-1)[-1] = bad
         both = [{k: a for k, a in arrays.items() if k != key}, arrays | {key: kinds[i % len(kinds)]}]
         changes += both if name == "polytope" else both[i % 2 : i % 2 + 1]
-    for changed in changes:
+    for changed in changes[:: 3 if name == "blend" else 1]:
         write_archive(tmp_path / "model.svm", header, changed)
         with raises(ArchiveError, named="model.svm"):
             streamsvm.load(tmp_path / "model.svm")
@@ -430,15 +404,8 @@ def test_one_model_is_not_another(saved):
 
 # Checkpoints -----------------------------------------------------------------------------------------------------
 
-CHECKPOINT = {
-    "class": "Checkpoint",
-    "identity": {},
-    "source": 0,
-    "sinks": {},
-    "model": {},
-    "metrics": {},
-    "history": {},
-}
+CHECKPOINT = {"class": "Checkpoint", "source": 0}
+CHECKPOINT |= {name: {} for name in ("identity", "sinks", "model", "metrics", "history")}
 
 
 @pytest.mark.parametrize(
@@ -458,16 +425,11 @@ def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
         checkpoint.read({})
 
 
-@pytest.mark.parametrize(
-    "changes", [{"identity": []}, {"identity": None}, {"sinks": []}, {"model": 3}, {"metrics": None}, {"history": "x"}]
-)
-def test_a_checkpoint_of_other_parts_is_refused(tmp_path, changes):
-    write_archive(tmp_path / "checkpoint.safetensors", CHECKPOINT | changes, {})
-    with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", option="--reset"):
-        checkpoint.read({})
-
-
-def test_a_checkpoint_with_more_arrays_is_refused(tmp_path):
+def test_a_checkpoint_of_other_parts_or_with_more_arrays_is_refused(tmp_path):
+    for changes in ({"identity": []}, {"identity": None}, {"sinks": []}, {"model": 3}, {"metrics": None}):
+        write_archive(tmp_path / "checkpoint.safetensors", CHECKPOINT | changes, {})
+        with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", option="--reset"):
+            checkpoint.read({})
     write_archive(tmp_path / "checkpoint.safetensors", CHECKPOINT, {"other": np.zeros(3)})
     with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", named="other"):
         checkpoint.read({})

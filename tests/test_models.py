@@ -63,9 +63,8 @@ def test_header_and_arrays_come_back_as_they_were(tmp_path):
     assert header == {"format": FORMAT, "version": VERSION, "what": "test", "list": [1, None, "ä"]}
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        assert arrays[name].dtype == array.dtype
-        assert arrays[name].shape == array.shape
-        assert arrays[name].tobytes() == array.tobytes()
+        found = arrays[name]
+        assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path):
@@ -156,39 +155,27 @@ def test_a_symbol_for_the_current_folder_is_not_needed(tmp_path, monkeypatch):
 # Foreign and damaged files ----------------------------------------------------------------------------------------
 
 
-def header_with(path: Path, **changes: Any) -> Path:
-    header, arrays = read_archive(path)
-    write_archive(path, header | changes, arrays)
-    return path
-
-
-@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, "1", None, 1.0])
+@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, -1, True, "1", None, 1.0])
 def test_files_of_other_versions_are_refused_with_what_to_do(saved, version):
+    header, arrays = read_archive(saved)
+    write_archive(saved, header | {"version": version}, arrays)
     with raises(ArchiveError, reason="version", named=VERSION):
-        streamsvm.load(header_with(saved, version=version))
-
-
-def test_files_of_other_classes_are_refused(saved):
-    with raises(ArchiveError, reason="class", named="Other"):
-        streamsvm.load(header_with(saved, **{"class": "Other"}))
-    with raises(ArchiveError, reason="class", named="Other"):
-        CPMClassifier.load(saved)
-
-
-@pytest.mark.parametrize("at", np.linspace(0, 1, 40, endpoint=False))
-def test_truncated_files_are_refused(saved, at):
-    content = saved.read_bytes()
-    saved.write_bytes(content[: int(at * len(content))])
-    with raises(ArchiveError, named="model.svm"):
         streamsvm.load(saved)
+
+
+def test_truncated_files_are_refused(saved):
+    content = saved.read_bytes()
+    for length in (*np.linspace(0, len(content), 30, endpoint=False, dtype=int), 4, 8, 9, len(content) - 1):
+        saved.write_bytes(content[:length])
+        with raises(ArchiveError, named="model.svm"):
+            streamsvm.load(saved)
 
 
 def test_a_flipped_bit_is_seen_or_of_no_consequence(saved):
     content, known = saved.read_bytes(), snapshot(learner())
-    rng = np.random.default_rng(0)
-    refused = 0
+    rng, refused = np.random.default_rng(0), 0
     # Any position, and each byte of the length of the table.
-    places = [*rng.integers(0, len(content), 300), *range(8)]
+    places = [*rng.integers(0, len(content), 150), *range(8)]
     for at in places:
         damaged = bytearray(content)
         damaged[at] ^= 1 << int(rng.integers(8))
@@ -243,21 +230,15 @@ def test_labels_that_look_alike_stay_apart():
     assert len(set(texts)) == len(texts)
 
 
-@pytest.mark.parametrize(
-    ("label", "python"),
-    [(np.bool_(True), True), (np.int64(3), 3), (np.float32(0.5), 0.5), (np.str_("x"), "x"), ((np.int8(1),), (1,))],
-    ids=repr,
-)
-def test_numpy_scalars_become_those_of_python(label, python):
-    assert same(decode_label(encode_label(label)), python)
+def test_numpy_scalars_become_those_of_python():
+    for label in (np.bool_(True), np.int64(3), np.float32(0.5), np.str_("x"), (np.int8(1),)):
+        assert same(decode_label(encode_label(label)), (1,) if isinstance(label, tuple) else label.item())
 
 
-@pytest.mark.parametrize(
-    "label", [b"bytes", 1j, frozenset(), np.datetime64("2020-01-01"), object, (1, [2])], ids=lambda x: repr(x)[:20]
-)
-def test_other_labels_are_named_and_may_not_be_saved(label):
-    with raises(TypeError, named="cannot be saved"):
-        encode_label(label)
+def test_other_labels_are_named_and_may_not_be_saved():
+    for label in (b"bytes", 1j, frozenset(), np.datetime64("2020-01-01"), object, (1, [2])):
+        with raises(TypeError, named="cannot be saved"):
+            encode_label(label)
 
 
 def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved):
@@ -272,10 +253,10 @@ def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved
         assert saved.read_bytes() == before
 
 
-@pytest.mark.parametrize("value", [{}, {"float": "0x1p0", "tuple": []}, {"set": [1]}])
-def test_what_is_no_label_is_refused(value):
-    with raises(ArchiveError, reason="content", named=value):
-        decode_label(value)
+def test_what_is_no_label_is_refused():
+    for value in ({}, {"float": "0x1p0", "tuple": []}, {"set": [1]}):
+        with raises(ArchiveError, reason="content", named=value):
+            decode_label(value)
 
 
 # Models ----------------------------------------------------------------------------------------------------------
@@ -292,13 +273,10 @@ def scaler(**changes: Any) -> Scaler:
     return Scaler(**(fields | changes))
 
 
-def test_a_scaler_shifts_scales_cuts_and_takes_missing_as_zero():
+def test_a_scaler_shifts_scales_cuts_takes_missing_as_zero_and_outliers_almost_so():
     X = np.array([[3.0, 1.0], [NAN, -50.0]])
     np.testing.assert_array_equal(scaler()(X), [[1.0, 2.0], [0.0, -100.0]])
     np.testing.assert_array_equal(scaler(limit=10.0)(X), [[1.0, 2.0], [0.0, -10.0]])
-
-
-def test_a_scaler_takes_outliers_almost_for_missing():
     X = np.array([[1.0, -100.0], [1.0, 5e4]])
     np.testing.assert_allclose(scaler(limit=10.0)(X)[:, 1], [-2.5, 1e-5])
     np.testing.assert_allclose(scaler()(X)[:, 1], [-200.0, 1e5])
@@ -328,22 +306,13 @@ def test_polytopes_predict_as_the_learner_they_come_from(scaling):
     assert polytopes.predict(X) == model.predict_many(X).tolist()
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [((2, 3, 1), (2, 3)), ((2, 3, 2), (3, 2)), ((1, 3, 2), (1, 3))],
-    ids=["columns", "biases", "classes"],
-)
-def test_polytopes_of_shapes_that_do_not_go_together_are_refused(shapes):
-    faces, biases = map(np.zeros, shapes)
-    with raises(ValueError, named=shapes[0]):
-        Polytopes(["x", "y"], faces, biases, scaler())
-
-
-@pytest.mark.parametrize("bad", [NAN, math.inf])
-def test_polytopes_are_finite(bad):
-    for faces, biases in ((np.full((2, 3, 2), bad), np.zeros((2, 3))), (np.zeros((2, 3, 2)), np.full((2, 3), bad))):
+def test_polytopes_are_finite_and_of_shapes_that_go_together():
+    for shapes in (((2, 3, 1), (2, 3)), ((2, 3, 2), (3, 2)), ((1, 3, 2), (1, 3))):
+        with raises(ValueError, named=shapes[0]):
+            Polytopes(["x", "y"], *map(np.zeros, shapes), scaler())
+    for face, bias in ((NAN, 0.0), (0.0, math.inf)):
         with raises(ValueError, named="finite"):
-            Polytopes(["x", "y"], faces, biases, scaler())
+            Polytopes(["x", "y"], np.full((2, 3, 2), face), np.full((2, 3), bias), scaler())
 
 
 @each_choice(("average", [0, 20]), ("scaling", ["none", "standard", "decayed", "rank"]))

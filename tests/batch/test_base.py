@@ -1,16 +1,43 @@
-"""Common properties of all batch solvers."""
+"""Common properties of all batch solvers, among them the scikit-learn API."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import IndexedBCD, SampledCuts, SmoothedNewton
 from streamsvm.parameters import ParameterError
+from tests.choices import each_choice
 from tests.errors import raises
 
 X = np.random.default_rng(0).normal(size=(60, 3))
+
+WEIGHTS = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
+SKIPPED = {
+    "check_estimator_sparse_matrix": "like sparse arrays; the tests of the solvers use matrices",
+    "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
+    "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.01, penalize_bias=True),
+        IndexedBCD(tol=0.01),
+        SampledCuts(max_iter=50, tol=0.01, sampling="linear", sample_size=20, average=False),
+    ]
+)
+def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
+    reason = SKIPPED.get(check.func.__name__)
+    if reason is not None and (reason is not WEIGHTS or isinstance(estimator, SampledCuts)):
+        pytest.skip(reason)
+    check(estimator)
 
 
 @pytest.mark.parametrize("make", [SmoothedNewton, IndexedBCD, SampledCuts])
@@ -41,7 +68,7 @@ SIGNS = (X[:, 0] > 0.0).astype(int)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("make", SOLVERS)
 def test_values_of_any_magnitude_are_fitted_or_it_is_told_what_to_do(make):
-    for exponent in (-320, -100, -49, -20, 20, 49, 100, 155, 307):
+    for exponent in (-320, -49, 20, 49, 155, 307):
         for columns in (slice(None), slice(1, 2)):
             rows = X.copy()
             rows[:, columns] *= 10.0**exponent
@@ -66,7 +93,7 @@ def test_what_all_rows_weigh_is_of_no_consequence_to_a_mean(make):
         np.testing.assert_allclose(same, plain, rtol=1e-6)
 
 
-@pytest.mark.parametrize("exponent", [-300, -100, 100, 300])
+@pytest.mark.parametrize("exponent", [-300, 100])
 def test_settings_of_such_magnitudes_are_refused(exponent):
     value = 10.0**exponent
     for model, parameter in [
@@ -82,3 +109,154 @@ def test_settings_of_such_magnitudes_are_refused(exponent):
             model.fit(X, SIGNS)
     with raises(ParameterError, parameter="C"):
         IndexedBCD().fit(X, SIGNS, sample_weight=np.full(60, value))
+
+
+ITERATING = [SmoothedNewton, partial(IndexedBCD, n_pilot=20), partial(SampledCuts, sample_size=10)]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("make", ITERATING)
+def test_a_callback_hears_of_each_iteration_and_may_stop(make):
+    heard = []
+    whole = make(tol=1e-6, max_iter=20, callback=lambda _, step: heard.append(step)).fit(X, SIGNS)
+    assert heard == whole.history_
+    assert whole.n_iter_ == len(heard) > 1
+    stopped = make(tol=1e-6, callback=lambda model, step: isinstance(model, type(whole))).fit(X, SIGNS)
+    assert stopped.n_iter_ == 1
+
+
+@pytest.mark.parametrize("make", ITERATING[:2])
+def test_too_few_iterations_are_told(make):
+    with pytest.warns(ConvergenceWarning) as caught:
+        model = make(tol=1e-9, max_iter=2).fit(X, SIGNS)
+    assert len(caught) == 1
+    assert model.certificate_ > 0.0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(SmoothedNewton, 1e-4),
+        partial(IndexedBCD, n_pilot=50),
+        partial(SampledCuts, 1e3, sample_size=50, max_iter=20),
+        partial(SampledCuts, 1e3, sample_size=50, max_iter=20, sampling="linear", tol=0.1),
+    ],
+)
+def test_equal_seeds_give_equal_bits(make):
+    rows = np.random.default_rng(1).normal(size=(25_000 if make.func is SmoothedNewton else 500, 3))
+    fits = [make(random_state=s).fit(rows, rows[:, 0] > 0.1).decision_function(rows) for s in (3, 3, 4)]
+    assert fits[0].tobytes() == fits[1].tobytes()
+    assert fits[0].tobytes() != fits[2].tobytes()
+
+
+def test_parameters_that_cannot_be_are_refused_by_name():
+    for model, parameter in [
+        (SmoothedNewton(l2=-1.0), "l2"),
+        (SmoothedNewton(l2=0.0), "l2"),
+        (SmoothedNewton(l1=np.nan), "l1"),
+        (SmoothedNewton(max_iter=0), "max_iter"),
+        (IndexedBCD(C=0.0), "C"),
+        (IndexedBCD(s=-1.0), "s"),
+        (IndexedBCD(s=np.nan), "s"),
+        (IndexedBCD(loss="ramp"), "loss"),
+        (IndexedBCD(tol=1.0), "tol"),
+        (SampledCuts(gamma=0.0), "gamma"),
+        (SampledCuts(C=-1.0), "C"),
+        (SampledCuts(tol=0.0), "tol"),
+        (SampledCuts(sample_size=0), "sample_size"),
+        (SampledCuts(max_iter=1.5), "max_iter"),
+        (SampledCuts(sampling="all"), "sampling"),
+        (SampledCuts(cost=[[0, 1]]), "cost"),
+        (SampledCuts(cost=[[1, 1], [1, 0]]), "cost"),
+        (SampledCuts(cost=[[0, -1], [1, 0]]), "cost"),
+    ]:
+        with raises(ParameterError, parameter=parameter):
+            model.fit(X, SIGNS)
+    with raises(ParameterError, parameter="budget"):
+        SampledCuts(30.0).fit(X, SIGNS).reduced(0)
+
+
+# Near the optimum, so that results can be compared.
+EXACT = [
+    partial(SmoothedNewton, 0.01, tol=2e-8),
+    partial(SmoothedNewton, 0.01, 0.005, tol=2e-8, penalize_bias=True),
+    partial(IndexedBCD, s=np.inf, tol=1e-6, max_iter=1000),
+    partial(SampledCuts, 40.0, gamma=0.2, sample_size=500, tol=1e-4, max_iter=2000, average=False),
+]
+NOISY = (X[:, 0] + np.random.default_rng(1).normal(size=60) > 0.0).astype(int)
+
+
+@pytest.mark.parametrize("make", EXACT)
+def test_weights_count_as_repeated_rows_and_classes_can_weigh(make):
+    times = np.random.default_rng(3).integers(0, 4, 60)
+    weighted = make().fit(X, NOISY, sample_weight=times)
+    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(NOISY, times))
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-6)
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-5)
+    balanced = dict(enumerate(30.0 / np.bincount(NOISY)))
+    for class_weight, factors in (({0: 0.5, 1: 3.0}, {0: 0.5, 1: 3.0}), ("balanced", balanced)):
+        weights = np.where(NOISY, factors[1], factors[0])
+        by_class = make(class_weight=class_weight).fit(X, NOISY).decision_function(X)
+        by_row = weighing(make, weights.mean())().fit(X, NOISY, sample_weight=weights).decision_function(X)
+        np.testing.assert_allclose(by_class, by_row, atol=1e-5)
+
+
+def weighing(make, mean):
+    """Adapt penalties to weights of this mean. Weights of rows are relative, except those of a sum of losses."""
+    if make.func is IndexedBCD:
+        return make
+    penalties = [value / mean if make.func is SmoothedNewton else value * mean for value in make.args]
+    return partial(make.func, *penalties, **make.keywords)
+
+
+RNG = np.random.default_rng(7)
+DEGENERATE = {
+    "two rows": (np.array([[1.0, 2.0], [3.0, -1.0]]), [0, 1]),
+    "the same rows of both classes": (np.ones((6, 3)), [0, 1] * 3),
+    "duplicated columns": (np.repeat(RNG.normal(size=(40, 3)), 3, axis=1), RNG.integers(0, 2, 40)),
+    "all zero": (np.zeros((20, 3)), [0] * 15 + [1] * 5),
+    "wide": (RNG.normal(size=(15, 400)), [0, 1, 1] * 5),
+    "separable": (np.vstack([RNG.normal(size=(20, 2)) + 9, RNG.normal(size=(20, 2)) - 9]), [0] * 20 + [1] * 20),
+    "one row of a class": (RNG.normal(size=(60, 4)), [1] + [0] * 59),
+    "large values": (1e4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
+    "small values": (1e-4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
+    "far from zero": (1e9 + np.arange(4.0)[:, None], [0, 0, 1, 1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@each_choice(
+    ("data", DEGENERATE.values()),
+    (
+        "make",
+        [
+            *(partial(SmoothedNewton, l2, l1) for l2, l1 in ((1e-2, 0.0), (1e-8, 0.0), (0.0, 1e-3))),
+            partial(SmoothedNewton, 1e-3, 1e-3, penalize_bias=True),
+            partial(SmoothedNewton, 1e-2, fit_intercept=False),
+            partial(IndexedBCD),
+            partial(IndexedBCD, s=np.inf, fit_intercept=False),
+            partial(SampledCuts, 10.0),
+            partial(SampledCuts, 10.0, sampling="linear", sample_size=2),
+            partial(SampledCuts, 10.0, sample_size=1, max_iter=60),
+        ],
+    ),
+)
+def test_degenerate_data(data, make):
+    rows, y = data
+    for view in (rows, scipy.sparse.csr_matrix(rows)):
+        model = make().fit(view, y)
+        assert np.isfinite(model.decision_function(view)).all()
+        assert np.isfinite(model.objective_)
+        assert set(model.predict(view)) <= {0, 1}
+        if make.func is SmoothedNewton:
+            assert model.certificate_ <= 1e-3 * model.objective_
+
+
+@pytest.mark.parametrize(
+    "make", [partial(SmoothedNewton, 0.01), IndexedBCD, partial(SampledCuts, 60.0, sample_size=40)]
+)
+def test_sparse_rows_are_as_dense_ones(make):
+    rows = np.where(np.abs(X) < 0.5, 0.0, X)
+    fits = [make().fit(view, NOISY).decision_function(rows) for view in (rows, scipy.sparse.csr_matrix(rows))]
+    np.testing.assert_allclose(*fits, rtol=1e-5, atol=1e-5)

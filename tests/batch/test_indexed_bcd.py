@@ -1,4 +1,4 @@
-"""Truncated losses, against other solvers, and the scikit-learn API."""
+"""Truncated losses, against other solvers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,15 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import newton_step
 from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
 from streamsvm.batch.rows import MemoryRows
 from streamsvm.models import LinearModel
-from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
-from tests.errors import raises
 
 LOSSES = ["hinge", "squared_hinge"]
-
-
-@parametrize_with_checks([IndexedBCD()])
-def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def problem(n, d, seed=0, flipped=0.1):
@@ -78,26 +70,10 @@ def test_without_truncation_the_objective_is_that_of_a_conic_solver(n, d, C, bia
     assert bias or model.intercept_[0] == 0.0
 
 
-def test_weights_count_as_repeated_rows():
-    X, y = problem(150, 6)
-    times = np.random.default_rng(1).integers(0, 4, 150)
-    model = IndexedBCD(s=np.inf, tol=1e-5, max_iter=1000)
-    weighted = model.fit(X, y, sample_weight=times).objective_
-    repeated = model.fit(np.repeat(X, times, axis=0), np.repeat(y, times)).objective_
-    assert weighted == pytest.approx(repeated, rel=2e-5)
-
-
-def test_class_weights_multiply_the_losses_of_a_class():
-    X, y = problem(150, 6)
-    by_class = IndexedBCD(s=np.inf, class_weight={1: 3.0, -1: 0.5}, tol=1e-5, max_iter=1000).fit(X, y)
-    best = solve_by_cone(X, y, 1.0, False, weights=np.where(y > 0, 3.0, 0.5))
-    assert by_class.objective_ == pytest.approx(best, rel=2e-5)
-
-
 def test_wide_data_take_conjugate_gradients():
     rng = np.random.default_rng(0)
-    X = scipy.sparse.random(120, 3000, 0.01, format="csr", random_state=0)
-    y = np.where(X @ rng.normal(size=3000) > 0.0, 1, -1)
+    X = scipy.sparse.random(80, 2100, 0.01, format="csr", random_state=0)
+    y = np.where(X @ rng.normal(size=2100) > 0.0, 1, -1)
     ours = IndexedBCD(s=np.inf, tol=1e-5).fit(X, y)
     dense = IndexedBCD(s=np.inf, tol=1e-5).fit(X.toarray(), y)
     other = LinearSVC(loss="hinge", tol=1e-8, max_iter=1_000_000).fit(X, y)
@@ -135,7 +111,7 @@ def test_it_ends_at_the_convex_optimum_of_its_own_inliers(loss):
 
 def test_wrong_labels_far_from_the_boundary_pull_the_convex_loss_alone():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 4))
+    X = rng.normal(size=(2000, 4))
     truth = np.where(X[:, 0] + 0.3 * X[:, 1] > 0.0, 1, -1)
     # Rows of one side that are also far out in another direction have wrong labels.
     y = np.where((truth > 0) & (X[:, 2] > 1.0), -1, truth)
@@ -196,18 +172,6 @@ def test_a_step_minimises_the_quadratic_model(dense, monkeypatch):
 # Protocol --------------------------------------------------------------------------------------------------------
 
 
-def test_three_classes_one_against_the_rest():
-    rng = np.random.default_rng(0)
-    centers = np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, -3.0]])
-    codes = rng.integers(0, 3, 600)
-    X, y = centers[codes] + rng.normal(size=(600, 2)), np.array(["a", "b", "c"])[codes]
-    model = IndexedBCD().fit(X, y)
-    assert model.score(X, y) > 0.95
-    single = [IndexedBCD().fit(X, np.where(y == c, 1, -1)) for c in "abc"]
-    assert model.objective_ == pytest.approx(sum(one.objective_ for one in single), rel=1e-2)
-    assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
-
-
 def test_a_model_to_start_from_saves_rounds(tmp_path):
     X, y = problem(3000, 10)
     cold = IndexedBCD(n_pilot=100).fit(X, y)
@@ -215,40 +179,3 @@ def test_a_model_to_start_from_saves_rounds(tmp_path):
     warm = IndexedBCD(init=LinearModel.load(tmp_path / "model")).fit(X, y)
     assert warm.n_iter_ < cold.n_iter_
     assert warm.objective_ <= cold.objective_
-
-
-def test_rows_that_teach_nothing_are_borne():
-    X, y = problem(300, 4)
-    odd = np.vstack([X, np.zeros((20, 4)), np.repeat(X[:1], 50, axis=0)])
-    labels = np.concatenate([y, np.ones(20, int), np.full(50, y[0])])
-    for bias in (True, False):
-        model = IndexedBCD(s=np.inf, fit_intercept=bias).fit(odd, labels)
-        best = solve_by_cone(odd, labels, 1.0, False, bias)
-        assert model.objective_ == pytest.approx(best, rel=2e-3)
-    with raises(ParameterError, parameter="y"):
-        IndexedBCD().fit(X, np.ones(300))
-
-
-@pytest.mark.parametrize(
-    ("params", "name"),
-    [
-        ({"C": 0.0}, "C"),
-        ({"s": -1.0}, "s"),
-        ({"s": np.nan}, "s"),
-        ({"loss": "ramp"}, "loss"),
-        ({"tol": 1.0}, "tol"),
-    ],
-)
-def test_parameters_that_cannot_be_are_refused_by_name(params, name):
-    X, y = problem(20, 2)
-    with raises(ParameterError, parameter=name):
-        IndexedBCD(**params).fit(X, y)
-
-
-def test_a_callback_ends_the_fit_and_too_few_rounds_are_told():
-    X, y = problem(2000, 5)
-    with pytest.warns(ConvergenceWarning):
-        stopped = IndexedBCD(n_pilot=50, callback=lambda _, step: True).fit(X, y)
-    assert stopped.n_iter_ == 1
-    with pytest.warns(ConvergenceWarning):
-        IndexedBCD(n_pilot=50, max_iter=1, tol=1e-9).fit(X, y)

@@ -1,45 +1,22 @@
-"""Sampled cutting planes, against other solvers and brute force, and the scikit-learn API."""
+"""Sampled cutting planes, against other solvers and brute force."""
 
 from __future__ import annotations
 
 import itertools
-import pickle
-import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import BSGDClassifier, SampledCuts
 from streamsvm.batch.sampled_cuts.cuts import Cuts, solve_dual
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
-from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-
-# A test below sets C and gamma, and the available precision.
-REASON = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
-UNEQUAL = {
-    "check_sample_weight_equivalence_on_dense_data": REASON,
-    "check_sample_weight_equivalence_on_sparse_data": REASON,
-}
-
-
-@parametrize_with_checks(
-    [SampledCuts(max_iter=100, tol=0.01, sampling="linear", sample_size=20, average=False)],
-    expected_failed_checks=lambda estimator: UNEQUAL,
-)
-def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
-
 
 # Data and other solvers ------------------------------------------------------------------------------------------
 
@@ -119,7 +96,7 @@ def test_scores_are_sums_of_kernel_values(d):
 
 def test_the_small_program_is_solved_from_any_warm_start():
     rng = np.random.default_rng(0)
-    n, most = 40, 3.0
+    n, most = 25, 3.0
     D = 0.3 * rng.normal(size=(n, 15)) + rng.normal(size=15) * 0.2
     G, h = D @ D.T, rng.random(n)
     alpha = np.zeros(n)
@@ -146,7 +123,7 @@ COSTS = {
 }
 
 
-@each_choice(("cost", COSTS.values()), ("seed", range(5)))
+@each_choice(("cost", COSTS.values()), ("seed", range(3)))
 def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, seed):
     rng = np.random.default_rng(seed)
     n, n_classes = (8, 2) if len(cost) == 2 else (6, 3)
@@ -192,7 +169,7 @@ def test_cuts_that_are_dropped_stay_in_the_average():
 
 
 def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver():
-    X, y = blobs(80, 2)
+    X, y = blobs(50, 2)
     K = pairwise.rbf_kernel(X, gamma=0.2)
     for average in (False, True):
         model = SampledCuts(40.0, 0.2, tol=1e-4, max_iter=2000, average=average).fit(X, y)
@@ -205,7 +182,7 @@ def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver():
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
 def test_costs_and_classes_are_those_of_a_conic_solver(cost):
-    X, y = blobs(60, len(cost), seed=1)
+    X, y = blobs(40, len(cost), seed=1)
     model = SampledCuts(30.0, gamma=0.2, cost=cost, tol=1e-3, max_iter=3000, average=False).fit(X, y)
     best = solve_by_cone(pairwise.rbf_kernel(X, gamma=0.2), y, 30.0, cost)
     assert best - 1e-5 <= model.objective_ <= best + 1e-3
@@ -241,27 +218,12 @@ def test_few_rows_without_settings_are_learned_as_well_as_by_svc_and_better_wher
     assert fine.score(X_test, y_test) > SVC().fit(X, y).score(X_test, y_test) + 0.1
 
 
-def test_weights_count_as_repeated_rows_and_classes_can_weigh():
-    X, y = blobs(60, 2, seed=3)
-    times = np.random.default_rng(3).integers(1, 4, 60)
-    make = lambda **more: SampledCuts(40.0, gamma=0.2, sample_size=500, tol=1e-4, max_iter=2000, average=False, **more)  # noqa: E731
-    weighted = make().fit(X, y, sample_weight=times)
-    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
-    assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1.5e-4)
-    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-5)
-    by_class = make(class_weight={0: 1.0, 1: 3.0}).fit(X, y)
-    best = solve_by_cone(
-        pairwise.rbf_kernel(X, gamma=0.2), y, 40.0, 1.0 - np.eye(2), weights=np.where(y, 3.0, 1.0) / 60
-    )
-    assert by_class.objective_ == pytest.approx(best, abs=1.5e-4)
-
-
 def test_samples_follow_the_weights():
-    X, y = board(4000)
+    X, y = board(1500)
     weights = np.where(X[:, 0] < 0.5, 1.0, 0.0)
-    model = SampledCuts(3e3, gamma=20.0, sample_size=200, max_iter=60).fit(X, y, sample_weight=weights)
+    model = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40).fit(X, y, sample_weight=weights)
     assert (X[model.support_, 0] < 0.5).all()
-    heavy = SampledCuts(3e3, gamma=20.0, sample_size=200, max_iter=60, class_weight={0: 1.0, 1: 5.0}).fit(X, y)
+    heavy = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40, class_weight={0: 1.0, 1: 5.0}).fit(X, y)
     assert heavy.predict(X).mean() > y.mean() + 0.03
 
 
@@ -273,10 +235,10 @@ def test_rounds_stay_within_the_bound_of_the_theory():
 
 
 def test_the_estimate_of_the_objective_covers_the_truth():
-    X, y = board(2000)
+    X, y = board(800)
     errors = []
     for seed in range(20):
-        model = SampledCuts(2e3, gamma=20.0, sample_size=200, max_iter=15, random_state=seed).fit(X, y)
+        model = SampledCuts(800.0, gamma=20.0, sample_size=100, max_iter=12, random_state=seed).fit(X, y)
         errors.append((model.objective_ - objective_of(model, X, y)) / model.objective_error_)
     errors = np.array(errors)
     # 95 % within 1.96 standard errors: fewer than 16 of 20 occur with a probability of 0.3 %.
@@ -284,69 +246,49 @@ def test_the_estimate_of_the_objective_covers_the_truth():
     assert abs(errors.mean()) < 3.0 / np.sqrt(20)
 
 
-def test_many_vectors_are_measured_by_a_sample_of_them():
-    X, y = board(10_000)
-    model = SampledCuts(2e4, gamma=20.0, sample_size=500, max_iter=25).fit(X, y)
-    assert len(model.support_) > 2000
+def test_many_vectors_are_measured_by_a_sample_of_them(monkeypatch):
+    monkeypatch.setattr("streamsvm.batch.sampled_cuts.losses.MEASURED", 500)
+    X, y = board(3000)
+    model = SampledCuts(6e3, gamma=20.0, sample_size=200, max_iter=20).fit(X, y)
+    assert len(model.support_) > 1000
     assert abs(model.objective_ - objective_of(model, X, y)) < 4.0 * model.objective_error_
 
 
 def test_linear_time_knows_its_objective_and_ends_by_tol():
-    X, y = board(3000)
-    model = SampledCuts(3e3, gamma=20.0, sampling="linear", sample_size=200, tol=5e-3).fit(X, y)
+    X, y = board(1000)
+    model = SampledCuts(1e3, gamma=20.0, sampling="linear", sample_size=100, tol=5e-3).fit(X, y)
     assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-3)
     assert model.certificate_ < 0.05
     assert model.n_iter_ < model.max_iter
-    exact = SampledCuts(3e3, gamma=20.0, sample_size=3000, tol=5e-3, max_iter=3000).fit(X, y)
+    exact = SampledCuts(1e3, gamma=20.0, sample_size=1000, tol=5e-3, max_iter=3000).fit(X, y)
     assert model.objective_ < exact.objective_ + 0.02
     with pytest.warns(ConvergenceWarning):
-        SampledCuts(3e3, gamma=20.0, sampling="linear", sample_size=200, max_iter=3).fit(X, y)
+        SampledCuts(1e3, gamma=20.0, sampling="linear", sample_size=100, max_iter=3).fit(X, y)
 
 
 def test_it_comes_near_svc_and_the_average_beats_the_last():
-    X, y = board(20_000)
-    test, truth = board(4000, seed=1)
-    average = SampledCuts(1e4, gamma=20.0, sample_size=300, max_iter=100).fit(X, y)
-    last = SampledCuts(1e4, gamma=20.0, sample_size=300, max_iter=100, average=False).fit(X, y)
-    svc = SVC(C=1.0, gamma=20.0).fit(X[:8000], y[:8000])
+    X, y = board(6000)
+    test, truth = board(3000, seed=1)
+    average = SampledCuts(5e3, gamma=20.0, sample_size=200, max_iter=60).fit(X, y)
+    last = SampledCuts(5e3, gamma=20.0, sample_size=200, max_iter=60, average=False).fit(X, y)
+    svc = SVC(C=1.0, gamma=20.0).fit(X[:3000], y[:3000])
     assert average.score(test, truth) > svc.score(test, truth) - 0.01
     assert average.score(test, truth) > last.score(test, truth)
 
 
 def test_it_does_not_end_while_the_cuts_tell_of_no_loss_and_rows_have_one():
-    X, y = board(3000)
+    X, y = board(1000)
     make = lambda: SampledCuts(1e9, gamma=20.0, sample_size=100, max_iter=100, tol=0.1)  # noqa: E731
     assert make().fit(X, y).n_iter_ == 100
     assert make().fit(X, X[:, 0] > 0.5).n_iter_ < 60
 
 
-def test_ten_classes_are_learned_in_one_problem():
-    X, y = blobs(6000, 6, seed=5)
-    model = SampledCuts(gamma=0.1, sample_size=400, max_iter=60).fit(X[:5000], y[:5000])
-    svc = SVC(gamma=0.1).fit(X[:5000], y[:5000])
+def test_six_classes_are_learned_in_one_problem():
+    X, y = blobs(3000, 6, seed=5)
+    model = SampledCuts(gamma=0.1, sample_size=200, max_iter=40).fit(X[:2000], y[:2000])
+    svc = SVC(gamma=0.1).fit(X[:2000], y[:2000])
     assert model.decision_function(X[:7]).shape == (7, 6)
-    assert model.score(X[5000:], y[5000:]) > svc.score(X[5000:], y[5000:]) - 0.03
-
-
-def test_equal_seeds_give_equal_bits():
-    X, y = board(3000)
-    for options in ({}, {"sampling": "linear", "tol": 0.1}):
-        fits = [
-            SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40, random_state=s, **options).fit(X, y)
-            for s in (3, 3, 4)
-        ]
-        assert fits[0].decision_function(X).tobytes() == fits[1].decision_function(X).tobytes()
-        assert fits[0].decision_function(X).tobytes() != fits[2].decision_function(X).tobytes()
-
-
-def test_sparse_rows_are_as_dense_ones():
-    X, y = blobs(800, 2)
-    X[np.abs(X) < 0.5] = 0.0
-    fits = [
-        SampledCuts(500.0, sample_size=100, max_iter=30).fit(rows, y).decision_function(rows)
-        for rows in (X, scipy.sparse.csr_matrix(X))
-    ]
-    np.testing.assert_allclose(*fits, rtol=1e-6, atol=1e-6)
+    assert model.score(X[2000:], y[2000:]) > svc.score(X[2000:], y[2000:]) - 0.03
 
 
 # The fitted model ------------------------------------------------------------------------------------------------
@@ -368,26 +310,26 @@ def test_what_it_learned_are_plain_arrays(tmp_path, n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes):
-    X, y = board(4000) if n_classes == 2 else blobs(4000, 4)
+    X, y = board(2000) if n_classes == 2 else blobs(2000, 4)
     gamma = 20.0 if n_classes == 2 else 0.1
-    model = SampledCuts(4e3, gamma=gamma, sample_size=200, max_iter=60).fit(X, y)
+    model = SampledCuts(2e3, gamma=gamma, sample_size=200, max_iter=40).fit(X, y)
     small = model.reduced(150)
     assert len(small.vectors_) == small.dual_coef_.shape[1] == 150 < len(model.vectors_)
     assert small.score(X, y) > model.score(X, y) - 0.05
     online = BSGDClassifier(budget=200, gamma=gamma, scaling="none", metric="fixed", learning_rate=0.01)
     online.adopt(small.model_)
-    rows = [dict(enumerate(row)) for row in X[:500].tolist()]
+    rows = [dict(enumerate(row)) for row in X[:300].tolist()]
     assert (
-        np.mean([online.predict_one(row) == label for row, label in zip(rows, small.predict(X[:500]), strict=True)])
+        np.mean([online.predict_one(row) == label for row, label in zip(rows, small.predict(X[:300]), strict=True)])
         > 0.99
     )
     before = online.model.coefs
-    for row, label in zip(rows, y[:500].tolist(), strict=True):
+    for row, label in zip(rows, y[:300].tolist(), strict=True):
         online.learn_one(row, label)
     assert 150 <= online.n_support_vectors <= 200
     assert online.model.coefs.shape != before.shape or (online.model.coefs != before).any()
-    accuracy = np.mean([online.predict_one(row) == label for row, label in zip(rows, y[:500].tolist(), strict=True)])
-    assert accuracy > small.score(X[:500], y[:500]) - 0.05
+    accuracy = np.mean([online.predict_one(row) == label for row, label in zip(rows, y[:300].tolist(), strict=True)])
+    assert accuracy > small.score(X[:300], y[:300]) - 0.05
 
 
 def test_a_projection_is_the_nearest_function_on_its_landmarks():
@@ -398,66 +340,3 @@ def test_a_projection_is_the_nearest_function_on_its_landmarks():
     # The remainder is orthogonal to all landmarks.
     np.testing.assert_allclose(small.decision_function(marks), model.decision_function(marks), atol=5e-3)
     np.testing.assert_array_equal(model.reduced(1000).dual_coef_, model.dual_coef_)
-
-
-# The protocol ----------------------------------------------------------------------------------------------------
-
-
-def test_a_callback_hears_of_each_round_and_may_stop():
-    X, y = board(3000)
-    seen = []
-    model = SampledCuts(1e3, gamma=20.0, sample_size=100, callback=lambda m, step: seen.append(step) or len(seen) == 7)
-    model.fit(X, y)
-    assert seen == model.history_
-    assert model.n_iter_ == len(seen) == 7
-
-
-DEGENERATE = {
-    "two rows": ([[0.0], [1.0]], [0, 1]),
-    "the same rows of both classes": ([[1.0, 2.0]] * 6, [0, 1] * 3),
-    "constant columns": ([[1.0, 5.0], [1.0, 5.0], [1.0, 6.0]], [0, 0, 1]),
-    "huge values": ([[1e200], [-1e200], [2e200], [-2e200]], [0, 1, 0, 1]),
-    "tiny values": ([[1e-200], [-1e-200], [2e-200], [-2e-200]], [0, 1, 0, 1]),
-    "one of many": ([[float(i)] for i in range(50)], [1] + [0] * 49),
-    "huge steps": ([[1e250 * i] for i in range(40)], [0] * 20 + [1] * 20),
-    "far from zero": ([[1e9], [1e9 + 1.0], [1e9 + 2.0], [1e9 + 3.0]], [0, 0, 1, 1]),
-}
-
-
-@each_choice(
-    ("options", [{}, {"sampling": "linear", "sample_size": 2}, {"sample_size": 1, "max_iter": 60}]),
-    ("data", DEGENERATE.values()),
-)
-def test_degenerate_data(data, options):
-    X, y = np.array(data[0]), np.array(data[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SampledCuts(10.0, **options).fit(X, y)
-    assert np.isfinite(model.decision_function(X)).all()
-    assert np.isfinite(model.objective_)
-    assert set(model.predict(X)) <= {0, 1}
-
-
-def test_bad_parameters_are_refused():
-    X, y = blobs(30, 2)
-    for options, parameter in [
-        ({"gamma": 0.0}, "gamma"),
-        ({"C": -1.0}, "C"),
-        ({"tol": 0.0}, "tol"),
-        ({"sample_size": 0}, "sample_size"),
-        ({"max_iter": 1.5}, "max_iter"),
-        ({"sampling": "all"}, "sampling"),
-        ({"cost": [[0, 1]]}, "cost"),
-        ({"cost": [[1, 1], [1, 0]]}, "cost"),
-        ({"cost": [[0, -1], [1, 0]]}, "cost"),
-    ]:
-        with raises(ParameterError, parameter=parameter):
-            SampledCuts(**options).fit(X, y)
-    with raises(ParameterError, parameter="budget"):
-        SampledCuts(30.0).fit(X, y).reduced(0)
-
-
-def test_it_survives_a_pickle():
-    X, y = board(1000)
-    model = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=20).fit(X, y)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))

@@ -1,24 +1,13 @@
-"""The smoothed Newton solver, against other solvers, and the scikit-learn API."""
+"""The smoothed Newton solver, against other solvers."""
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 import threading
 import time
-import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streamsvm
 from streamsvm import CPMClassifier, SmoothedNewton
@@ -28,12 +17,6 @@ from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-
-
-@parametrize_with_checks([SmoothedNewton(l2=1e-2, l1=1e-3, penalize_bias=True)])
-def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
-    check(estimator)
-
 
 # Data and other solvers ------------------------------------------------------------------------------------------
 
@@ -136,33 +119,7 @@ def test_the_certificate_bounds_the_distance_to_the_optimum_all_along():
     assert len(model.history_) == model.n_iter_
 
 
-@pytest.mark.parametrize("l1", [0.0, 0.005])
-@pytest.mark.parametrize("penalize_bias", [False, True])
-def test_weights_count_as_repeated_rows(l1, penalize_bias):
-    X, y = problem(80, 8)
-    times = np.random.default_rng(3).integers(0, 4, 80)
-    make = lambda: SmoothedNewton(0.01, l1, tol=2e-8, penalize_bias=penalize_bias)  # noqa: E731
-    weighted = make().fit(X, y, sample_weight=times)
-    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
-    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
-    assert weighted.objective_ == pytest.approx(solve_by_cone(X, y, 0.01, l1, penalize_bias, times)[0], rel=1e-6)
-
-
-def test_class_weights_multiply_the_losses_of_a_class():
-    X, y = problem(100, 5)
-    by_class = SmoothedNewton(0.01, class_weight={1: 3.0, -1: 0.5}, tol=1e-8).fit(X, y)
-    weights = np.where(y > 0, 3.0, 0.5)
-    by_row = SmoothedNewton(0.01 / weights.mean(), tol=1e-8).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-5)
-    balanced = SmoothedNewton(0.01, class_weight="balanced", tol=1e-8).fit(X, y)
-    counts = {label: 100 / (2 * np.sum(y == label)) for label in (1, -1)}
-    same = SmoothedNewton(0.01, class_weight=counts, tol=1e-8).fit(X, y)
-    np.testing.assert_allclose(balanced.coef_, same.coef_, atol=1e-6)
-
-
-@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
-@pytest.mark.parametrize("l1", [0.0, 0.003])
+@pytest.mark.parametrize(("as_", "l1"), [(np.asarray, 0.0), (scipy.sparse.csr_matrix, 0.003)], ids=["dense", "sparse"])
 def test_many_classes_are_one_against_the_rest(as_, l1):
     X, _ = problem(300, 12)
     y = np.array(["a", "b", "c", "d"])[np.argmax(X[:, :4] + 0.3 * X[:, 4:8], axis=1)]
@@ -179,7 +136,7 @@ def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatc
     from streamsvm.batch.smoothed_newton import problem as one_problem
     from streamsvm.batch.smoothed_newton import quadratic
 
-    X, y = problem(3000, 40, density=0.3)
+    X, y = problem(1500, 40, density=0.3)
     expected = SmoothedNewton(1e-3, l1, tol=1e-6).fit(X, y)
     monkeypatch.setattr(quadratic, "LARGEST_SYSTEM", 10)  # conjugate gradients
     monkeypatch.setattr(one_problem, "LARGEST_L1_SYSTEM", 30)  # some of the columns at a time
@@ -192,10 +149,10 @@ def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatc
 
 
 def test_starts_on_samples_change_nothing_but_the_time():
-    X, y = problem(40_000, 10)
-    model = SmoothedNewton(1.0 / 40_000, tol=1e-4).fit(X, y)
+    X, y = problem(30_000, 5)
+    model = SmoothedNewton(1.0 / 30_000, tol=1e-4).fit(X, y)
     assert model.certificate_ <= 1e-4 * model.objective_
-    other = SmoothedNewton(1.0 / 40_000, tol=1e-4, random_state=5).fit(X.astype(np.float32), y)
+    other = SmoothedNewton(1.0 / 30_000, tol=1e-4, random_state=5).fit(X.astype(np.float32), y)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-4)
 
 
@@ -226,36 +183,6 @@ def test_forms_of_input_agree(form, dtype):
 
 # Degenerate data -------------------------------------------------------------------------------------------------
 
-RNG = np.random.default_rng(7)
-DEGENERATE = {
-    "two rows": (np.array([[1.0, 2.0], [3.0, -1.0]]), [0, 1]),
-    "the same row twice": (np.ones((2, 3)), [0, 1]),
-    "constant columns": (np.ones((30, 4)), [0, 1] * 15),
-    "duplicated columns": (np.repeat(RNG.normal(size=(40, 3)), 3, axis=1), RNG.integers(0, 2, 40)),
-    "all zero": (np.zeros((20, 3)), [0] * 15 + [1] * 5),
-    "one column": (RNG.normal(size=(50, 1)), RNG.integers(0, 2, 50)),
-    "wide": (RNG.normal(size=(15, 400)), [0, 1, 1] * 5),
-    "separable": (np.vstack([RNG.normal(size=(20, 2)) + 9, RNG.normal(size=(20, 2)) - 9]), [0] * 20 + [1] * 20),
-    "one row of a class": (RNG.normal(size=(60, 4)), [1] + [0] * 59),
-    "large values": (1e4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
-    "small values": (1e-4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
-}
-
-
-@each_choice(
-    ("data", DEGENERATE.values()),
-    (("l2", "l1"), [(1e-2, 0.0), (1e-8, 0.0), (1e-3, 1e-3), (0.0, 1e-3)]),
-    ("options", [{}, {"penalize_bias": True}, {"fit_intercept": False}]),
-)
-def test_degenerate_data(data, l2, l1, options):
-    X, y = data
-    for view in (X, scipy.sparse.csr_matrix(X)):
-        model = SmoothedNewton(l2, l1, **options).fit(view, y)
-        assert np.isfinite(model.coef_).all()
-        assert np.isfinite(model.intercept_).all()
-        assert model.certificate_ <= 1e-3 * model.objective_
-        model.predict(view)
-
 
 @pytest.mark.parametrize("unit", [1e-8, 1e-4, 1e4])
 def test_columns_in_other_units_give_the_same_solution(unit):
@@ -267,56 +194,15 @@ def test_columns_in_other_units_give_the_same_solution(unit):
     np.testing.assert_array_equal(model.coef_ != 0.0, expected.coef_ != 0.0)
 
 
-def test_a_single_class_is_refused():
-    with raises(ParameterError, parameter="y"):
-        SmoothedNewton().fit([[1.0], [2.0]], [1, 1])
-    with raises(ParameterError, parameter="y"):
-        SmoothedNewton().fit([[1.0], [2.0]], [0, 1], sample_weight=[1.0, 0.0])
-    with raises(ParameterError, parameter="y"):
-        SmoothedNewton().fit([[1.0, 3.0]], [1])
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_nan_and_infinities_are_refused(value):
-    X, y = problem(10, 3)
-    bad = X.copy()
-    bad[3, 1] = value
-    for view in (bad, scipy.sparse.csr_matrix(bad)):
-        with raises(ValueError):
-            SmoothedNewton().fit(view, y)
-    weights = np.ones(10)
-    weights[2] = value
-    with raises(ValueError):
-        SmoothedNewton().fit(X, y, sample_weight=weights)
-
-
-def test_bad_weights_and_parameters_are_refused():
+def test_bad_weights_are_refused():
     X, y = problem(10, 3)
     with raises(ValueError, named="sample_weight"):
         SmoothedNewton().fit(X, y, sample_weight=np.linspace(-1.0, 1.0, 10))
     with raises(ParameterError, parameter="class_weight"):
         SmoothedNewton(class_weight={1: -1.0}).fit(X, y)
-    for options, parameter in [
-        ({"l2": -1.0}, "l2"),
-        ({"l1": np.nan}, "l1"),
-        ({"l2": 0.0}, "l2"),
-        ({"tol": 0.0}, "tol"),
-        ({"max_iter": 0}, "max_iter"),
-    ]:
-        with raises(ParameterError, parameter=parameter):
-            SmoothedNewton(**options).fit(X, y)
 
 
 # Warm starts, paths and estimators -------------------------------------------------------------------------------
-
-
-def test_the_warning_says_what_to_raise():
-    X, y = problem(200, 10)
-    with pytest.warns(ConvergenceWarning) as caught:
-        model = SmoothedNewton(tol=1e-8, max_iter=3).fit(X, y)
-    assert len(caught) == 1
-    assert model.n_iter_ == 3
-    assert model.certificate_ > 0.0
 
 
 def test_a_model_to_start_from_saves_iterations():
@@ -331,22 +217,11 @@ def test_a_model_to_start_from_saves_iterations():
         SmoothedNewton(init=model.coef_).fit(X, y)
 
 
-def test_a_callback_hears_of_each_iteration_and_may_stop():
-    X, y = problem(200, 10)
-    heard = []
-    SmoothedNewton(tol=1e-6, callback=lambda estimator, step: heard.append((estimator, step))).fit(X, y)
-    assert heard[-1][1].certificate < heard[0][1].certificate
-    assert isinstance(heard[0][0], SmoothedNewton)
-    with pytest.warns(ConvergenceWarning):
-        stopped = SmoothedNewton(tol=1e-6, callback=lambda estimator, step: len(heard) > 0).fit(X, y)
-    assert stopped.n_iter_ == 1
-
-
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
 def test_starts_from_larger_penalties_reach_the_solutions_of_separate_fits(l2):
     X, y = problem(200, 20)
     start = None
-    for l1 in np.geomspace(0.5, 0.01, 8):
+    for l1 in np.geomspace(0.5, 0.01, 4):
         model = SmoothedNewton(l2, l1, tol=1e-5, init=start).fit(X, y)
         start = model.model_
         assert model.certificate_ <= 1e-5 * model.objective_
@@ -376,26 +251,10 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
         LinearModel(["a", "b"], np.zeros((2, 3)), np.zeros(1), model.scaler)
 
 
-def test_it_works_inside_other_estimators():
-    X, y = problem(150, 6)
-    pipeline = make_pipeline(StandardScaler(), SmoothedNewton(0.01)).fit(X, y)
-    search = GridSearchCV(SmoothedNewton(), {"l2": [1e-3, 1e-1], "l1": [0.0, 1e-2]}, cv=3).fit(X, y)
-    calibrated = CalibratedClassifierCV(SmoothedNewton(0.01), cv=3).fit(X, y)
-    for model in (pipeline, search, calibrated):
-        assert model.score(X, y) > 0.7
-    assert calibrated.predict_proba(X).shape == (150, 2)
-    original = SmoothedNewton(0.01).fit(X, y)
-    copy = clone(original)
-    assert copy.get_params() == original.get_params()
-    assert not hasattr(copy, "coef_")
-    restored = pickle.loads(pickle.dumps(original))
-    np.testing.assert_array_equal(restored.decision_function(X), original.decision_function(X))
-
-
 def test_the_interpreter_is_free_while_it_runs():
-    X, y = problem(100_000, 30)
+    X, y = problem(60_000, 30)
     estimator = SmoothedNewton(1e-5, tol=1e-3)
-    estimator.fit(X[:40_000], y[:40_000])
+    estimator.fit(X[:30_000], y[:30_000])
     gaps, running = [], True
 
     def watch():
@@ -409,41 +268,14 @@ def test_the_interpreter_is_free_while_it_runs():
     watcher = threading.Thread(target=watch)
     watcher.start()
     start = time.perf_counter()
-    r, codes = np.empty(100_000), (y > 0).astype(np.int64)
-    margins = kernels.Margins(X @ np.ones(30), 0.0, codes, 1, np.full(100_000, 1e-5), 0.1)
+    r, codes = np.empty(60_000), (y > 0).astype(np.int64)
+    margins = kernels.Margins(X @ np.ones(30), 0.0, codes, 1, np.full(60_000, 1e-5), 0.1)
     for _ in range(20):
         estimator.fit(X, y)
         kernels.measure(margins, r)
-        if time.perf_counter() - start > 0.5:
+        if time.perf_counter() - start > 0.3:
             break
     running = False
     watcher.join()
     assert max(gaps) < 0.5 * (time.perf_counter() - start)
     assert len(gaps) > 20
-
-
-@pytest.mark.slow
-def test_after_a_warmup_nothing_is_left_to_compile():
-    code = (
-        "import streamsvm, numpy as np, scipy.sparse\n"
-        "from streamsvm.batch import warmup\n"
-        "from streamsvm.batch.smoothed_newton import kernels as newton\n"
-        "warmup()\n"
-        "kernels = [f for f in vars(newton).values() if hasattr(f, 'signatures')]\n"
-        "before = [len(f.signatures) for f in kernels]\n"
-        "X = np.random.default_rng(0).normal(size=(50, 4))\n"
-        "for l1 in (0.0, 1e-2):\n"
-        "    for view in (X, scipy.sparse.csr_matrix(X.astype(np.float32))):\n"
-        "        streamsvm.SmoothedNewton(1e-2, l1).fit(view, X[:, 0] > 0.3)\n"
-        "print(sum(len(f.signatures) for f in kernels) - sum(before))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "0"
-
-
-def test_equal_seeds_give_equal_bits():
-    X, y = problem(40_000, 6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        a, b = (SmoothedNewton(1e-4, random_state=3).fit(X, y) for _ in range(2))
-    assert a.coef_.tobytes() == b.coef_.tobytes()

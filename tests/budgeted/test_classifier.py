@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import scipy.sparse
 
-import streamsvm
 from streamsvm import BSGDClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, river_checks
+from tests.learners import arrays_of, dicts, river_checks, snapshot
+from tests.online.streams import accuracy, blobs, one_data_set_each
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 # With heads. Settings of the mathematics have tests below.
 OF_PROTOCOL = [ALL_SETTINGS[4]]
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks(BSGDClassifier(**settings) for settings in OF_PROTOCOL))
+@pytest.mark.parametrize(
+    ("check", "model"), one_data_set_each(river_checks(BSGDClassifier(**settings) for settings in OF_PROTOCOL))
+)
 def test_river(check, model):
     check(model.clone())
 
@@ -32,26 +31,6 @@ def rings(n, seed=0, flip=False):
     X = np.random.default_rng(seed).normal(size=(n, 4))
     y = ((X[:, :2] ** 2).sum(axis=1) > 1.4) != flip
     return X, y.tolist()
-
-
-def blobs(n, n_classes, seed=0, d=5):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(n_classes, size=n)
-    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
-
-
-def dicts(X):
-    return [dict(enumerate(row)) for row in X.tolist()]
-
-
-def bits(model):
-    _, arrays = model.state()
-    return {name: array.tobytes() for name, array in arrays.items()}
-
-
-def accuracy(model, X, y):
-    predicted = model.test_then_train(X, y)
-    return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------
@@ -71,7 +50,7 @@ def accuracy(model, X, y):
     ids=str,
 )
 def test_learns_what_no_line_divides(settings):
-    X, y = rings(4_000)
+    X, y = rings(3_000)
     model = BSGDClassifier(**{"budget": 100, **settings})
     model.learn_many(X, y)
     X, y = rings(1_000, seed=1)
@@ -120,7 +99,7 @@ def test_weights_count():
     heavy, light = BSGDClassifier(), BSGDClassifier()
     heavy.learn_many(X, y, w=np.full(400, 2.0))
     light.learn_many(X, y)
-    assert bits(heavy) != bits(light)
+    assert snapshot(heavy) != snapshot(light)
     unweighted = BSGDClassifier(class_weight={0: 0.0})
     unweighted.learn_many(X, y)
     assert set(unweighted.predict_many(X)) == {1}
@@ -186,30 +165,6 @@ def test_refuses_a_model_that_does_not_fit():
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
-def test_continues_bit_for_bit(settings, tmp_path):
-    X, y = blobs(600, 4)
-    model = BSGDClassifier(**settings)
-    model.learn_many(X[:300], y[:300])
-    model.save(tmp_path / "model")
-    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
-    model.learn_many(X[300:], y[300:])
-    for other in others:
-        assert other.n_support_vectors <= other.budget
-        other.learn_many(X[300:], y[300:])
-        assert bits(other) == bits(model)
-
-
-def test_refuses_a_state_beyond_the_budget():
-    X, y = blobs(200, 2)
-    model = BSGDClassifier(budget=20)
-    model.learn_many(X, y)
-    header, arrays = model.state()
-    arrays["n_vectors"][()] = 21
-    with raises(ArchiveError, named=20):
-        BSGDClassifier.from_state(header, arrays)
-
-
 # Unusual streams --------------------------------------------------------------------------------------------------
 
 
@@ -247,21 +202,21 @@ def test_one_class_only():
     assert model.n_support_vectors == 0
 
 
-def test_thousands_of_late_classes():
+def test_hundreds_of_late_classes():
     rng = np.random.default_rng(5)
-    model = BSGDClassifier(budget=50, max_classes=2_000)
-    for i in range(3_000):
+    model = BSGDClassifier(budget=50)
+    for i in range(1_000):
         model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
-    assert len(model.classes_) == 1_501
+    assert len(model.classes_) == 501
     proba = model.predict_proba_one({0: 0.0, 1: 0.0})
-    assert len(proba) == 1_501
+    assert len(proba) == 501
     assert sum(proba.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("metric", ["fixed", "learned"])
 def test_very_wide_sparse_rows(metric):
     rng = np.random.default_rng(6)
-    X = scipy.sparse.random(600, 30_000, density=0.001, random_state=rng, format="csr")
+    X = scipy.sparse.random(300, 30_000, density=0.001, random_state=rng, format="csr")
     y = (np.asarray(X[:, :15_000].sum(axis=1))[:, 0] > np.asarray(X[:, 15_000:].sum(axis=1))[:, 0]).tolist()
     model = BSGDClassifier(budget=40, metric=metric)
     model.test_then_train(X, y)
@@ -270,40 +225,7 @@ def test_very_wide_sparse_rows(metric):
     assert arrays_of(model)["vectors"].nbytes <= 4 * 2 * X.shape[1] * 64
 
 
-def test_columns_and_classes_that_arrive_late_have_room():
-    model = BSGDClassifier(budget=20)
-    rng = np.random.default_rng(7)
-    for i in range(400):
-        model.learn_one({j: float(rng.normal()) for j in range(1 + i // 5)}, i // 50)
-    assert len(model.classes_) == 8
-    assert np.isfinite(model.model.vectors).all()
-
-
 # Parameters -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "parameter"),
-    [
-        ({"budget": 0}, ValueError, "budget"),
-        ({"budget": 2.5}, TypeError, "budget"),
-        ({"gamma": -0.5}, ValueError, "gamma"),
-        ({"loss": "square"}, ValueError, "loss"),
-        ({"learning_rate": 0.0}, ValueError, "learning_rate"),
-        ({"heads": ()}, TypeError, "heads"),
-        ({"heads": (("hinge", -1.0),)}, ValueError, "heads[0].learning_rate"),
-        ({"heads": (("lin", 1.0),)}, ValueError, "heads[0].loss"),
-        ({"learning_rate": 1.0, "l2": 1.0}, ValueError, "learning_rate"),
-        ({"merges": 12}, ValueError, "merges"),
-        ({"merges": 1}, ValueError, "merges"),
-        ({"metric": "own"}, ValueError, "metric"),
-        ({"absorb": 1.5}, ValueError, "absorb"),
-        ({"class_weight": "even"}, ValueError, "class_weight"),
-    ],
-)
-def test_refuses_bad_parameters(settings, error, parameter):
-    with raises(error, parameter=parameter):
-        BSGDClassifier(**settings)
 
 
 @pytest.mark.parametrize(
@@ -325,20 +247,6 @@ def test_coefficients_may_shrink_often(params):
     assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()
 
 
-def test_columns_that_come_late_change_nothing_before():
-    rng = np.random.default_rng(21)
-    rows = [{f"f{j}": float(v) for j, v in enumerate(rng.normal(size=4))} for _ in range(600)]
-    labels = [int(x["f0"] * x["f1"] > 0) for x in rows]
-    for i in range(300, 600):
-        rows[i][f"n{i % 100}"] = 1.0
-    one, many = BSGDClassifier(), BSGDClassifier()
-    for x, y in zip(rows, labels, strict=True):
-        one.learn_one(x, y)
-    many.learn_many(rows, labels)
-    for name, values in one.state()[1].items():
-        assert np.array_equal(values, many.state()[1][name]), name
-
-
 def test_a_column_that_was_only_zero_has_no_part_in_the_model():
     model = BSGDClassifier(scaling="none", gamma=1.0, metric="fixed")
     for i in range(40):
@@ -354,6 +262,7 @@ def test_a_column_that_was_only_zero_has_no_part_in_the_model():
 @pytest.mark.parametrize(
     ("name", "index", "value"),
     [
+        ("n_vectors", (), 10_000),
         ("rows.present", 0, 1e300),
         ("rows.present", 0, -1.0),
         ("rows.count", 0, -1.0),

@@ -76,7 +76,7 @@ def log_all(x, out):
 
 
 def test_exponential_is_right_to_single_precision():
-    x = -np.linspace(0.0, 60.0, 1_000_003).astype(np.float32)
+    x = -np.linspace(0.0, 60.0, 200_003).astype(np.float32)
     out = np.empty_like(x)
     exp_all(x, out)
     assert np.abs(out / np.exp(x.astype(float)) - 1.0).max() < 3e-7
@@ -104,8 +104,8 @@ def test_exponential_of_anything_smaller_is_tiny():
 def degradation(h, ratio, cosine, log_kappa):
     """Return |r phi(v_b) + phi(v_i)|^2 minus `kept`, arranged so that no digits cancel."""
     large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
-    lost = -ratio * ratio * math.expm1(2.0 * large) - math.expm1(2.0 * small)
-    return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
+    lost = -ratio * ratio * np.expm1(2.0 * large) - np.expm1(2.0 * small)
+    return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - np.exp(large + small))
 
 
 # Loss of the table's h relative to the best h, in units of the smaller vector's square coefficient.
@@ -115,7 +115,7 @@ TABLE_BOUND = 1e-4
 def exact_loss(ratio, cosine, log_kappa):
     """Return the minimum degradation over h, by brute force and bounded optimisation."""
     grid = np.linspace(-0.2, 1.2, 141)
-    values = [degradation(h, ratio, cosine, log_kappa) for h in grid]
+    values = degradation(grid, ratio, cosine, log_kappa)
     best = grid[int(np.argmin(values))]
     found = minimize_scalar(
         lambda h: degradation(h, ratio, cosine, log_kappa),
@@ -123,7 +123,7 @@ def exact_loss(ratio, cosine, log_kappa):
         method="bounded",
         options={"xatol": 1e-12},
     )
-    return min(found.fun, min(values))
+    return min(found.fun, values.min())
 
 
 def random_pairs(n, seed):
@@ -136,7 +136,7 @@ def random_pairs(n, seed):
 def test_table_loses_next_to_nothing():
     table = merging.table()
     worst = 0.0
-    for share, kappa in random_pairs(300, seed=1):
+    for share, kappa in random_pairs(100, seed=1):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
         h = merging.look_up(table, share, kappa)
         worst = max(worst, degradation(h, ratio, 1.0, log_kappa) - exact_loss(ratio, 1.0, log_kappa))
@@ -145,7 +145,7 @@ def test_table_loses_next_to_nothing():
 
 def test_pairs_are_compared_by_nearly_what_they_lose():
     rng = np.random.default_rng(2)
-    for share, kappa in random_pairs(150, seed=2):
+    for share, kappa in random_pairs(60, seed=2):
         ratio, cosine = min(share / (1.0 - share), 1e6), rng.random()
         found = merging.near_loss(*np.float32([ratio * ratio, ratio * cosine, -math.log(kappa)]))
         least = exact_loss(ratio, cosine, math.log(kappa))
@@ -158,15 +158,8 @@ def test_what_is_lost_is_known_however_far_vectors_are():
     assert merging.near_loss(np.float32(1.0), np.float32(1.0), np.float32(0.0)) == 0.0
 
 
-def test_table_has_the_global_maximum_of_equal_distant_vectors():
-    kappa = math.exp(-3.0)
-    h = merging.look_up(merging.table(), 0.5, kappa)
-    assert h > 0.9
-    assert merging.kept(h, 1.0, 1.0, -3.0) > merging.kept(0.5, 1.0, 1.0, -3.0)
-
-
 def test_golden_section_is_exact():
-    for share, kappa in random_pairs(100, seed=3):
+    for share, kappa in random_pairs(50, seed=3):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
         h = merging.golden_section(ratio, 1.0, log_kappa)
         assert degradation(h, ratio, 1.0, log_kappa) <= exact_loss(ratio, 1.0, log_kappa) + 1e-9
@@ -210,7 +203,7 @@ def merged(vectors, coefs, gamma, **settings):
 
 def test_two_vectors_of_two_classes_merge_as_well_as_can_be():
     rng = np.random.default_rng(6)
-    for _ in range(15):
+    for _ in range(8):
         vectors, coefs = rng.normal(size=(2, 3)), rng.choice([-1.0, 1.0]) * rng.uniform(0.1, 2.0, 2)
         lost, model = merged(vectors, coefs, 0.3)
         best = best_single(vectors, np.vstack([-coefs, coefs]), 0.3)
@@ -221,7 +214,7 @@ def test_two_vectors_of_two_classes_merge_as_well_as_can_be():
 def test_two_vectors_of_many_classes_merge_within_one_percent():
     rng = np.random.default_rng(7)
     tried = 0
-    while tried < 15:
+    while tried < 8:
         vectors, coefs = rng.normal(size=(2, 3)), rng.normal(size=(4, 2))
         if coefs[:, 0] @ coefs[:, 1] <= 0.0:
             continue
@@ -233,7 +226,7 @@ def test_two_vectors_of_many_classes_merge_within_one_percent():
 
 def test_merging_several_in_turn_is_near_the_best_point():
     rng = np.random.default_rng(8)
-    for _ in range(10):
+    for _ in range(5):
         vectors, coefs = 0.3 * rng.normal(size=(4, 3)), rng.uniform(0.5, 1.0, 4)
         lost, model = merged(vectors, coefs, 0.3)
         assert model.n_support_vectors == 1
@@ -341,12 +334,9 @@ def blobs(n, n_classes, d, seed):
 
 SETTINGS = [
     pytest.param({"budget": 12, "merges": 2}, 2, id="classic"),
-    pytest.param({"budget": 12, "merges": 4}, 2, id="cascade"),
     pytest.param({"budget": 12, "merges": 2, "loss": "log"}, 2, id="log"),
-    pytest.param({"budget": 20, "merges": 2}, 4, id="four-classes"),
     pytest.param({"budget": 20, "merges": 3}, 4, id="four-classes-cascade"),
     pytest.param({"budget": 20, "merges": 3, "loss": "log"}, 4, id="four-classes-log"),
-    pytest.param({"budget": 1_000, "rate": None}, 2, id="pegasos"),
     pytest.param({"budget": 1_000, "rate": None}, 3, id="pegasos-three-classes"),
 ]
 
@@ -356,7 +346,7 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     """The learner waits until all classes are known, so the reference starts with the last class."""
     settings = {"rate": 0.3, **settings}
     rate = settings.pop("rate")
-    X, y = blobs(250, n_classes, 3, seed=11)
+    X, y = blobs(150, n_classes, 3, seed=11)
     twin = Twin(n_classes, gamma=0.4, rate=rate, l2=0.02, **settings)
     model = BSGDClassifier(
         gamma=0.4,
@@ -421,14 +411,6 @@ def test_metric_follows_the_gradient(n_classes):
         # The signed coefficient is counted once.
         wanted = np.array(wanted) / 2.0
     assert found == pytest.approx(np.array(wanted), rel=1e-3, abs=1e-5)
-
-
-def test_metric_that_has_settled_learns_from_one_event_in_so_many():
-    state, sample = BSGDClassifier()._state, metric.SETTLED_SAMPLE
-    state.unrest = metric.SETTLED
-    assert [metric.is_due(state) for _ in range(8)] == [i % sample == sample - 1 for i in range(8)]
-    state.unrest = 1.001 * metric.SETTLED
-    assert all(metric.is_due(state) for _ in range(8))
 
 
 def test_metric_settles_on_chance_and_is_unsettled_by_another_concept():

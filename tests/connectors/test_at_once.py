@@ -17,7 +17,7 @@ from connectors.files import TextSource
 from connectors.line_writers import CsvLines
 from tests.connectors.streams import events, rejects, write
 
-EXAMPLES = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def everything(url: str, at_once: bool, **options: Any) -> tuple[list[Any], int]:

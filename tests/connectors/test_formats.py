@@ -424,7 +424,7 @@ BODIES = {
 
 @pytest.mark.parametrize("suffix", BODIES)
 @given(st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_resuming_anywhere_continues_with_exactly_the_same_events(
     tmp_path: Path, suffix: str, data: st.DataObject
 ) -> None:

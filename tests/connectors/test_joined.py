@@ -56,14 +56,20 @@ def in_turn(batch: Batch) -> tuple[list[Item], list[Item]]:
     return items, [(one.origin["file"], one.origin["line"], one.reason) for one in batch.rejected]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_position_is_a_place_to_go_on_from(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(15))
+def test_both_are_merged_by_time_and_any_position_is_a_place_to_go_on_from(tmp_path: Path, seed: int) -> None:
     make, dice = made(seed, tmp_path), random.Random(seed)
     whole: list[Item] = []
     rejected: list[Item] = []
     for batch in make():
         items, aside = in_turn(batch)
         whole, rejected = whole + items, rejected + aside
+    newest = {"event": -1, "label": -1}
+    merged = []
+    for kind, _, time, _ in whole:
+        newest[kind] = max(newest[kind], time)  # the newest time each stream has come to
+        merged.append((newest[kind], kind))
+    assert merged == sorted(merged)  # at equal times an event precedes a label
     source, found, found_rejected = make(), [], []
     batches = iter(source)
     while True:
@@ -81,14 +87,3 @@ def test_any_position_is_a_place_to_go_on_from(tmp_path: Path, seed: int) -> Non
             batches = iter(source)
     assert found == whole
     assert sorted(found_rejected) == sorted(rejected)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_both_are_merged_by_the_newest_time_each_has_come_to(tmp_path: Path, seed: int) -> None:
-    items = [item for batch in made(seed, tmp_path)() for item in in_turn(batch)[0]]
-    newest = {"event": -1, "label": -1}
-    merged = []
-    for kind, _, time, _ in items:
-        newest[kind] = max(newest[kind], time)
-        merged.append((newest[kind], kind))
-    assert merged == sorted(merged)  # at equal times an event precedes a label

@@ -83,17 +83,6 @@ def test_a_quoted_record_is_waited_for(tmp_path: Path) -> None:
     assert values(next(batches)) == ["a\nb"]
 
 
-def test_following_resumes(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    write(path, "x\n1\n2\n3")
-    position = next(following(path)).position
-    append(path, "3\n")
-    source = open_source(str(path), at_end="wait")
-    source.seek(position)
-    assert values(next(iter(source))) == [33]
-    assert source.fraction is None
-
-
 def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     write(path, "x\n1\n2\n")
@@ -233,7 +222,6 @@ def _packed(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("source", "sink", "given", "expected"),
     [
-        ("-", "-", b"x,y\n1,UP\n2,DOWN\n", b"line,y\n2,UP\n3,DOWN\n"),
         ("-", "-", _packed(b"x,y\n1,UP\n") + _packed(b"2,DOWN\n"), b"line,y\n2,UP\n3,DOWN\n"),
         ("-?format=jsonl", "-?format=jsonl", b'{"x": 1, "y": 5}\n', b'{"line":1,"y":5}\n'),
     ],

@@ -45,7 +45,7 @@ def test_what_registers_is_opened_by_its_scheme(memory: list[Setting]) -> None:
 
 def test_what_registers_runs(memory: list[Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    model = ["--model", "river.naive_bayes.GaussianNB", "--quiet"]
+    model = ["--model", "cpm", "--quiet"]
     assert cli.main(["run", "memory:sea?n=20", "--out", "memory:a", *model]) == 0
     assert len(memory) == 1
     assert list(tmp_path.iterdir()) == []  # no file is created next to what is not a file

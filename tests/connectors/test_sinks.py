@@ -38,9 +38,9 @@ def test_what_is_written_can_be_read(tmp_path: Path, kind: str) -> None:
     assert content(tmp_path / kind) == [{"n": 1, "name": "a"}, {"n": 2, "name": 'b,\n"c"'}, {"n": 3, "name": "d"}]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.jsonl", "out.parquet"])
 @given(st.lists(st.sampled_from(["write", "flush", "crash"]), max_size=12))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path: Path, kind: str, steps: list[str]) -> None:
     path = tmp_path / kind
     sink, written, durable = open_sink(str(path)), 0, 0
@@ -166,7 +166,7 @@ def test_json_lines_hold_what_json_has_no_form_for(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_survives_csv(tmp_path: Path, table: list[tuple[str, str]]) -> None:
     path = tmp_path / "out.csv"
     sink = open_sink(str(path))
@@ -174,16 +174,6 @@ def test_any_text_survives_csv(tmp_path: Path, table: list[tuple[str, str]]) -> 
     sink.close()
     with path.open(newline="", encoding="utf-8") as file:
         assert [tuple(row) for row in csv.reader(file)][1:] == table
-
-
-def test_gzip_output_is_ordinary_gzip(tmp_path: Path) -> None:
-    sink = open_sink(str(tmp_path / "out.csv.gz"))
-    for value in range(3):
-        sink.write({"n": [value]})
-        sink.flush()
-        sink.flush()
-    sink.close()
-    assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == b"n\n0\n1\n2\n"
 
 
 def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path: Path) -> None:
@@ -197,7 +187,7 @@ def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path: Path
         sink.close()
         packed.append((tmp_path / "out.csv.GZ").read_bytes())
     assert packed[0] == packed[1] != packed[2]
-    assert gzip.decompress(packed[0]) == gzip.decompress(packed[2])
+    assert gzip.decompress(packed[0]) == gzip.decompress(packed[2]) == b"n\n0\n1\n2\n"
 
 
 def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:

@@ -17,18 +17,18 @@ from tests.errors import raises
 
 @pytest.mark.parametrize("name", ["demo", *FAMILIES])
 def test_the_same_options_give_the_same_events_also_when_resumed(name: str) -> None:
-    url = f"synthetic:{name}?n=300&seed=5" + ("" if name == "waveform" else "&drift=100,200&width=50")
+    url = f"synthetic:{name}?n=150&seed=5" + ("" if name == "waveform" else "&drift=50,100&width=25")
     whole = events(open_source(url))
-    assert len(whole) == 300
-    source = open_source(url, batch_size=70)
+    assert len(whole) == 150
+    source = open_source(url, batch_size=35)
     assert isinstance(source, Source)
     stream = iter(source)
     first = [next(stream), next(stream)]
-    resumed = open_source(url, batch_size=33)
+    resumed = open_source(url, batch_size=17)
     resumed.seek(json.loads(json.dumps(source.position)))
     assert events(first) + events(resumed) == whole
     assert resumed.fraction == 1.0
-    assert whole[-1][2] == {"stream": f"synthetic:{name}", "event": 299}
+    assert whole[-1][2] == {"stream": f"synthetic:{name}", "event": 149}
 
 
 def _reversed_share(url: str) -> np.ndarray:
@@ -47,11 +47,6 @@ def test_drift_is_abrupt_or_gradual_about_its_position() -> None:
     assert not gradual[2000:].any()
     assert 0.6 < gradual[750:1000].mean() < 0.9
     assert 0.1 < gradual[1000:1250].mean() < 0.4
-
-
-@pytest.mark.parametrize("drift", ["5000", "5000&width=1"])
-def test_late_drift_with_a_small_width_is_no_trouble(drift: str) -> None:
-    assert len(events(open_source(f"synthetic:stagger?n=5100&drift={drift}"))) == 5100
 
 
 def test_labels_are_plain_values() -> None:

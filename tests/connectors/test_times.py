@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors import ConnectorError, open_source
+from connectors import ConnectorError, arrow_cells, open_source
 from connectors.kafka.values import AvroValues, CsvValues, JsonValues
 from connectors.options import Options
 from connectors.time_texts import circles_of, milliseconds_of
@@ -46,9 +46,10 @@ def expected(moment: datetime) -> dict[str, float]:
     return dict(zip(NAMES, map(pytest.approx, values), strict=True))
 
 
-@pytest.mark.parametrize("moment", [EVENING + timedelta(hours=h) for h in (*range(0, 200, 5), -800_000)], ids=str)
-def test_hour_and_weekday_lie_on_circles(moment: datetime) -> None:
-    assert dict(zip(NAMES, circles_of(milliseconds_of(moment)), strict=True)) == expected(moment)
+def test_hour_and_weekday_lie_on_circles() -> None:
+    for hours in (*range(0, 200, 5), -800_000):
+        moment = EVENING + timedelta(hours=hours)
+        assert dict(zip(NAMES, circles_of(milliseconds_of(moment)), strict=True)) == expected(moment)
 
 
 def csv_file(path: Path, cells: list[str]) -> Any:
@@ -96,7 +97,7 @@ def test_a_time_is_missing_where_the_user_says_so(make: Any, tmp_path: Path) -> 
     assert bad.reason.endswith(": 'none'")
 
 
-@pytest.mark.parametrize("size", [1, 3, 1024])
+@pytest.mark.parametrize("size", [3, 1024])
 def test_the_size_of_batches_is_without_consequence(size: int, tmp_path: Path) -> None:
     cells = [(EVENING + timedelta(seconds=977 * i)).isoformat() for i in range(50)]
     url = csv_file(tmp_path, cells)
@@ -237,13 +238,14 @@ def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[in
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_a_format_of_times(suffix: str, tmp_path: Path) -> None:
+def test_a_format_of_times(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_cells, "FIRST_LINES", 1_000)
     url = timed(tmp_path, suffix, ["02.06.2024 18:30", "02.06.2024 18:31", "2024-06-02 18:30"])
     found, rejected = times_in(url, time_format="%d.%m.%Y %H:%M")
     assert found == [MILLISECONDS, MILLISECONDS + 60_000]
     assert len(rejected) == 1
-    assert times_in(timed(tmp_path, suffix, ["20240602"] * 9000), time_format="%Y%m%d") == (
-        [MILLISECONDS - 18 * 3_600_000 - 30 * 60_000] * 9000,
+    assert times_in(timed(tmp_path, suffix, ["20240602"] * 3000), time_format="%Y%m%d") == (
+        [MILLISECONDS - 18 * 3_600_000 - 30 * 60_000] * 3000,
         [],
     )
 
@@ -281,7 +283,7 @@ number = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     st.lists(st.one_of(number, number, number.map(str), SPELLINGS_OF_ANY_KIND), max_size=12),
     st.data(),

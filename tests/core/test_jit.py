@@ -54,13 +54,17 @@ def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkey
         assert kernel(plus_constants.py_func)(10) == 23
     compiled = [step.data["dispatcher"].py_func for _, step in recorder.buffer if step.is_end]
     assert compiled == [plus.py_func, plus_constants.py_func]
-
-
-def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
-    assert kernel(plus_constants.py_func)(10) == 23
+    # What compiled code calls has no machine code of its own.
     assert not list(tmp_path.rglob("*.plus-*"))
     assert list(tmp_path.rglob("*.plus_constants-*"))
+
+
+def run(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that defines kernels, with a cache of its own."""
+    (folder / "script.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "script.py"]
+    return subprocess.run(command, cwd=folder, env=env | variables, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
@@ -76,12 +80,7 @@ def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for
             return get(x, i + 1)
         get_next(np.zeros(3), 2)
     """
-    (tmp_path / "beyond.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "beyond.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
-    )
+    done = run(tmp_path, code, NUMBA_BOUNDSCHECK="1")
     assert done.stderr.endswith("IndexError: index is out of bounds\n")
 
 
@@ -101,22 +100,15 @@ def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_tol
             plus(address, 1)
         print(twice(10), as_cfunc(nothing, 1).address > 0, len(plus.signatures) > 0)
     """
-    (tmp_path / "newer.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "newer.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
-    )
+    done = run(tmp_path, code)
     assert done.stdout == "20 True True\n"
     assert "newer than 0.68" in done.stderr
 
 
-def test_what_is_apart_is_called_by_its_address():
+def test_what_is_apart_is_compiled_once_and_called_by_its_address():
     state = State(FILLED, {"values": 5})
     fill_apart(as_cfunc(fill, 2).address, state, 7)
     np.testing.assert_array_equal(state.values, 7.0)
-
-
-def test_what_is_apart_is_compiled_once():
     assert as_cfunc(fill, 2) is as_cfunc(fill, 2)
 
 

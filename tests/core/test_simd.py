@@ -38,23 +38,15 @@ def computed(request):
     return table[1, 3 : 3 + n], row[2 : 2 + n], out, compute(table, row, element(0.5), element(9.0), out)
 
 
-def test_arithmetic_is_that_of_every_lane(computed):
-    a, b, out, _ = computed
+def test_arithmetic_is_that_of_every_lane_and_nothing_is_written_beside_them(computed):
+    a, b, out, (total, top, first, none) = computed
     n, half = len(a), a.dtype.type(0.5)
     np.testing.assert_allclose(out[0, :n], a * b + half, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(out[1, 5 : 5 + n], (half - a) * b + a, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(out[2, 1 : 1 + n], np.maximum(a, half))
-
-
-def test_nothing_is_written_beside_the_lanes(computed):
-    a, _, out, _ = computed
-    assert not out[0, len(a) :].any()
+    assert not out[0, n:].any()
     assert not out[1, :5].any()
-    assert not out[1, 5 + len(a) :].any()
-
-
-def test_what_is_made_of_all_lanes(computed):
-    a, b, _, (total, top, first, none) = computed
+    assert not out[1, 5 + n :].any()
     assert total == pytest.approx(a.sum(dtype=float), rel=1e-5)
     assert top == b.max()
-    assert (first, none) == (7, len(a))
+    assert (first, none) == (7, n)

@@ -12,7 +12,7 @@ import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.changes import Changes, Moment, Spread, moved_values
 from streamsvm.parameters import ParameterError
-from streamsvm.refit import Every
+from streamsvm.refit import Every, Growing
 from tests.errors import raises
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
@@ -21,7 +21,7 @@ MAKERS = [
     CPMClassifier,
     lambda: BSGDClassifier(budget=20),
     lambda: StreamSVMClassifier(effort="low"),
-    lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Every(200), delay=64),
+    lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Growing(200, 3.0), delay=64),
 ]
 
 
@@ -69,8 +69,8 @@ def test_what_moved_is_told_and_nothing_else(make: Any) -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any) -> None:
-    rows, labels = stream(300, late=False)
-    later = stream(300, late=True, seed=1)
+    rows, labels = stream(210, late=False)
+    later = stream(210, late=True, seed=1)
     loop, batch = make(), make()
     for x, y in zip(rows, labels, strict=True):
         loop.learn_one(x, y)
@@ -99,12 +99,12 @@ def test_what_came_since_is_what_is_left_of_all() -> None:
 
 @pytest.mark.parametrize("value", [0.422915, 1e9 / 3.0, 0.0])
 def test_what_stays_as_it_is_does_not_vary_for_rounding(value: float) -> None:
-    signal = np.random.default_rng(0).normal(size=6_000)
-    X, y = np.column_stack([signal, np.full(6_000, value)]), (signal > 0.0).tolist()
+    signal = np.random.default_rng(0).normal(size=2_000)
+    X, y = np.column_stack([signal, np.full(2_000, value)]), (signal > 0.0).tolist()
     model = CPMClassifier()
-    model.learn_many(X[:3_000], y[:3_000])
+    model.learn_many(X[:1_000], y[:1_000])
     then = model.moment()
-    model.learn_many(X[3_000:], y[3_000:])
+    model.learn_many(X[1_000:], y[1_000:])
     assert model.changes(since=then) == []
 
 

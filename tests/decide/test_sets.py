@@ -15,9 +15,8 @@ from river import linear_model
 
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.conformal import ConformalSets
-from streamsvm.decide.conformal_kernels import MOST, SLACK
+from streamsvm.decide.conformal_kernels import SLACK
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every
@@ -54,7 +53,7 @@ def check_equal_sets(one: Any, other: Any) -> None:
     np.testing.assert_equal(*arrays)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
 def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
     """The adversary knows the probabilities and can make any number of errors for parts of the stream. In some parts,
@@ -113,16 +112,6 @@ def test_rare_classes_are_covered_where_sets_are_by_class():
     assert abs(covered(ConformalSets(0.9, True, n_known=2), proba, codes)[rare].mean() - 0.9) < 0.03
 
 
-def test_scores_are_about_logarithms_and_lead_back_to_probabilities():
-    score, probability = (getattr(f, "py_func", f) for f in (kernels.score, kernels.probability))
-    p = np.exp(-np.linspace(0.0, 0.99 * MOST, 500))
-    scores = np.array([score(one) for one in p])
-    assert (np.diff(scores) > 0.0).all()
-    np.testing.assert_allclose(scores + np.log(p), 0.03, rtol=0.0, atol=0.03)
-    np.testing.assert_allclose([probability(s) for s in scores], p, rtol=1e-14)
-    assert score(0.0) == score(1e-300) == MOST
-
-
 def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
     sets = ConformalSets(0.5, n_known=2)
     assert sets.of(np.array([[0.6, 0.4], [0.4, 0.6], [0.0, 0.0]])).tolist() == [
@@ -135,9 +124,9 @@ def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
 
 @each_choice(("make", MAKERS), ("by_class", [False, True]))
 def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class):
-    X, y = ring(450, seed=1)
+    X, y = ring(330, seed=1)
     X[::50, 0] = np.nan
-    labels = np.where(np.arange(450) > 200, y.astype(int), 2 * y).tolist()  # a class that appears late
+    labels = np.where(np.arange(330) > 150, y.astype(int), 2 * y).tolist()  # a class that appears late
     labels[30] = None
     looped, batched, saved = make(), make(), make()
     expected = []
@@ -146,7 +135,7 @@ def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class)
         if label is not None:
             looped.learn_one(x, label)
     asked = {"coverage": 0.8, "by_class": by_class}
-    for a, b in ((0, 7), (7, 200), (200, 330), (330, 450)):
+    for a, b in ((0, 7), (7, 150), (150, 230), (230, 330)):
         _, proba, members = batched.test_then_train(X[a:b], labels[a:b], proba=True, **asked)
         assert members.shape == proba.shape
         assert [{batched.classes_[c] for c in np.flatnonzero(row)} for row in members] == expected[a:b]

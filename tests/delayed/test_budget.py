@@ -28,7 +28,7 @@ def test_the_budget_is_kept_to(share: float) -> None:
 
 
 def test_uncertain_events_are_asked_about_and_a_few_sure_ones() -> None:
-    given = scores(20_000)
+    given = scores(8_000)
     asked = LabelBudget(0.1).wants_many(given)
     uncertain = given < 0.8
     assert asked[uncertain].mean() > 0.25

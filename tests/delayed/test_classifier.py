@@ -15,6 +15,7 @@ from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, Stre
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import knowledge, river_checks
+from tests.online.streams import one_data_set_each
 
 MODELS = [
     *(DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()),
@@ -22,7 +23,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks(MODELS[-1:]))
+@pytest.mark.parametrize(("check", "model"), one_data_set_each(river_checks(MODELS[-1:])))
 def test_river(check: Any, model: Any) -> None:
     check(model.clone())
 
@@ -31,7 +32,7 @@ def test_river(check: Any, model: Any) -> None:
     ("delay", [1, 30]), ("model", [naive_bayes.GaussianNB(), tree.HoeffdingTreeClassifier(), CPMClassifier(n_faces=2)])
 )
 def test_a_delay_gives_what_it_gives_without_a_key(model: Any, delay: int) -> None:
-    stream = list(datasets.Phishing().take(300))
+    stream = list(datasets.Phishing().take(100))
     keyed = ((x, y, {"key": i}) for i, (x, y) in enumerate(stream))
     found = evaluate.progressive_val_score(keyed, DelayedClassifier(model.clone()), metrics.Accuracy(), delay=delay)
     plain = evaluate.progressive_val_score(stream, model.clone(), metrics.Accuracy(), delay=delay)
@@ -49,7 +50,7 @@ def test_texts_that_are_no_unicode_wait_as_others_do() -> None:
 def test_what_is_learned_is_what_was_predicted_on() -> None:
     """Changing the event, or sending other features with the label, has no effect."""
     late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
-    for i in range(200):
+    for i in range(60):
         x = {"a": float(i % 7), "b": "odd" if i % 2 else "even"}
         late.predict_one(x, key=i)
         plain.learn_one(dict(x), i % 3)
@@ -128,7 +129,7 @@ def turning(n: int) -> list[tuple[dict[str, float], str]]:
 
 
 def shares_and_decisions(model: Any, delay: int, sets_at: int = -1) -> list[Any]:
-    events, found = turning(300), []
+    events, found = turning(50), []
     for i, (x, _) in enumerate(events):
         if i == sets_at:
             model.predict_set_one(x, key=i)
@@ -140,7 +141,7 @@ def shares_and_decisions(model: Any, delay: int, sets_at: int = -1) -> list[Any]
     return found
 
 
-@pytest.mark.parametrize("delay", [0, 20])
+@pytest.mark.parametrize("delay", [0, 10])
 def test_what_is_learned_is_the_same_with_costs(delay: int) -> None:
     plain, deciding = (StreamSVMClassifier(effort="low", cost=cost) for cost in (None, COST))
     found = (
@@ -157,21 +158,21 @@ def test_what_is_learned_is_the_same_with_costs(delay: int) -> None:
 @pytest.mark.parametrize("inner", [CPMClassifier(), naive_bayes.GaussianNB()], ids=["own", "river"])
 def test_sets_do_not_change_what_is_decided(inner: Any) -> None:
     models = [DelayedClassifier(DecidingClassifier(copy.deepcopy(inner), cost=COST)) for _ in range(2)]
-    plain, asked = shares_and_decisions(models[0], 5), shares_and_decisions(models[1], 5, sets_at=100)
-    assert asked[:100] == plain[:100]
-    assert asked[101:] == plain[101:]
+    plain, asked = shares_and_decisions(models[0], 5), shares_and_decisions(models[1], 5, sets_at=30)
+    assert asked[:30] == plain[:30]
+    assert asked[31:] == plain[31:]
     assert {decision for _, decision in plain} > {"p", "q"}
 
 
 def test_labels_by_key_and_without_are_counted_alike() -> None:
     model = DelayedClassifier(DecidingClassifier(CPMClassifier(), class_weight="balanced"))
-    for i, (x, y) in enumerate(turning(200)):
+    for i, (x, y) in enumerate(turning(90)):
         if i % 3:
             model.predict_one(x, key=i)
             model.learn_one(i, y)
         else:
             model.learn_one(x, y)
-    y = [y for _, y in turning(200)]
+    y = [y for _, y in turning(90)]
     counts = {label: model.model.costs.counts[code] for code, label in enumerate(model.model.classes_)}
     assert counts == {label: y.count(label) for label in "pq"}
 
@@ -182,9 +183,16 @@ def test_where_events_wait_as_dicts_a_folder_is_refused_at_once(tmp_path: Any) -
         DelayedClassifier(naive_bayes.GaussianNB(), folder=str(tmp_path))
 
 
+@pytest.fixture
+def few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 50 labels be enough for a warning about keys and times."""
+    monkeypatch.setattr("streamsvm.delayed.classifier.MANY_LABELS", 50)
+
+
+@pytest.mark.usefixtures("few_labels")
 def test_keys_that_never_match_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     model = DelayedClassifier(CPMClassifier())
-    for i in range(1_100):
+    for i in range(60):
         model.predict_one({"a": i % 7}, key=i)
         model.learn_one(f"{i:06d}", i % 2)
     [notice] = model.notices
@@ -193,30 +201,24 @@ def test_keys_that_never_match_are_told_once(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count(notice) == 1
 
 
+@pytest.mark.usefixtures("few_labels")
 def test_labels_that_come_too_late_for_their_events_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     model = DelayedClassifier(CPMClassifier(), wait=3600)
-    for i in range(1_100):
+    for i in range(180):
         model.predict_one({"a": i % 7}, key=i, time=60 * i)
         if i >= 120:
             model.learn_one(i - 120, i % 2, time=60 * i)
-    for i in range(980, 1_100):
+    for i in range(60, 180):
         model.learn_one(i, i % 2, time=60 * (i + 120))
     [notice] = model.notices
-    assert notice.startswith("0 of 1,000 labels have come in time: they are 2:00:00 after their events")
+    assert notice.startswith("0 of 50 labels have come in time: they are 2:00:00 after their events")
     assert caplog.text.count(notice) == 1
 
 
-def test_datetimes_of_events_that_wait_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    model = DelayedClassifier(CPMClassifier())
-    for i in range(3):
-        model.predict_one({"t": datetime(2026, 1, 1, i)}, key=i)
-    [record] = caplog.records
-    assert record.getMessage().startswith("feature 't' is a datetime: learned are")
-
-
+@pytest.mark.usefixtures("few_labels")
 def test_keys_of_which_some_match_are_no_mistake() -> None:
     model = DelayedClassifier(CPMClassifier())
-    for i in range(1_100):
+    for i in range(60):
         model.predict_one({"a": i % 7}, key=i)
         model.learn_one(str(i) if i % 3 else f"{i:06d}", i % 2)
     assert model.notices == []

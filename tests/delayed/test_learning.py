@@ -22,7 +22,7 @@ from tests.learners import assert_same_knowledge
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
-N, DELAY = 900, 60
+N, DELAY = 700, 60
 
 
 def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
@@ -114,15 +114,15 @@ def test_single_events_and_labels_give_what_steps_give(
     if "folder" in options:
         options["folder"] = tmp_path
     joins = [Join(Store(**options), OwnModel(make(), proba=True), on_timeout=on_timeout) for _ in range(2)]
-    for i in range(500):
+    for i in range(120):
         time, key = i - rng.randrange(3), str(rng.randrange(max(i - 50, 0), i + 3))
         if rng.random() < 0.55:
             x: dict[str, Any] = {"a": rng.gauss(0, 1), "b": rng.randrange(9)}
-            if i % 50 == 49:
+            if i % 25 == 24:
                 x = {"b": math.nan, "a": 1}
-            if i % 70 == 69:
+            if i % 35 == 34:
                 del x["a"]
-            if i > 400 and i % 90 == 89:
+            if i > 90 and i % 10 == 9:
                 x["text"] = "t"
             one = joins[0].predict_one(x, key, time)
             events = Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64))
@@ -130,12 +130,12 @@ def test_single_events_and_labels_give_what_steps_give(
             for name in ("codes", "scores", "probas"):
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         else:
-            label = rng.choice(["same", "other"] if i < 350 else ["same", "other", "third"])
+            label = rng.choice(["same", "other"] if i < 80 else ["same", "other", "third"])
             joins[0].learn_one(label, key, time)
             none = Events([], [], np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
             joins[1].step(none, LateLabels([label], [], [time], np.zeros(1, np.int64)), [key])
         assert joins[0].store.counts == joins[1].store.counts
-        if i % 150 == 149:
+        if i % 40 == 39:
             for join in joins:
                 header, arrays = join.store.state(tmp_path)
                 join.store = Store(**options)

@@ -9,7 +9,7 @@ import numpy as np
 from streamsvm import StreamSVMClassifier
 from tests.choices import each_choice
 
-N, FIRST = 20_000, 2_000
+N, FIRST = 8_000, 2_000
 
 
 def persistent(rate, n_classes, signal, seed=1):

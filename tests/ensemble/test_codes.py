@@ -28,7 +28,7 @@ def accuracy(model, columns, y):
 
 @pytest.mark.parametrize("n_codes", [5, 40, 300])
 def test_a_column_code_weights_is_learned_by_code(n_codes):
-    x, y = coded(10_000, n_codes)
+    x, y = coded(5_000, n_codes)
     assert accuracy(linear(), {"x": x}, y) > 0.9
 
 
@@ -41,7 +41,7 @@ def test_a_column_code_weights_is_learned_by_code(n_codes):
     ],
 )
 def test_other_columns_are_numbers_only(change, why):
-    x, y = coded(10_000, 40)
+    x, y = coded(5_000, 40)
     assert accuracy(linear(), {"x": change(x)}, y) < 0.8
 
 

@@ -102,7 +102,7 @@ def test_heads_that_complete_one_another_are_combined():
     rng = np.random.default_rng(2)
     state = fresh()
     right = []
-    for _ in range(4_000):
+    for _ in range(2_000):
         label = int(rng.integers(N_CLASSES))
         heads = np.full((N_HEADS, N_CLASSES), 0.1)
         for c in range(N_CLASSES):
@@ -119,13 +119,13 @@ def test_noise_does_not_change_the_prediction_of_a_good_vote():
     rng = np.random.default_rng(3)
     state = fresh()
     wrong = 0
-    for _ in range(4_000):
+    for _ in range(1_000):
         label = int(rng.integers(N_CLASSES))
         heads = rng.dirichlet(np.ones(N_CLASSES), N_HEADS)
         first = np.where(np.arange(N_CLASSES) == label, 0.8, 0.1)
         wrong += vote(state, heads, first).argmax() != label
         combined_vote.learn_combination(state, N_CLASSES, label)
-    assert wrong <= 5
+    assert wrong <= 1
 
 
 def test_the_class_of_the_plain_vote_leads_while_it_is_more_accurate():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.core.state import State
@@ -56,9 +56,12 @@ def frequencies(labels, recent, k):
 
 @given(st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=60))
 def test_contexts_are_predicted_by_decayed_frequencies(labels):
-    state = fresh()
+    state, shares = fresh(), np.full(baselines.PREDICTORS, 1.0 / baselines.PREDICTORS)
     for i, label in enumerate(labels):
         learn(state, float(i), label)
+        shares *= state.predicted[:, label]
+        shares = (1.0 - baselines.SWITCH_RATE) * shares / shares.sum() + baselines.SWITCH_RATE / len(shares)
+        np.testing.assert_allclose(state.shares, shares, rtol=1e-6)
     recent = state.recent
     assert recent.tolist() == ([-1] * notes.LAGS + labels)[: -notes.LAGS - 1 : -1]
     autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
@@ -83,18 +86,7 @@ def test_the_last_label_is_predicted_by_the_share_of_repeated_labels(labels):
         assert state.predicted[j, labels[-1]] == pytest.approx(stays)
 
 
-def test_the_shares_are_posterior_weights_with_switches():
-    rng, state = np.random.default_rng(0), fresh()
-    rows = rng.dirichlet(np.ones(N_CLASSES), size=baselines.PREDICTORS)
-    by_hand = np.full(baselines.PREDICTORS, 1.0 / baselines.PREDICTORS)
-    for label in rng.integers(N_CLASSES, size=50):
-        baselines.follow_shares(state.shares, rows[:, label].copy())
-        by_hand = by_hand * rows[:, label]
-        by_hand = (1.0 - baselines.SWITCH_RATE) * by_hand / by_hand.sum() + baselines.SWITCH_RATE / len(by_hand)
-    np.testing.assert_allclose(state.shares, by_hand, rtol=1e-9)
-
-
-@pytest.mark.parametrize("season", [5, 7, 16, 24, 336, baselines.MOST_SEASON])
+@pytest.mark.parametrize("season", [5, 24, baselines.MOST_SEASON])
 def test_a_season_is_found(season):
     pattern = np.random.default_rng(season).integers(N_CLASSES, size=season)
     state = fresh()
@@ -107,7 +99,7 @@ def test_a_season_is_found(season):
 @pytest.mark.parametrize("stay", [0.0, 0.9])
 def test_no_season_is_found_without_one(stay):
     rng, state, label = np.random.default_rng(2), fresh(), 0
-    for i in range(3_000):
+    for i in range(1_500):
         label = label if rng.random() < stay else int(rng.integers(N_CLASSES))
         learn(state, float(i), label)
         assert state.season == 0 or i < 500
@@ -156,55 +148,45 @@ def losses(state, labels, delay=0):
 UNINFORMED = np.log(N_CLASSES)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_labels_cost_little_soon_after_they_begin(seed):
-    labels = np.arange(4_000) % N_CLASSES
-    labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
-    loss = losses(fresh(), labels)
-    assert loss[500:2_000].mean() < 0.01
-    assert loss[2_000:].sum() - 2_000 * UNINFORMED < 30.0
-    assert loss[3_000:].mean() < UNINFORMED + 0.003
-
-
-@pytest.mark.parametrize("stay", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("stay", [0.5, 0.95])
 def test_persistent_labels_have_the_log_loss_of_their_process(stay):
     rng, labels = np.random.default_rng(4), [0]
-    while len(labels) < 6_000:
+    while len(labels) < 3_000:
         labels.append(labels[-1] if rng.random() < stay else int(rng.integers(N_CLASSES)))
     again = stay + (1.0 - stay) / N_CLASSES
     process = -np.log(np.where(np.equal(labels[1:], labels[:-1]), again, (1.0 - again) / (N_CLASSES - 1)))
     assert losses(fresh(), labels)[1_000:].mean() < process[999:].mean() + 0.002
 
 
+@pytest.mark.parametrize(("period", "delay", "cost"), [(N_CLASSES, 0, 30.0), (24, 7, 150.0)])
+def test_labels_that_become_random_cost_little(period, delay, cost):
+    labels = np.arange(2_000) % period % N_CLASSES
+    labels[1_000:] = np.random.default_rng(0).permutation(labels[1_000:])
+    loss = losses(fresh(), labels, delay)
+    assert loss[500:1_000].mean() < 0.01
+    assert loss[1_000:].sum() - 1_000 * UNINFORMED < cost
+    assert loss[1_500:].mean() < UNINFORMED + 0.003
+
+
 def test_late_labels_that_miss_one_turn_together_do_not_end_its_use():
-    labels = np.arange(4_000) // 50 % N_CLASSES
-    assert losses(fresh(), labels, delay=7)[1_000:].mean() < 0.6 * UNINFORMED
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_late_labels_that_become_random_cost_little(seed):
-    labels = np.arange(4_000) % 24 % N_CLASSES
-    labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
-    loss = losses(fresh(), labels, delay=7)
-    assert loss[1_000:2_000].mean() < 0.05
-    assert loss[2_000:].sum() - 2_000 * UNINFORMED < 150.0
-    assert loss[3_000:].mean() < UNINFORMED + 0.003
+    labels = np.arange(2_000) // 50 % N_CLASSES
+    assert losses(fresh(), labels, delay=7)[500:].mean() < 0.6 * UNINFORMED
 
 
 def test_a_new_autocorrelation_is_learned():
-    labels = np.concatenate([np.arange(2_000), -np.arange(2_000)]) % N_CLASSES
-    assert losses(fresh(), labels)[2_300:].mean() < 0.05
+    labels = np.concatenate([np.arange(1_000), -np.arange(1_000)]) % N_CLASSES
+    assert losses(fresh(), labels)[1_300:].mean() < 0.05
 
 
 def test_the_most_accurate_answer_gets_the_largest_probability():
     """The vote names the right class in two of three events, and the last label in all."""
     state = fresh()
-    for i in range(2_000):
+    for i in range(1_000):
         label = i // 40 % N_CLASSES
         proba = np.full(N_CLASSES, 0.01)
         proba[label if i % 3 else (label + 1) % N_CLASSES] = 0.96
         answer = np.argmax(learn(state, float(i), label, proba=proba))
-        if i > 1_000 and i % 40:
+        if i > 500 and i % 40:
             assert answer == label
     np.testing.assert_allclose(state.accuracies[autocorrelation.BY_VOTE], 2.0 / 3.0, atol=0.02)
 
@@ -212,7 +194,7 @@ def test_the_most_accurate_answer_gets_the_largest_probability():
 def test_counts_do_not_overflow():
     state = fresh()
     counts = state.counts
-    for i in range(1_000):
+    for i in range(300):
         learn(state, float(i), i % 2)
     before = counts / state.increment
     state.increment *= 0.9999 * baselines.LARGE
@@ -222,12 +204,13 @@ def test_counts_do_not_overflow():
     assert counts.max() < 2.0 * before.max()
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 40), st.integers(0, 5), st.randoms(use_true_random=False))
 def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
     """Each event finds the record of its own prediction, although some never get a label."""
     state = fresh()
     waiting = []
-    for i in range(200):
+    for i in range(120):
         state.recent[0] = i % N_CLASSES
         notes.note(state, float(i))
         if random.random() >= 0.1 * n_lost:
@@ -254,43 +237,6 @@ def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     assert notes.recall(state, 21.0) >= 0
 
 
-def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_named():
-    n, named, rng = 100, [5, 70, 9], np.random.default_rng(0)
-    places, n_voted = {c: i for i, c in enumerate(named)}, len(named) + 1
-    noted, remembered = fresh(n), fresh(n)
-    memory = np.zeros(autocorrelation.MEMORY, np.int64)
-    for state in (noted, remembered):
-        state.n_classes, state.n_named, state.named[: len(named)] = n, len(named), named
-    for i in range(400):
-        label, proba = int(rng.choice([*named, 42])) if i % 2 else 70, rng.dirichlet(np.ones(n_voted))
-        place = places.get(label, len(named))
-        autocorrelation.remember(remembered, memory)
-        for state in (noted, remembered):
-            autocorrelation.add_autocorrelation(state, n_voted, proba.copy())
-        autocorrelation.learn_autocorrelation(noted, float(i), n_voted, label, place)
-        autocorrelation.learn_remembered(remembered, memory, float(i), n_voted, label, place)
-    assert noted.exponent > 0.0
-    found = remembered.saved()
-    for name, value in noted.saved().items():
-        if name != "accuracies":  # with a memory, these follow the answers in it
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-@pytest.mark.parametrize(("damaged", "meant"), [(10**15, 300), (-(10**15), 0)])
-def test_a_damaged_memory_is_learned_within_the_history(damaged, meant):
-    states = []
-    for made in (damaged, meant):
-        state = fresh()
-        for i in range(300):
-            learn(state, float(i), i % 3)
-        memory = np.array([*state.recent, made], np.int64)
-        autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
-        autocorrelation.learn_remembered(state, memory, -1.0, N_CLASSES, 0, 0)
-        states.append(state.saved())
-    for name, value in states[0].items():
-        np.testing.assert_array_equal(value, states[1][name], err_msg=name)
-
-
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
     for i in range(notes.NOTES + 10):
@@ -304,15 +250,3 @@ def test_too_many_notes_push_out_the_oldest():
     assert notes.recall(state, 11.0) == notes.NOW
     assert not state.keys.any()
     assert not state.noted.any()
-
-
-def test_keys_do_not_see_zeros_and_missing_values():
-    dense, columns = np.array([1.5, 0.0, np.nan, -2.0, -0.0]), np.arange(5)
-    sparse, at = np.array([7.0, 1.5, -2.0]), np.array([9, 0, 3])
-    seen = np.ones(5)
-    key = notes.row_key(dense, columns, seen)
-    assert key == notes.row_key(sparse[1:], at[1:], seen)
-    assert key == float(int(key)) < 2.0**52
-    assert key != notes.row_key(dense[::-1].copy(), columns, seen)
-    seen[3] = 0.0
-    assert key != notes.row_key(dense, columns, seen)

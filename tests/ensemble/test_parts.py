@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("lasting_process")
 REFIT = {"solver": "newton", "trigger": Every(150), "delay": 64, "window": Latest(100)}
 COSTS = {"cost": {True: {False: 9.0}}, "class_weight": "balanced", "abstain": 0.8}
 SETTINGS = {"refits": {"refit": REFIT}, "costs": COSTS, "both": {"refit": REFIT} | COSTS}
-X, Y = ring(300)
+X, Y = ring(280)  # no refit is under way at the end, so that the process of the solver is not killed
 ROWS = dicts(X)
 
 
@@ -64,7 +64,7 @@ def test_it_answers_as_its_parts(settings):
     assert model.predict_many(X).tolist() == parts.predict_many(X).tolist()
     assert model.predict_proba_many(X).tolist() == parts.predict_proba_many(X).tolist()
     assert model.test_then_train(X[200:], Y[200:]).tolist() == parts.test_then_train(X[200:], Y[200:]).tolist()
-    assert model.n_events_learned == 300
+    assert model.n_events_learned == len(X)
 
 
 def test_batches_answer_as_rows(settings):
@@ -108,13 +108,14 @@ def test_it_is_one_class_that_knows_what_it_knows_without(learned):
     ids=["deepcopy", "copy", "pickle", "clone", "state"],
 )
 def test_copies_go_on_alike_and_share_nothing(again, settings, learned):
+    learned.learn_many(X[:20], Y[:20])  # a refit begins
     twin = again(learned)
     assert type(twin) is StreamSVMClassifier
     assert twin._get_params() == learned._get_params()
     before = learned.predict_proba_many(X).tolist()
-    found = twin.test_then_train(X, ~Y).tolist()
+    found = twin.test_then_train(X[:100], ~Y[:100]).tolist()
     assert learned.predict_proba_many(X).tolist() == before
-    assert found == learned.test_then_train(X, ~Y).tolist()
+    assert found == learned.test_then_train(X[:100], ~Y[:100]).tolist()
 
 
 def test_a_saved_one_is_loaded(settings, learned, tmp_path):
@@ -170,11 +171,11 @@ def test_refits_are_not_made_twice():
 def test_labels_may_come_later(settings):
     late = DelayedClassifier(blend(**settings))
     assert is_own(late.model)
-    for i, (x, y) in enumerate(zip(ROWS, Y.tolist(), strict=True)):
+    for i, x in enumerate(ROWS[:30]):
         late.predict_one(x, key=i)
         if i >= 10:
-            late.learn_one(i - 10, y)
-    assert late.model.n_events_learned == len(X) - 10
+            late.learn_one(i - 10, bool(Y[i - 10]))
+    assert late.model.n_events_learned == 20
 
 
 def test_an_archive_of_parts_around_something_else_is_refused():

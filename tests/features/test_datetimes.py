@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -26,6 +27,7 @@ def rows() -> tuple[list[dict[str, Any]], list[str]]:
     return events, ["day" if 6 <= moment.hour < 18 else "night" for moment in MOMENTS]
 
 
+@functools.cache
 def learned_one_by_one(make: Any = CPMClassifier) -> Any:
     model = make()
     for x, label in zip(*rows(), strict=True):
@@ -55,6 +57,7 @@ def test_it_is_said_once_how_a_datetime_is_learned(caplog: pytest.LogCaptureFixt
     assert model.clone().notices == []
 
 
+@functools.cache
 def frames() -> dict[str, Any]:
     """Return the rows in many kinds of data frames."""
     pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))

@@ -254,15 +254,6 @@ def test_texts_that_are_new_are_no_mistake(caplog):
     assert caplog.records == []
 
 
-def test_a_text_that_was_learned_is_named_where_numbers_are_given():
-    model = CPMClassifier()
-    model.learn_many([{"flag": "True"}, {"flag": "False"}] * 30, ["u", "d"] * 30)
-    model.predict_many([{"flag": True}] * 20)
-    (notice,) = model.notices
-    assert "was learned as texts such as 'True' and is given as numbers such as" in notice
-    assert notice.endswith("give such texts")
-
-
 def test_values_of_both_kinds_and_missing_ones_are_no_mistake(caplog):
     model = CPMClassifier()
     model.learn_many([{"x": 1.0, "c": "a"}, {"x": "off", "c": "b"}] * 5, ["u", "d"] * 5)
@@ -329,14 +320,6 @@ def test_a_loaded_model_that_knows_no_column_is_refused(loaded, tmp_path, capsys
     assert cli.main([command, f"b.{suffix}", *label, *loaded]) == 2
     assert "a, b, c, d" in capsys.readouterr().err
     assert (tmp_path / "out.csv").read_text() == ""
-
-
-@pytest.mark.parametrize("command", ["predict", "run"])
-def test_a_loaded_model_that_knows_few_columns_says_so(loaded, tmp_path, capsys, command):
-    write(tmp_path / "b.csv", "aBCD")
-    assert cli.main([command, "b.csv", "--label", "y", *loaded]) == 0
-    out, err = capsys.readouterr()
-    assert out.count("B, C, D") == err.count("B, C, D") == 1
 
 
 def test_a_loaded_model_is_not_given_features_of_others_with_late_labels(loaded, tmp_path, capsys):

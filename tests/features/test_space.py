@@ -106,7 +106,7 @@ def test_missing_values_are_as_an_absent_name(value):
 
 def test_strings_are_one_hot():
     space = FeatureSpace(100)
-    rows = encode(space, [{"color": "red"}, {"color": "blue"}, {"color": ""}, {"color": "red", "form": "red"}])
+    rows = encode(space, [{"color": "red"}, {"color": np.str_("blue")}, {"color": ""}, {"color": "red", "form": "red"}])
     assert rows == [
         {("color", "red"): 1.0},
         {("color", "blue"): 1.0},
@@ -121,10 +121,6 @@ def test_a_name_may_change_between_number_and_string():
     rows = encode(space, [{"a": 1.5}, {"a": "high"}, {"a": 2}, {"a": None}, {"a": "1.5"}])
     assert rows == [{"a": 1.5}, {("a", "high"): 1.0}, {"a": 2.0}, {}, {("a", "1.5"): 1.0}]
     assert space.is_indicator == [False, True, True]
-
-
-def test_numpy_strings_are_strings():
-    assert one({"a": np.str_("x")}) == {("a", "x"): 1.0}
 
 
 @pytest.mark.parametrize("name", [1, "1", 1.5, (1, "a"), None, True, frozenset({1})], ids=repr)
@@ -174,10 +170,6 @@ def test_all_bad_rows_are_told_at_once():
         assert sorted(error.value.rows) == [1, 3, 5, 7, 9]
 
 
-def test_rows_of_a_frame_without_columns_are_counted():
-    assert len(FeatureSpace(9).encode(pd.DataFrame([{}, {}]))) == 2
-
-
 # Columns ---------------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +186,7 @@ values = st.one_of(st.none(), st.floats(-5, 5), st.just(NAN), st.integers(-2, 2)
 streams = st.lists(st.dictionaries(names, values), max_size=12)
 
 
+@settings(max_examples=20)
 @given(events=streams, seed=st.randoms(use_true_random=False))
 def test_the_order_within_an_event_is_without_consequence(events, seed):
     shuffled = []
@@ -224,6 +217,7 @@ def test_a_list_of_events_is_encoded_like_one_after_the_other(events, cap, learn
     ]
 
 
+@settings(max_examples=20)
 @given(events=streams, later=streams, cap=st.integers(1, 8), categories=st.booleans())
 def test_known_events_are_encoded_at_once_as_one_after_the_other(events, later, cap, categories):
     """Known columns use a shorter path."""
@@ -276,7 +270,7 @@ long_names = st.one_of(st.integers(0, 99), st.sampled_from([f"n{i}" for i in ran
 long_values = st.one_of(st.floats(-5, 5), st.integers(-2, 2), st.booleans(), st.just(NAN), st.just(None), st.just("x"))
 
 
-@settings(deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.dictionaries(long_names, long_values, min_size=20), st.booleans()), max_size=4),
     st.integers(1, 120),
@@ -308,17 +302,6 @@ def test_only_learned_rows_bring_names():
     assert encode(space, np.ones((1, 3)), learn=[False]) == [{}]
     assert encode(space, scipy.sparse.eye_array(2), learn=[False, True]) == [{}, {1: 1.0}]
     assert space.names == [1]
-
-
-def test_columns_restored_are_those_there_were():
-    space = FeatureSpace(4)
-    with pytest.warns(RuntimeWarning):
-        encode(space, [{"a": 1.0, 3: 2.0, "s": "x"}, {"t": "y", "u": 1.0}])
-    other = FeatureSpace(4)
-    other.restore(space.names, space.is_indicator, space.n_refused)
-    event = {"a": 1.0, 3: 2.0, "s": "x", "t": "y"}
-    assert list(map(list, other.encode_event(event, False))) == list(map(list, space.encode_event(event, False)))
-    assert other.n_refused == space.n_refused
 
 
 # Maximum number of columns ---------------------------------------------------------------------------------------
@@ -629,11 +612,6 @@ def test_a_list_of_several_types_keeps_them():
     ]
 
 
-def test_tables_with_unequal_columns_are_refused():
-    with raises(ValueError, named="'b'"):
-        FeatureSpace(9).encode({"a": [1, 2], "b": [1, 2, 3]})
-
-
 @pytest.mark.parametrize(
     "column", [np.zeros((2, 2)), 1.0, "red", [[1], [2]]], ids=["two dimensions", "number", "text", "lists"]
 )
@@ -734,21 +712,3 @@ def test_an_enum_of_strings_is_its_value():
     rows.encode(events, np.ones(3, bool))
     assert single.names == rows.names == [("color", "r"), ("color", "b")]
     assert all(type(name[1]) is str for name in single.names + rows.names)
-
-
-class TestNumbersInTexts:
-    def learn(self, rows, **settings):
-        model = CPMClassifier(**settings)
-        for i, row in enumerate(rows):
-            model.learn_one(row, i % 2)
-        return model
-
-    def test_a_feature_that_is_left_out_names_the_remedy(self):
-        model = self.learn([{"a": f"{i}.25"} for i in range(600)])
-        (notice,) = model.notices
-        assert "left out" in notice
-        assert "float" in notice
-
-    def test_declared_categories_are_not_noticed(self, caplog):
-        assert self.learn([{"a": str(i % 9)} for i in range(60)], categories=("a",)).notices == []
-        assert caplog.text == ""

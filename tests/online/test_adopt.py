@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.batch import SampledCuts, SmoothedNewton
-from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
+from streamsvm.models import KernelExpansion, Polytopes, Scaler
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
@@ -95,17 +94,6 @@ def test_a_linear_model_is_adopted_and_learned_on(scale, shift, scaling, class_w
     assert halves(model, X, y).min() > 0.98
 
 
-def test_a_linear_model_of_sparse_rows_is_adopted():
-    X, y = line([1.0, 100.0, 1e4], 0.0)
-    X[np.random.default_rng(3).random(X.shape) < 0.7] = 0.0
-    rows = scipy.sparse.csr_array(X)
-    solved = SmoothedNewton().fit(rows, y)
-    model = CPMClassifier(n_faces=1)
-    model.adopt(solved.model_.polytopes())
-    np.testing.assert_array_equal(model.predict_many(rows), solved.predict(rows))
-    assert halves(model, rows, y).min() > np.mean(solved.predict(rows) == y) - 0.05
-
-
 def test_a_linear_model_is_learned_on_though_nothing_is_known_of_its_columns():
     X, y = line([1.0, 30.0, 1e3], [5.0, -50.0, 3e3])
     solved = SmoothedNewton().fit(X, y).model_.polytopes()
@@ -142,18 +130,6 @@ def test_what_learns_on_without_scaling_is_a_model_of_rows_as_they_are(fitted_bo
         assert snapshot(again) == snapshot(model)
         again.adopt(again.model)
         assert np.mean(model.predict_many(X) == again.predict_many(X)) > 0.99
-
-
-@pytest.mark.parametrize("scaling", ALL_SCALINGS)
-def test_a_model_from_a_file_is_adopted_as_the_fitted_one_is(scaling, tmp_path):
-    X, y = line([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])
-    fitted = SmoothedNewton().fit(X, y).model_
-    fitted.save(tmp_path / "model")
-    models = [CPMClassifier(n_faces=1, scaling=scaling) for _ in range(2)]
-    for model, given in zip(models, (fitted, LinearModel.load(tmp_path / "model")), strict=True):
-        model.adopt(given.polytopes())
-        model.learn_many(X, y)
-    assert snapshot(models[0]) == snapshot(models[1])
 
 
 def test_a_learners_own_statistics_are_used_where_it_has_learned():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm import StreamSVMClassifier
-from tests.learners import arrays_of, knowledge
+from tests.learners import NOTES, arrays_of, assert_same_knowledge, knowledge
 
 
 def learn_late(model, X, y, delay, cut=512):
@@ -72,3 +72,19 @@ def test_what_is_learned_late_does_not_depend_on_how_rows_come_nor_on_saving():
     again = StreamSVMClassifier.from_state(*cut.state())
     assert knowledge(again) == knowledge(cut) == knowledge(whole)
     np.testing.assert_array_equal(learn_late(again, X, y, 40), learn_late(whole, X, y, 40))
+
+
+def test_many_classes_are_learned_late_by_what_is_remembered():
+    X, y = np.random.default_rng(7).normal(size=(1_000, 2)), [i % 100 for i in range(1_000)]
+    at_once, by_memory, late_ones, cut_ones = (StreamSVMClassifier(effort="low") for _ in range(4))
+    expected, _ = at_once.run_batch(X, y)
+    np.testing.assert_array_equal(learn_late(by_memory, X, y, 0, 3_000), expected)
+    arrays = arrays_of(at_once)
+    for name, value in arrays_of(by_memory).items():
+        if name.startswith("autocorrelation.") and name not in NOTES | {"autocorrelation.accuracies"}:
+            np.testing.assert_array_equal(arrays[name], value, err_msg=name)
+    found = learn_late(late_ones, X, y, 7, 3_000)
+    np.testing.assert_array_equal(learn_late(cut_ones, X, y, 7, 113), found)
+    assert_same_knowledge(cut_ones, late_ones)
+    for predicted in (expected, found):
+        assert np.mean(predicted[700:] == y[700:]) > 0.9

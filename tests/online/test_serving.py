@@ -51,7 +51,7 @@ def label(x: dict[str, Any]) -> str:
     return "a" if x["p"] * x["s"] > 0.3 else "b" if x["r"] > 0.0 else "c"
 
 
-def trained(kind: str, n: int = 400) -> Any:
+def trained(kind: str, n: int = 300) -> Any:
     model = EVERYONE[kind]()
     for x in events(n):
         model.learn_one(x, label(x))
@@ -102,7 +102,7 @@ def ways(model: Any) -> list[Callable[[dict[str, Any]], Any]]:
 
 @pytest.mark.parametrize("kind", EVERYONE)
 def test_many_threads_get_their_own_answers(kind):
-    model, asked = trained(kind), events(80, seed=1)
+    model, asked = trained(kind), events(25, seed=1)
     expected = [[ask(x) for x in asked] for ask in ways(model)]
     wrong = []
 
@@ -119,10 +119,10 @@ def test_many_threads_get_their_own_answers(kind):
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_who_is_asked_meanwhile_learns_the_same(kind):
     """New columns, categories and classes make the memory move. Rows and single events are learned."""
-    stream, asked, done = events(600, seed=2), events(30, seed=3), threading.Event()
+    stream, asked, done = events(240, seed=2), events(30, seed=3), threading.Event()
     for i, x in enumerate(stream):
-        x |= {f"late{i // 20}": 1.0, **({"u": f"text{i % 37}"} if i >= 300 else {})}
-    labels = [f"{label(x)}{i // 100}" for i, x in enumerate(stream)]
+        x |= {f"late{i // 20}": 1.0, **({"u": f"text{i % 37}"} if i >= 120 else {})}
+    labels = [f"{label(x)}{i // 40}" for i, x in enumerate(stream)]
     alone, served = LEARNERS[kind](), LEARNERS[kind]()
 
     def learn(model: Any) -> None:
@@ -151,7 +151,7 @@ def test_who_is_asked_meanwhile_learns_the_same(kind):
 
 
 def test_plain_events_learned_by_one_thread_are_as_learned_alone():
-    stream = [{name: x[name] for name in ("p", "r", "s")} for x in events(1_200, seed=4)]
+    stream = [{name: x[name] for name in ("p", "r", "s")} for x in events(600, seed=4)]
     labels, asked, done = list(map(label, stream)), stream[:50], threading.Event()
     alone, served = (RefitClassifier(CPMClassifier(), "newton", trigger=Every(500), delay=64) for _ in range(2))
     for x, y in zip(stream, labels, strict=True):
@@ -176,7 +176,7 @@ def test_plain_events_learned_by_one_thread_are_as_learned_alone():
 
 
 def test_labels_that_come_by_key_from_several_threads_are_all_learned():
-    model, stream = DelayedClassifier(CPMClassifier()), events(400, seed=5)
+    model, stream = DelayedClassifier(CPMClassifier()), events(160, seed=5)
 
     def serve(thread: int) -> None:
         for i in range(thread, len(stream), N_THREADS):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamsvm.run.page import dashboard
 from tests.commands import Command
 
 
@@ -43,13 +44,19 @@ def get(
         connection.close()
 
 
+def eager() -> None:
+    """Update the page after nearly every batch. Otherwise, a slow update on a busy machine delays the next by 15 s."""
+    for share in ("_PUBLISHING", "_LOOKING", "_ANSWERING"):
+        setattr(dashboard, share, 1.0)
+
+
 class Running:
     """The command line in a separate process, with a page."""
 
     def __init__(self, *arguments: Any, cwd: Path, what: str = "run", **more: str) -> None:
         self.port, self.log = free_port(), cwd / f"{what}-{time.monotonic_ns()}.log"
         asked = (what, *arguments, "--page", self.port)
-        self._process = Command(*asked, cwd=cwd, stdout=self.log, stderr=self.log, more=more)
+        self._process = Command(*asked, cwd=cwd, stdout=self.log, stderr=self.log, more=more, prepare=eager)
         self.url = f"http://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Running:

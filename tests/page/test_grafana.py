@@ -20,7 +20,7 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsv
 def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
     figures = Figures()
     model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(300), delay=64)
-    report = runner_of(model, open_source("synthetic:sea?n=2000&batch_size=200"), observer=figures).run()
+    report = runner_of(model, open_source("synthetic:sea?n=800&batch_size=200"), observer=figures).run()
     report.lag = {0: 5}
     report.checkpoint = Checkpoint(tmp_path)
     report.checkpoint.written_at = time.time()

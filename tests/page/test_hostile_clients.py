@@ -24,7 +24,7 @@ from streamsvm.run.prometheus import Exporter
 from streamsvm.run.web import Answer, HttpServer, Place, Request
 from tests.commands import Command
 from tests.errors import raises
-from tests.page.looking import free_port, get, wait_for
+from tests.page.looking import eager, free_port, get, wait_for
 from tests.run.conftest import write_stream
 
 MORE_THAN_IS_BUFFERED = bytes(1 << 24)
@@ -98,9 +98,8 @@ class TestRequests:
                 time.sleep(0.05)
             pytest.fail("it is waited for")
 
-    @pytest.mark.parametrize(
-        ("said", "status"),
-        [
+    def test_what_is_no_request_is_answered_and_closed(self, server: HttpServer, connect: Any) -> None:
+        for said, status in (
             (b"GET / HTTP/1.1\r\nCookie: %s\r\n\r\n" % bytes(40_000), 431),
             (b"GET / HTTP/1.1\r\n%s\r\n" % (b"a: b\r\n" * 101), 431),
             (b"GET /" + b"a" * 40_000, 431),
@@ -108,13 +107,12 @@ class TestRequests:
             (b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
             (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+            (b"\0\xff\r\n\r\n", 400),
+            (b"GET\r\n\r\n", 400),
+            (b"GET / HTTP/9.9\r\n\r\n", 505),
             (b"POST /small HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405),
-        ],
-    )
-    def test_what_is_no_request_is_answered_and_closed(
-        self, server: HttpServer, connect: Any, said: bytes, status: int
-    ) -> None:
-        assert answered(connect(server.port, said)).startswith(b"HTTP/1.1 %d " % status)
+        ):
+            assert answered(connect(server.port, said)).startswith(b"HTTP/1.1 %d " % status), said[:40]
         assert get(server.port, "/small")[0] == 200
 
     def test_one_request_of_a_connection_is_answered(self, server: HttpServer, connect: Any) -> None:
@@ -164,11 +162,11 @@ def test_a_flood_of_requests_gets_a_small_share_of_the_processor(server: HttpSer
         "    c = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]), timeout=60)\n"
         "    c.request('GET', '/small'); c.getresponse().read(); c.close()\n"
     )
-    clients = [subprocess.Popen([sys.executable, "-c", flood, str(server.port)]) for _ in range(4)]
+    clients = [subprocess.Popen([sys.executable, "-c", flood, str(server.port)]) for _ in range(2)]
     try:
         time.sleep(1.5)  # the burst after a rest is over
         before, began = time.process_time(), time.monotonic()
-        time.sleep(2.0)
+        time.sleep(1.0)
         assert time.process_time() - before < 0.1 * (time.monotonic() - began)
     finally:
         for client in clients:
@@ -190,14 +188,15 @@ class TestMetricsPort:
         with contextlib.closing(Exporter("0.0.0.0:0")) as exporter:
             assert get(exporter.port, "/metrics", {"Host": "streamsvm-0.streamsvm:9000"})[0] == 200
 
-    @pytest.mark.parametrize("place", ["x", "99999", ":80", "-1"])
+    @pytest.mark.parametrize("place", ["x", ":80"])
     def test_places_that_are_none(self, place: str) -> None:
         with raises(SetupError, reason="value", option="--set metrics-port", named=place):
             Exporter(place)
 
 
 def few_descriptors() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    eager()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 
 
 @pytest.fixture
@@ -210,11 +209,11 @@ def _many_descriptors() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_many_descriptors")
 def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tmp_path: Path, connect: Any) -> None:
-    stream = write_stream(tmp_path / "in.csv", 500)
+    stream = write_stream(tmp_path / "in.csv", 200)
     page, metrics, log = free_port(), free_port(), tmp_path / "log"
     kept = ("--checkpoint", "state", "--checkpoint-every", "100", "--out", "out.csv")
     served = ("--page", page, "--set", f"metrics-port={metrics}")
-    asked = ("run", "in.csv", "--label", "y", "--at-end", "wait", *kept, *served)
+    asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--at-end", "wait", *kept, *served)
 
     def answers(port: int) -> bool:
         assert run.poll() is None, log.read_text()
@@ -230,12 +229,12 @@ def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tm
         for port in (page, metrics):
             wait_for(lambda port=port: answers(port), "the run")
         for port in (page, metrics):
-            for _ in range(400):
+            for _ in range(200):
                 connect(port, b"GET / HTTP/1.1\r\n")
-        wait_for(lambda: events() == 500, "the events that were there")
+        wait_for(lambda: events() == 200, "the events that were there")
         with open(stream, "a") as file:
-            file.write("1,2,3,s0,UP\n" * 500)
-        wait_for(lambda: events() == 1_000, "all events")
+            file.write("1,2,3,s0,UP\n" * 200)
+        wait_for(lambda: events() == 400, "all events")
         assert get(metrics, "/metrics")[0] == 200
         os.kill(run.pid, signal.SIGINT)
         assert run.wait(60) == 130, log.read_text()

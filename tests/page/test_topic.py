@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from tests.kafka.conftest import Make, Run, fill
+from tests.commands import Command
+from tests.kafka.conftest import Make, fill
 from tests.kafka.test_run import arguments, stream
-from tests.page.looking import free_port, wait_for
+from tests.page.looking import eager, free_port, wait_for
 from tests.page.test_browser import figure, looked_at, number, shown
 
 
@@ -17,8 +18,11 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
     fill(broker, source, rows[:2_000])
     browser.get("about:blank")  # the page of an earlier test asks no more
     looked_at(browser)
-    with Run(*arguments(broker, source, out, dead, "--page", port), cwd=tmp_path) as run:
-        wait_for(lambda: "streamsvm: error" not in run.log and opens(browser, port), "the page")
+    log = tmp_path / "log"
+    log.touch()
+    command = ("run", *arguments(broker, source, out, dead, "--page", port))
+    with Command(*command, cwd=tmp_path, stdout=log, stderr=log, prepare=eager) as run:
+        wait_for(lambda: "streamsvm: error" not in log.read_text() and opens(browser, port), "the page")
         wait_for(lambda: number(browser, "events") + n_rejected(browser) == 2_000, "all events")
         wait_for(lambda: figure(browser, "behind") == "0", "no lag")
         fill(broker, source, rows[2_000:])
@@ -31,7 +35,7 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
         assert [error for error in errors if "ERR_CONNECTION_REFUSED" not in error] == []  # before the server started
         run.send_signal(signal.SIGINT)
         wait_for(lambda: "The run has ended on request" in shown(browser, "#banner"), "the end")
-        assert run.wait() == 130, run.log
+        assert run.wait(120) == 130, log.read_text()
 
 
 def opens(browser: Any, port: int) -> bool:

@@ -24,7 +24,7 @@ from tests.errors import raises
 from tests.page.looking import Running, get, wait_for
 from tests.run.conftest import Streamsvm
 
-STREAM = "synthetic:demo?n=6000&drift=4000&width=0"
+STREAM = "synthetic:demo?n=3000&drift=2000&width=0"
 
 
 def run(directory: Path, model: Any, n: int) -> Report:
@@ -54,23 +54,23 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
     view = CheckpointView(tmp_path)
     assert view.health() == "there is no checkpoint yet"
     with running(view):
-        report = run(tmp_path, StreamSVMClassifier(effort="low"), 3_000)
-        state = wait_for(lambda: seen(view, 3_000), "the checkpoint")
+        report = run(tmp_path, StreamSVMClassifier(effort="low"), 1_500)
+        state = wait_for(lambda: seen(view, 1_500), "the checkpoint")
         assert (state["kind"], state["ended"]) == ("checkpoint", "max-events")
         assert state["source"] == "synthetic:demo"
         assert state["model"] == "StreamSVMClassifier"
         assert state["accuracy"] == report.metrics.accuracy
         assert state["leaders"][0]["weight"] == report.leaders[0]["weight"]
         assert json.loads(view.series())["history"]["at"] == report.history.at[:-1]  # the last one is from the end
-        report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock blocks it
-        state = wait_for(lambda: seen(view, 6_000), "the next one")
+        report = run(tmp_path, StreamSVMClassifier(effort="low"), 3_000)  # no lock blocks it
+        state = wait_for(lambda: seen(view, 3_000), "the next one")
     assert [mark["judged"] for mark in state["marks"]] == [drop.judged for drop in report.metrics.drops.last]
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.safetensors", "lock"}
 
 
 def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> None:
-    model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(1_000), delay=900)
-    run(tmp_path, model, 5_500)
+    model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(500), delay=450)
+    run(tmp_path, model, 2_750)
     assert model.state()[0]["job"] is not None
     before = set(threading.enumerate())
     view = CheckpointView(tmp_path)
@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: py
     assert view.feed.latest == b""
 
 
-@pytest.mark.parametrize("place", ["http://", "http://[::1", "https://:80", "http://a:b"])
+@pytest.mark.parametrize("place", ["http://", "http://[::1", "http://a:b"])
 def test_addresses_that_are_none(place: str) -> None:
     with raises(SetupError, reason="address", named=place):
         RemoteView(place, None)
@@ -97,7 +97,7 @@ def test_addresses_that_are_none(place: str) -> None:
 
 def test_the_page_of_another_page(tmp_path: Path) -> None:
     view = CheckpointView(tmp_path)
-    run(tmp_path, CPMClassifier(), 3_000)
+    run(tmp_path, CPMClassifier(), 1_000)
     view._read(1.0)
     view.report.ended = ""  # as in a run that continues
     view._publish(view.report)
@@ -127,14 +127,14 @@ def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    run(tmp_path / "state", CPMClassifier(), 2_000)
+    run(tmp_path / "state", CPMClassifier(), 1_000)
     with Running("state", cwd=tmp_path, what="watch", STREAMSVM_PAGE_TOKEN="known-to-both") as first:
         token = {"Authorization": "Bearer known-to-both"}
         assert get(first.port, "/state.json")[0] == 401
         wait_for(lambda: get(first.port, "/state.json", token)[0] == 200, "the checkpoint")
         state = json.loads(get(first.port, "/state.json", token)[1])
-        assert state["events"] == 2_000
-        assert b"streamsvm_events_total 2000.0" in get(first.port, "/metrics", token)[1]
+        assert state["events"] == 1_000
+        assert b"streamsvm_events_total 1000.0" in get(first.port, "/metrics", token)[1]
         with Running(first.url, cwd=tmp_path, what="watch", STREAMSVM_PAGE_TOKEN="known-to-both") as second:
             wait_for(lambda: get(second.port, "/state.json", token)[0] == 200, "the page")
             assert json.loads(get(second.port, "/state.json", token)[1]) == state

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm import CPMClassifier
@@ -175,11 +174,12 @@ def test_learning_is_that_of_the_twin(params, seed):
     assert_learns_like_twin(seed=seed, **params)
 
 
-@pytest.mark.parametrize("params", [{}, {"n_faces": 1, "l2": 0.1}, {"average": 30}], ids=str)
+@pytest.mark.parametrize("params", [{"n_faces": 1}, {"average": 30}], ids=str)
 def test_many_classes_are_learned_as_by_the_twin(params):
-    assert_learns_like_twin(n=600, n_classes=120, **params)
+    assert_learns_like_twin(n=200, n_classes=120, **params)
 
 
+@settings(max_examples=20)
 @given(
     n_faces=st.integers(1, 9),
     l2=st.floats(1e-4, 10.0),
@@ -208,31 +208,6 @@ def test_an_event_of_weight_zero_is_not_learned():
     assert_same_knowledge(with_zeros, without)
 
 
-def test_a_late_class_starts_afresh():
-    """Its first steps equal those of a learner that starts with that event."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(100, 2))
-    late = CPMClassifier(scaling="none", n_faces=2)
-    late.learn_many(X, ["old"] * 100)
-    late.learn_one({0: 3.0, 1: 3.0}, "new")
-    fresh = CPMClassifier(scaling="none", n_faces=2)
-    fresh.learn_one({0: 3.0, 1: 3.0}, "new")
-    np.testing.assert_array_equal(late.model.faces[1], fresh.model.faces[0])
-
-
-def test_steps_settle_at_the_horizon():
-    """Early training has decayed, so that two different pasts give equal parameters."""
-    X, y = stream(2_000, 4)
-    model, other = (CPMClassifier(scaling="none", n_faces=1, l2=1.0, horizon=30) for _ in range(2))
-    model.learn_many(X[:500], y[:500])
-    other.learn_many(X[:500], (y[:500] + 1) % 3)
-    for one in (model, other):
-        one.learn_many(X[500:], y[500:])
-    faces = [dict(zip(one.classes_, one.model.faces, strict=True)) for one in (model, other)]
-    for label in model.classes_:
-        np.testing.assert_allclose(faces[0][label], faces[1][label], rtol=1e-6)
-
-
 @each_choice(("seed", range(5)), ("entropy", [0.0, 0.5, 0.9]))
 def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
     X, y = stream(40, seed)
@@ -251,28 +226,10 @@ def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
         np.testing.assert_allclose(arrays_of(model)["counts"], counts)
 
 
-def test_fitting_keeps_at_most_one_count_a_row():
-    X, y = stream(40, 6)
-    model = CPMClassifier(scaling="none", entropy=0.9).fit(X, y, n_steps=5_000)
-    for counts, label in zip(arrays_of(model)["counts"], model.classes_, strict=True):
-        assert counts.sum() <= (y == label).sum()
-
-
-def test_entropy_spreads_a_class_over_its_faces():
-    X, y = stream(2_000, 7)
-
-    def spread(least: float) -> float:
-        model = CPMClassifier(n_faces=8, entropy=least)
-        model.learn_many(X, y)
-        return entropy(arrays_of(model)["counts"][0])
-
-    assert spread(0.9) >= 0.8 * math.log(8)
-
-
 def test_draws_are_uniform_and_repeat():
     state = np.array([7], np.uint64)
-    draws = [draw(state, 10) for _ in range(20_000)]
-    assert np.bincount(draws).min() > 1_800
+    draws = [draw(state, 10) for _ in range(5_000)]
+    assert np.bincount(draws).min() > 420
     assert len(np.bincount(draws)) == 10
     again = np.array([7], np.uint64)
     assert draws[:100] == [draw(again, 10) for _ in range(100)]
@@ -282,7 +239,7 @@ def test_draws_are_uniform_and_repeat():
 
 
 def test_folding_the_scalars_changes_nothing():
-    X, y = stream(300, 8)
+    X, y = stream(60, 8)
     for params in ({}, {"average": 50}):
         plain, folded = (CPMClassifier(scaling="none", **params) for _ in range(2))
         for i, (x, label) in enumerate(zip(dicts(X), y.tolist(), strict=True)):
@@ -301,7 +258,7 @@ def test_folding_the_scalars_changes_nothing():
 
 @pytest.mark.parametrize("average", [0, 5])
 def test_scalars_stay_in_range_on_a_long_stream(average):
-    X, y = stream(3_000, 9)
+    X, y = stream(1_000, 9)
     params = {"horizon": 3, "l2": 1.0, "average": average}
     model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
     model.learn_many(X, y)
@@ -323,21 +280,6 @@ def test_counts_stay_in_range_on_a_long_stream():
     assert all(np.isfinite(array).all() for array in found.values())
     assert (found["classes.next_count"] <= 1e101).all()
     np.testing.assert_allclose(found["counts"].sum(axis=1), found["classes.count"], rtol=1e-9)
-
-
-@each_choice(("scaling", ["none", "standard", "decayed", "rank"]), ("average", [0, 20]))
-def test_dense_and_sparse_rows_agree_bit_for_bit(scaling, average):
-    X, y = stream(300, 11, d=7)
-    X[np.random.default_rng(12).random(X.shape) < 0.4] = NAN
-    X[0] = 1.0
-    dense, sparse = (CPMClassifier(scaling=scaling, average=average, scaling_window=50) for _ in range(2))
-    present = ~np.isnan(X)
-    indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-    csr = scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
-    _, dense_proba = dense.test_then_train(X, y, proba=True)
-    _, sparse_proba = sparse.test_then_train(csr, y, proba=True)
-    np.testing.assert_array_equal(dense_proba, sparse_proba)
-    assert_same_knowledge(dense, sparse)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11, 17, 200])
@@ -366,7 +308,7 @@ def loss(W: np.ndarray[Any, Any], x: np.ndarray[Any, Any], own: int, face: int) 
     return float(hinges.sum() + max(0.0, 1.0 - W[own, face] @ x))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_step_goes_down_the_gradient_of_the_objective(seed):
     X, y = stream(60, seed)
     model = CPMClassifier(scaling="none", entropy=0.0, n_faces=3, l2=0.1)
@@ -408,11 +350,3 @@ def test_long_training_reaches_the_minimum_of_the_objective():
     solver = svm.LinearSVC(C=1.0 / (l2 * 200), loss="hinge", tol=1e-8, max_iter=10**6, fit_intercept=False)
     best = solver.fit(np.column_stack([np.ones(200), X]), y).coef_[0]  # the bias is penalised as well
     assert objective(learned) <= 1.002 * objective(best)
-
-
-def test_the_number_of_events_learned_is_that_of_the_steps():
-    X, y = stream(30, 14)
-    model = CPMClassifier()
-    model.learn_many(X, y)
-    assert model.n_events_learned == 30
-    assert len(model.classes_) == 3

@@ -9,7 +9,6 @@ import os
 import pickle
 import threading
 import time
-from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -99,6 +99,51 @@ def assert_same_refits(one: RefitClassifier, other: RefitClassifier) -> None:
     assert [{**refit, "seconds": 0} for refit in one.refits] == [{**refit, "seconds": 0} for refit in other.refits]
 
 
+# Two refits: after 200 and 400 events.
+TWICE = {"trigger": Every(200), "window": Latest(200)}
+
+# The start of the process --------------------------------------------------------------------------------------------
+
+
+def wait_for_earlier_jobs() -> None:
+    """Wait for what earlier tests have begun, and would occupy the process."""
+    for job in list(jobs._jobs):
+        job.wait()
+
+
+def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
+    wait_for_earlier_jobs()
+    for worker in jobs._workers:
+        worker.end()
+    ready, may_start = jobs._Worker.await_ready, threading.Event()
+    monkeypatch.setattr(jobs._Worker, "await_ready", lambda worker: may_start.wait() and ready(worker))
+    X, y = hidden(300)
+    model = cheap(Told(), trigger=Every(200), timeout=30.0)
+    model.learn_many(X[:210], y[:210])
+    job = model._refits._job.job
+    while job._worker is None:
+        time.sleep(0.01)
+    is_over, is_started, waits = job._over.wait, job._worker.has_started.wait, []
+
+    def wait_for_the_end(seconds):
+        waits.append(seconds)
+        return len(waits) > 1 and is_over(seconds)  # the first timeout passes during the start
+
+    def wait_for_the_start():
+        waits.append("start")
+        may_start.set()
+        return is_started()
+
+    monkeypatch.setattr(job._over, "wait", wait_for_the_end)
+    monkeypatch.setattr(job._worker.has_started, "wait", wait_for_the_start)
+    try:
+        model.learn_many(X[210:], y[210:])
+    finally:
+        may_start.set()
+    assert waits == [30.0, "start", 30.0]
+    assert model.refits[0]["outcome"] == "votes"
+
+
 # Reproducibility ------------------------------------------------------------------------------------------------------
 
 LEARNERS = {
@@ -110,14 +155,14 @@ LEARNERS = {
 
 @pytest.mark.parametrize(
     ("learner", "solver"),
-    [("blend", "trees"), ("blend", "newton"), ("cpm", "bcd"), ("cpm", "trees"), ("bsgd", "cuts"), ("bsgd", "newton")],
+    [("blend", "newton"), ("cpm", "bcd"), ("cpm", "trees"), ("bsgd", "cuts")],
 )
-def test_batches_cut_anywhere_are_a_loop(learner, solver, monkeypatch):
-    X, y = events(1_100)
-    whole, parts, loop = (cheap(solver, LEARNERS[learner]()) for _ in range(3))
+def test_batches_cut_anywhere_are_a_loop(learner, solver):
+    X, y = events(600)
+    whole, parts, loop = (cheap(solver, LEARNERS[learner](), **TWICE) for _ in range(3))
     predicted, proba = whole.test_then_train(X, y, proba=True)
-    assert sum(refit["outcome"] == "votes" for refit in whole.refits) == 3
-    assert in_parts(parts, X, y, (1, 40, 271, 800))[0] == predicted.tolist()
+    assert [refit["outcome"] for refit in whole.refits] == ["votes", "votes"]
+    assert in_parts(parts, X, y, (1, 40, 271, 500))[0] == predicted.tolist()
     shares, found = [], []
     for x, label in zip(dicts(X), y, strict=True):
         shares.append(loop.predict_proba_one(x))
@@ -132,15 +177,15 @@ def test_batches_cut_anywhere_are_a_loop(learner, solver, monkeypatch):
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"trigger": EveryTime(300.0), "window": Since(250.0)}, id="time"),
-        pytest.param({"trigger": OnDrift(drift.ADWIN(delta=0.05), gather=100)}, id="drift"),
-        pytest.param({"trigger": FirstOf(Every(150), EveryTime(90.0)), "window": Adaptive(400)}, id="adaptive"),
+        pytest.param({"trigger": EveryTime(200.0), "window": Since(150.0)}, id="time"),
+        pytest.param({"trigger": OnDrift(drift.ADWIN(delta=0.6), gather=100)}, id="drift"),
+        pytest.param({"trigger": FirstOf(Every(150), EveryTime(200.0)), "window": Adaptive(300)}, id="adaptive"),
     ],
 )
 def test_what_depends_on_times_and_errors_is_the_same_too(settings):
-    X, y = events(1_200)
-    y = y[:600] + y[599::-1]  # labels that are independent of their rows
-    times = np.arange(1_200.0)
+    X, y = events(600)
+    y = y[:300] + y[299::-1]  # labels that are independent of their rows
+    times = np.arange(600.0)
     whole, loop = cheap(**settings), cheap(**settings)
     predicted = whole.test_then_train(X, y, times=times).tolist()
     assert whole.refits
@@ -154,15 +199,15 @@ def test_what_depends_on_times_and_errors_is_the_same_too(settings):
 
 def test_sparse_rows_late_columns_and_strings():
     rng = np.random.default_rng(0)
-    X = scipy.sparse.random(900, 300, 0.03, random_state=0, format="csr")
+    X = scipy.sparse.random(300, 300, 0.03, random_state=0, format="csr")
     y = np.where(np.asarray(X[:, :150].sum(axis=1)).ravel() > np.asarray(X[:, 150:].sum(axis=1)).ravel(), 1, 0).tolist()
     one, other = cheap(), cheap()
     predicted = one.test_then_train(X, y).tolist()
-    assert in_parts(other, X, y, (333, 334, 800))[0] == predicted
+    assert in_parts(other, X, y, (233, 234, 280))[0] == predicted
     mixed, loop = cheap(), cheap()
     rows = [
-        {"a": rng.normal(), "b": rng.choice(["x", "y", None])} | ({"late": i / 9} if i > 400 else {})
-        for i in range(700)
+        {"a": rng.normal(), "b": rng.choice(["x", "y", None])} | ({"late": i / 9} if i > 220 else {})
+        for i in range(400)
     ]
     labels = [str(row["b"]) + ("+" if row["a"] > 0 else "-") for row in rows]
     predicted = mixed.test_then_train(rows, labels).tolist()
@@ -173,25 +218,23 @@ def test_sparse_rows_late_columns_and_strings():
     assert found == predicted
 
 
-AT = {"just begun": 205, "being solved": 240, "voting": 330, "several": 905}
+AT = {"just begun": 205, "being solved": 240, "voting": 330, "several": 480}
 
 
 @pytest.mark.parametrize(
     ("solver", "at"),
     [
         ("newton", "just begun"),
-        ("newton", "voting"),
-        ("trees", "being solved"),
         ("trees", "several"),
-        (LogisticRegression(C=0.5), "just begun"),
+        (LogisticRegression(C=0.5), "being solved"),
         (GaussianNB(), "voting"),
     ],
     ids=str,
 )
 def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
     at = AT[at]
-    X, y = events(1_100)
-    whole, saved = cheap(solver), cheap(solver)
+    X, y = events(600)
+    whole, saved = cheap(solver, **TWICE), cheap(solver, **TWICE)
     predicted, proba = whole.test_then_train(X, y, proba=True)
     first = saved.test_then_train(X[: at - 10], y[: at - 10]).tolist()
     for x, label in zip(dicts(X)[at - 10 : at], y[at - 10 : at], strict=True):
@@ -224,25 +267,19 @@ def test_models_of_rows_as_they_are_stay_so(tmp_path, solver):
     whole.learn_many(1_000.0 * X, y)  # far outside the clipping range of scaled values
     whole.save(tmp_path / "model")
     again = streamsvm.load(tmp_path / "model")
-    asked, some = whole.model._space.encode(1_000.0 * X), np.ones(700, np.int64)
-    for one, other in zip(whole._refits.vote.members, again._refits.vote.members, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            said = np.zeros((2, 700, 3))
-            one.evaluate(asked, some, said[0])
-            other.evaluate(asked, some, said[1])
-            np.testing.assert_array_equal(*said)
+    assert len(whole.refits) == 2
+    np.testing.assert_array_equal(again.predict_proba_many(1_000.0 * X), whole.predict_proba_many(1_000.0 * X))
 
 
 def test_a_damaged_archive_is_refused():
-    X, y = events(600)
-    model = cheap("trees", trigger=Every(200))
+    X, y = events(420)
+    model = cheap("trees", **TWICE)
     model.learn_many(X, y)
     header, arrays = model.state()
     RefitClassifier.from_state(header, arrays)
     assert header["job"] is not None
     wrong: list[tuple[str, Any]] = [
-        *((name, array[:-1]) for name, array in arrays.items() if array.ndim and len(array)),
+        *((name, array[:-1]) for name, array in arrays.items() if name.startswith("member") and len(array)),
         ("member1.left", arrays["member1.left"] * 0),
         ("member1.right", arrays["member1.left"]),
         ("member1.missing", np.roll(arrays["member1.missing"], 1)),
@@ -265,7 +302,7 @@ def test_a_damaged_archive_is_refused():
 
 
 def test_a_solver_of_others_is_not_kept_on_disk(tmp_path):
-    model = cheap(Failing(0))
+    model = cheap(Failing())
     model.learn_many(*events(20))
     with raises(TypeError, named="Failing"):
         model.save(tmp_path / "model")
@@ -276,15 +313,14 @@ def test_a_solver_of_others_is_not_kept_on_disk(tmp_path):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_refit_is_the_solver_called_by_hand_on_the_same_rows(name):
-    X, y = events(1_000)
-    model = cheap(name, window=Latest(300), trigger=Every(900), learner=CPMClassifier())
+    X, y = events(500)
+    model = cheap(name, window=Latest(200), trigger=Every(400), learner=CPMClassifier())
     model.learn_many(X, y)
     (refit,) = model.refits
-    assert (refit["event"], refit["events"]) == (900, 300)
+    assert (refit["event"], refit["events"]) == (400, 200)
     codes = np.array([model.classes_.index(label) for label in y])
-    memory = Latest(300).begin()
-    rows = model.model._space.encode(X[600:900])
-    memory.add(rows, codes[600:900])
+    memory = Latest(200).begin()
+    memory.add(model.model._space.encode(X[200:400]), codes[200:400])
     by_hand = solver_of(name).solve(Task(memory.snapshot(), 4))
     assert by_hand.settings == refit["settings"]
     (member,) = [member for member in model._refits.vote.members if member is not None]
@@ -399,18 +435,6 @@ def test_a_model_enters_at_its_event_however_long_it_takes():
     assert [(refit["event"], refit["outcome"]) for refit in model.refits] == [(200, "votes")]
 
 
-def test_single_events_after_rows_are_not_taken_for_rows(monkeypatch):
-    X, y = events(600)
-    model = cheap()
-    model.learn_many(X[:500], y[:500])
-    assert not model._refits.vote.is_empty
-    model.predict_one(dicts(X[500:501])[0])  # from here on events have these names
-    monkeypatch.setattr(RefitClassifier, "_run_part", None)
-    for x, label in zip(dicts(X[500:]), y[500:], strict=True):
-        model.predict_one(x)
-        model.learn_one(x, label)
-
-
 def test_a_delay_may_be_a_share_of_the_events_since_the_refit_before():
     X, y = events(900)
     model = cheap(trigger=Growing(200, 2.0), delay=0.75)
@@ -448,8 +472,8 @@ class Told(ClassifierMixin, BaseEstimator):
 class Slow(Told):
     """A slow solver."""
 
-    def __init__(self, seconds: float = 0.0, wrong: bool = False) -> None:
-        super().__init__(wrong)
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
         self.seconds = seconds
 
     def fit(self, X: Any, y: Any) -> Told:
@@ -458,14 +482,10 @@ class Slow(Told):
 
 
 class Failing(Told):
-    """Fails a number of times."""
-
-    def __init__(self, times: int = 1, wrong: bool = False) -> None:
-        super().__init__(wrong)
-        self.times = times
+    """Fails, and tells its process."""
 
     def fit(self, X: Any, y: Any) -> Told:
-        raise ValueError("the solver does not want to")
+        raise ValueError(f"process {os.getpid()}")
 
 
 def hidden(n: int, seed: int = 0) -> tuple[Rows, list[int]]:
@@ -498,20 +518,20 @@ def test_a_model_that_is_wrong_changes_nothing(learner):
     assert np.abs(shares - proba)[-500:].max() < 0.02
 
 
-@pytest.mark.slow
-def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
+@pytest.mark.parametrize("max_members", [6, 1])
+def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it(max_members):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(9_000, 6))[:6_400]
-    centres = rng.normal(size=(2, 12, 6))
+    X, centres = rng.normal(size=(3_600, 6)), rng.normal(size=(2, 12, 6))
     nearest = [((X[:, None] - centre) ** 2).sum(axis=2).argmin(axis=1) % 3 for centre in centres]
-    concept = np.arange(6_400) // 1_500 % 2
-    y = np.where(concept == 0, *nearest).tolist()
-    settings: dict[str, Any] = {"window": Adaptive(5_000), "trigger": Growing(400, 1.5, 700), "max_members": 6}
+    y = np.where(np.arange(3_600) // 800 % 2 == 0, *nearest).tolist()
     alone = CPMClassifier().test_then_train(X, y)
-    model = RefitClassifier(CPMClassifier(), "trees", delay=100, **settings)
+    model = RefitClassifier(
+        CPMClassifier(), KNeighborsClassifier(15), Latest(800), Every(700), delay=100, max_members=max_members
+    )
     predicted = model.test_then_train(X, y)
-    back = slice(6_000, 6_400)  # the third time of the first concept
-    assert (predicted == y)[back].mean() > (alone == y)[back].mean() + 0.1
+    back = slice(3_200, 3_600)  # the third time of the first concept
+    gain = (predicted == y)[back].mean() - (alone == y)[back].mean()
+    assert gain > 0.1 if max_members > 1 else gain < 0.08
 
 
 class Counted(ClassifierMixin, BaseEstimator):
@@ -556,25 +576,21 @@ def test_the_leader_is_named():
     assert sum(leader["weight"] for leader in leaders) == pytest.approx(1.0)
 
 
-def test_nothing_is_said_of_votes_before_there_is_one():
-    model = cheap(Told(), trigger=Every(600))
-    model.learn_many(*hidden(300))
-    (alone,) = model.leaders()
-    assert (alone["weight"], alone["accuracy"]) == (1.0, None)
-
-
 # Failures -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_solver_that_fails_leaves_everything_as_it_is(caplog):
-    X, y = events(1_000)
+    X, y = events(500)
     alone = BSGDClassifier(budget=20).test_then_train(X, y).tolist()
     model = cheap(Failing(), trigger=Every(200))
     with caplog.at_level(logging.WARNING):
         assert model.test_then_train(X, y).tolist() == alone
-    assert [refit["outcome"] for refit in model.refits] == ["failed: ValueError: the solver does not want to"] * 4
+    first, second = (refit["outcome"] for refit in model.refits)
+    assert first == second
+    assert first.startswith("failed: ValueError: process ")
+    assert first != f"failed: ValueError: process {os.getpid()}"  # it does not hold this interpreter's lock
     (record,) = caplog.records
-    assert "after 200 events by Failing failed, and is tried again at the next trigger" in record.message
+    assert "after 200 events by Failing failed" in record.message
 
 
 def test_a_window_of_one_class_is_no_failure_of_the_stream():
@@ -595,13 +611,13 @@ class Moody(Told):
 
 
 def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
-    X, y = hidden(1_500)
-    looped, in_batches = (cheap(Moody(), trigger=Every(600), delay=64) for _ in range(2))
+    X, y = hidden(600)
+    looped, in_batches = (cheap(Moody(), trigger=Every(200), delay=64) for _ in range(2))
     with caplog.at_level(logging.WARNING):
-        found = in_parts(looped, X, y, tuple(range(1, 1_500)))
-    assert found[0] == in_parts(in_batches, X, y, (700, 900))[0]
+        found = in_parts(looped, X, y, (250, *range(251, 500)))
+    assert found[0] == in_parts(in_batches, X, y, (300, 400))[0]
     assert [refit["outcome"] for refit in looped.refits] == ["votes", "votes"]
-    assert np.mean(np.array(found[0])[-500:] == y[-500:]) > 0.85
+    assert np.mean(np.array(found[0])[-150:] == y[-150:]) > 0.85
     first = caplog.records[0]
     assert "the model of refit 1, a Moody, fails on some rows and gets no vote there" in first.message
 
@@ -665,13 +681,12 @@ def test_times_of_events_may_be_datetimes():
 
 
 def test_a_solver_that_would_end_the_program_does_not():
-    class Ending(Told):
+    class Ending(Told):  # cannot be sent to a process: its thread gets the error
         def fit(self, X: Any, y: Any) -> Told:
             raise SystemExit(3)
 
-    X, y = hidden(300)
     model = cheap(Ending(), trigger=Every(200))
-    model.learn_many(X, y)
+    model.learn_many(*events(300))
     assert "the solver wanted to end the program with code 3" in model.refits[0]["outcome"]
 
 
@@ -693,123 +708,50 @@ def test_a_window_too_wide_for_a_matrix_is_refused(name):
         solver_of(name)._fit(Task(window, 500_000), solver_of(name)._first())
 
 
-def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
-    rng = np.random.default_rng(0)
-    X = scipy.sparse.random_array((700, 300), density=0.02, format="csr", rng=rng)
-    y = (X[:, [0, 1, 2, 3, 4, 5]].sum(axis=1) > 0).astype(int).tolist()
-    rows = [dict(zip(row.indices.tolist(), row.data.tolist(), strict=True)) for row in X]
-    model = RefitClassifier(CPMClassifier(), RandomForestClassifier(10, random_state=0), trigger=Every(400), delay=64)
-    for x, label in zip(rows, y, strict=True):
-        model.learn_one(x, label)
-    assert model.refits[0]["outcome"] == "votes"
-    member = model._refits.vote.members[0]
-    asked = model.model._space.encode_event(rows[600], learn=False)
-    matrix = member._matrix(EncodedRows.of_event(*asked))
-    assert scipy.sparse.issparse(matrix)
-    assert matrix.nnz == len(rows[600])
+class Sparse(Told):
+    """Accepts sparse matrices only."""
+
+    def fit(self, X: Any, y: Any) -> Told:
+        assert scipy.sparse.issparse(X)
+        return super().fit(X, y)
+
+    def predict_proba(self, X: Any) -> Rows:
+        assert scipy.sparse.issparse(X)
+        return super().predict_proba(X[:, [0]].toarray())
 
 
-def test_a_solver_that_takes_too_long_is_given_up():
-    X, y = events(300)
-    model = cheap(Slow(20.0), trigger=Every(200), timeout=0.01)
-    model.learn_many(X, y)
-    assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
+def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them(caplog):
+    X, y = hidden(400)
+    rows = [{0: row[0], 1 + i % 300: 1.0} for i, row in enumerate(X.tolist())]
+    model = cheap(Sparse(), trigger=Every(300), delay=64)
+    with caplog.at_level(logging.WARNING):
+        model.learn_many(rows[:370], y[:370])
+        assert model.refits[0]["outcome"] == "votes"
+        model.predict_one(rows[371])
+        model.predict_many(rows[370:])
+    assert caplog.records == []
 
 
-def test_what_is_given_up_holds_nobody_up():
-    X, y = events(100)
-    memory = Latest(100).begin()
-    memory.add(FeatureSpace(100).encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
-    job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200), lambda: Task(memory.snapshot(), 4))
-    while job._worker is None:
-        time.sleep(0.01)
-    with raises(TimeoutError, named="0.01 s"):
-        job.result(0.01)
-    job.wait()
-    assert not any(worker.is_alive for worker in jobs._workers)
-
-
-def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(monkeypatch):
-    monkeypatch.setattr(jobs.JobHandle, "__del__", GIVE_UP)
-    for worker in jobs._workers:  # it may still solve what an earlier test had begun
-        worker.end()
-    X, y = events(300)
-    model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
-    model.learn_many(X, y)
-    job = model._refits._job.job
-    while job._worker is None:  # the job of the copy must not be first
-        time.sleep(0.01)
-    other = copy.copy(model)
-    del model
-    gc.collect()
-    job.wait()
-    assert isinstance(job._error, RuntimeError)
-    assert not other._refits._job.job._is_given_up
-
-
-def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
-    for worker in jobs._workers:
-        worker.end()
-    ready, answers = jobs._Worker.await_ready, threading.Event()
-
-    def await_ready(worker: Any) -> None:
-        answers.wait(4.0)  # a slow start
-        ready(worker)
-
-    monkeypatch.setattr(jobs._Worker, "await_ready", await_ready)
-    X, y = events(300)
-    model = cheap("newton", trigger=Every(200), timeout=3.5)
-    model.learn_many(X, y)
-    assert model.refits[0]["outcome"] == "votes"
-
-
-@pytest.mark.parametrize("solver", ["newton", "bcd"])
-def test_a_column_without_values_as_yet_is_none(solver):
+def test_a_column_without_values_as_yet_is_none():
     """It exists from the start of a batch in which it has a value, but not earlier in any window."""
-    X, y = events(900)
-    X[:600, 3] = np.nan
-    whole, loop = (cheap(solver, CPMClassifier()) for _ in range(2))
+    X, y = events(500)
+    X[:350, 3] = np.nan
+    whole, loop = (cheap("newton", CPMClassifier(), **TWICE) for _ in range(2))
     found = whole.test_then_train(X, y, proba=True)[1]
-    assert sum(refit["outcome"] == "votes" for refit in whole.refits) >= 2
-    np.testing.assert_array_equal(in_parts(loop, X, y, tuple(range(1, 900)))[1], found)
+    assert [refit["outcome"] for refit in whole.refits] == ["votes", "votes"]
+    np.testing.assert_array_equal(in_parts(loop, X, y, (200, *range(201, 500)))[1], found)
 
 
-FOUND = Solution(GaussianNB().fit([[0.0], [1.0]], [0, 1]), {})
-
-
-class Held(logging.Handler):
-    """A solver that finishes when a message is logged."""
-
-    name, holds_lock, asks_relevance = "held", False, False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: list[str] = []
-        self.done = threading.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record.getMessage())
-        self.done.set()
-
-    def solve(self, task: Task) -> Solution:
-        self.done.wait(10.0)
-        return FOUND
-
-
-def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
+def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch, caplog):
     monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
-    held = Held()
-    jobs.logger.addHandler(held)
-    try:
-        assert jobs.Job(held, jobs.Refit(1, 100, 200), lambda: None).result().model is FOUND.model
-    finally:
-        jobs.logger.removeHandler(held)
-    (heard,) = held.heard
-    assert heard.startswith("the stream waits for the refit after 100 events by held")
+    model = cheap(Slow(0.2), trigger=Every(200))
+    model.learn_many(*events(300))
+    waits = [record.message for record in caplog.records if "the stream waits for the refit" in record.message]
+    assert len(waits) == len(model.refits) == 1
 
 
 def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
-    X, y = events(900)
+    X, y = events(500)
     model, rows = cheap(trigger=Every(200)), list(zip(dicts(X), y, strict=True))
 
     def learn_the_rest():
@@ -827,21 +769,6 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
     first, second = model.refits[:2]
     assert first["outcome"] == "failed: RuntimeError: it was interrupted as it began, as by Ctrl-C"
     assert second["outcome"] == "votes"
-
-
-class Telling(Told):
-    """Fails, and tells its process."""
-
-    def fit(self, X: Any, y: Any) -> Told:
-        raise ValueError(f"process {os.getpid()}")
-
-
-def test_a_solver_that_holds_the_lock_runs_elsewhere():
-    model = cheap(Telling(), trigger=Every(200))
-    model.learn_many(*events(300))
-    outcome = model.refits[0]["outcome"]
-    assert outcome.startswith("failed: ValueError: process ")
-    assert outcome != f"failed: ValueError: process {os.getpid()}"
 
 
 @pytest.mark.parametrize(
@@ -863,27 +790,36 @@ def test_settings_that_cannot_be_are_refused(settings, parameter):
         RefitClassifier(**({"learner": CPMClassifier()} | settings))
 
 
-def test_a_bad_event_is_refused_and_nothing_learned():
-    model = cheap()
+# The end of the process -----------------------------------------------------------------------------------------------
+
+
+def test_a_solver_that_takes_too_long_is_given_up_and_holds_nobody_up():
+    wait_for_earlier_jobs()
     X, y = events(300)
+    model = cheap(Slow(3_000.0), trigger=Every(200), timeout=0.01)
+    model.learn_many(X[:210], y[:210])
+    job = model._refits._job.job
+    while job._worker is None:
+        time.sleep(0.01)
+    model.learn_many(X[210:], y[210:])
+    assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
+    job.wait()
+    assert not any(worker.is_alive for worker in jobs._workers)
+
+
+def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(jobs.JobHandle, "__del__", GIVE_UP)
+    for worker in jobs._workers:  # it may still solve what an earlier test had begun
+        worker.end()
+    X, y = events(300)
+    model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
-    before = model.n_events_learned
-    for x in ({0: float("inf"), 1: 0.0, 2: 0.0, 3: 0.0}, {0: object()}):
-        with pytest.raises((TypeError, ValueError)):
-            model.learn_one(x, "class 0")
-    assert model.n_events_learned == before
-
-
-def test_it_holds_nothing_of_the_compiler():
-    X, y = events(400)
-    model = cheap("trees", trigger=Every(100))
-    for x, label in zip(dicts(X), y, strict=True):
-        model.predict_one(x)
-        model.learn_one(x, label)
-    seen: set[int] = set()
-    around: list[Any] = [model]
-    while around:
-        around = [x for x in around if not isinstance(x, (type, ModuleType, FunctionType)) and id(x) not in seen]
-        seen |= set(map(id, around))
-        assert not any(type(x).__module__.startswith("numba") for x in around)
-        around = [x for held in around for x in gc.get_referents(held)]
+    job = model._refits._job.job
+    while job._worker is None:  # the job of the copy must not be first
+        time.sleep(0.01)
+    other = copy.copy(model)
+    del model
+    gc.collect()
+    job.wait()
+    assert isinstance(job._error, RuntimeError)
+    assert not other._refits._job.job._is_given_up

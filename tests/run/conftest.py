@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import csv
+import json
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
-from tests.commands import command, completed, environment, ran_here
+from tests.commands import Command, command, completed, environment, ran_here
 
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -40,6 +45,35 @@ def restored(fresh: Any, state: Any) -> Any:
     """Return a part of a run with the state of another."""
     fresh.restore(state)
     return fresh
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def without_sync() -> None:
+    """Do not wait for the disk: without power failures, a file contains what was written."""
+    os.fsync = lambda _: None
+
+
+def killed(*arguments: Any, cwd: Path, when: Callable[[], bool]) -> bool:
+    """Start a command and kill it when a condition holds. Return whether it was still running."""
+    with Command(*arguments, cwd=cwd, prepare=without_sync) as process:
+        while process.poll() is None and not when():
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        return process.wait() == -signal.SIGKILL
+
+
+def has_size(path: Path, size: float) -> bool:
+    return path.exists() and path.stat().st_size >= size
 
 
 def write_stream(path: Path, n: int, *, broken: bool = False) -> Path:

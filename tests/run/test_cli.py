@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import csv
+import functools
 import json
 import logging
+import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -20,7 +20,7 @@ import connectors
 import streamsvm as package
 from streamsvm import cli
 from tests.commands import Command, command, environment
-from tests.run.conftest import Streamsvm, write_stream
+from tests.run.conftest import Streamsvm, json_lines, table, write_stream
 
 GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
 CPM = ("--model", "cpm")
@@ -37,21 +37,16 @@ def error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return line.removeprefix("streamsvm: error: ")
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 3000, broken=True)
+    write_stream(tmp_path / "in.csv", 1500, broken=True)
     options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--set", "window=500")
     reading = ("--label", "y", "--types", "a:number")
     result = streamsvm("run", "in.csv", *reading, *CPM, "--param", "n_faces=3", *options)
     assert result.returncode == 0, result.stderr
     summary = json.loads((tmp_path / "s.json").read_text())
-    out, rejected = rows(tmp_path / "out.csv"), (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
-    assert summary["events"] == len(out) == 3000 - len(rejected)
-    assert summary["rejected"] == len(rejected) == 31
+    out, rejected = table(tmp_path / "out.csv"), (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
+    assert summary["events"] == len(out) == 1500 - len(rejected)
+    assert summary["rejected"] == len(rejected) == 16
     assert list(out[0]) == ["line", "prediction", "score", "label"]
     assert out[0]["prediction"] == ""
     assert {row["prediction"] for row in out[1:]} == {"UP", "DOWN"}
@@ -61,7 +56,7 @@ def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     first = json.loads(rejected[0])
     assert (first["line"], first["raw"].split(",")[0]) == (7, "oops")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "31 events rejected, kept in", "UP"):
+    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "16 events rejected, kept in", "UP"):
         assert text in result.stdout
     assert "first prediction" in result.stdout
 
@@ -120,39 +115,24 @@ def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Pat
     assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("form", "ways"),
-    [("%d/%m/%Y %I:%M %p", ["'%d/%m/%Y %I:%M %p'", "'%m/%d/%Y %I:%M %p'"]), ("%b %d, %Y", ["'%b %d, %Y'"])],
-)
-def test_times_of_other_formats_are_left_out_and_their_formats_named(
-    streamsvm: Streamsvm, tmp_path: Path, form: str, ways: list[str]
-) -> None:
-    first = datetime(2021, 1, 1)
-    rows = [f'"{first + timedelta(hours=11 * i):{form}}",{i % 7},{"ab"[i % 7 < 3]}' for i in range(600)]
+def test_times_of_other_formats_are_left_out_and_their_formats_named(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    form, first = "%d/%m/%Y %I:%M %p", datetime(2021, 1, 1)
+    rows = [f"{first + timedelta(hours=11 * i):{form}},{i % 7},{'ab'[i % 7 < 3]}" for i in range(600)]
     (tmp_path / "in.csv").write_text("\n".join(["when,x,y", *rows]) + "\n")
     run = ("run", "in.csv", "--label", "y", *CPM)
-    left_out = streamsvm(*run)
-    assert "feature 'when' is left out: its values are times; --types when:time makes features" in left_out.stderr
+    assert "feature 'when' is left out: its values are times" in streamsvm(*run).stderr
     for more in (("--types", "when:time"), ("--time", "when")):
-        assert (
-            f"{' or '.join(f'--set time-format={way}' for way in ways)} reads others" in streamsvm(*run, *more).stderr
-        )
+        said = "--set time-format='%d/%m/%Y %I:%M %p' or --set time-format='%m/%d/%Y %I:%M %p' reads others"
+        assert said in streamsvm(*run, *more).stderr
         read = streamsvm(*run, *more, "--set", f"time-format={form}")
         assert read.returncode == 0, read.stderr
         assert "events rejected" not in read.stdout
 
 
-@pytest.mark.parametrize("delimiter", [",", ";"])
-def test_a_header_of_another_encoding_is_told(streamsvm: Streamsvm, tmp_path: Path, delimiter: str) -> None:
-    (tmp_path / "in.csv").write_bytes("größe;käufer\n1;ja\n2;nein\n".encode("cp1252"))
-    said = error(streamsvm("run", f"in.csv?delimiter={delimiter}", "--label", "käufer"))
-    assert "the header is not valid utf-8: say encoding=" in said
-
-
 def test_with_no_arguments_it_shows_something(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    result = streamsvm("run", "--max-events", 5000)
+    result = streamsvm("run", "--max-events", 1000)
     assert result.returncode == 0
-    assert "5,000 events of synthetic:demo" in result.stdout
+    assert "1,000 events of synthetic:demo" in result.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -167,8 +147,8 @@ def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
 
 
 def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 3000)
-    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--set", "log-every=0.01")
+    write_stream(tmp_path / "in.csv", 1000)
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--set", "log-every=0.001")
     assert " events, " in result.stderr
     assert "accuracy 0." in result.stderr
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
@@ -188,18 +168,18 @@ def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process: Any, tmp_p
 
 def test_many_classes(streamsvm: Streamsvm, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("x,y\n" + "".join(f"{i % 50},c{i % 50}\n" for i in range(500)))
-    result = streamsvm("run", "in.csv", "--label", "y", *GAUSSIAN)
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM)
     assert "and 30 rarer classes" in result.stdout
 
 
 def test_predicting_with_a_saved_model(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 2000)
-    assert streamsvm("run", "in.csv", "--label", "y", "--save", "m").returncode == 0
+    write_stream(tmp_path / "in.csv", 500)
+    assert streamsvm("run", "in.csv", "--label", "y", *CPM, "--save", "m").returncode == 0
     before = (tmp_path / "m").read_bytes()
     result = streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--out", "out.jsonl")
     assert result.returncode == 0, result.stderr
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert len(lines) == 2000
+    lines = json_lines(tmp_path / "out.jsonl")
+    assert len(lines) == 500
     assert None not in [line["prediction"] for line in lines]
     assert streamsvm("run", "in.csv", "--label", "y", "--model", "m", "--save", "m").returncode == 0
     assert (tmp_path / "m").read_bytes() != before
@@ -210,8 +190,8 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "again.csv", 500)
     (tmp_path / "c.toml").write_text(
         'source = "in.csv"\nlabel = "y"\nmax-events = 300\nquiet = true\nignore = ["b", "c"]\n'
-        'summary = "s.json"\n[types]\nsite = "ignore"\n[model]\nname = "river.ensemble.ADWINBaggingClassifier"\n'
-        'n_models = 3\nseed = 1\n[model.model]\nname = "river.naive_bayes.GaussianNB"\n'
+        'summary = "s.json"\n[types]\nsite = "ignore"\n[model]\nname = "river.multiclass.OneVsRestClassifier"\n'
+        '[model.classifier]\nname = "river.linear_model.LogisticRegression"\nl2 = 0.1\n'
     )
 
     def figures(*arguments: Any) -> dict[str, Any]:
@@ -222,42 +202,38 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
 
     asked = figures()
     assert asked["events"] == 300
-    assert asked["model"] == "river.ensemble.bagging.ADWINBaggingClassifier"
-    assert figures("--max-events", "100")["events"] == 100
-    assert figures("--model", "cpm", "--param", "n_faces=2")["model"].endswith("CPMClassifier")
-    assert figures("--model", "bsgd", "--param", "budget=50")["model"].endswith("BSGDClassifier")
-    assert figures("again.csv")["source"] == "again.csv"
+    assert asked["model"] == "river.multiclass.ovr.OneVsRestClassifier"
+    given = figures("again.csv", "--max-events", "100", "--model", "cpm", "--param", "n_faces=2")
+    assert (given["events"], given["source"]) == (100, "again.csv")
+    assert given["model"].endswith("CPMClassifier")
 
 
 def test_nested_models_on_the_command_line(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 300)
-    params = ("model=river.tree.HoeffdingTreeClassifier", "model.max_depth=3", "n_models=2", "seed=1")
-    options = [part for param in params for part in ("--param", param)]
-    result = streamsvm("run", "in.csv", "--label", "y", "--model", "river.ensemble.ADWINBaggingClassifier", *options)
+    params = ("--param", "classifier=river.linear_model.LogisticRegression", "--param", "classifier.l2=0.1")
+    model = ("--model", "river.multiclass.OneVsRestClassifier", *params, "--ignore", "site")
+    result = streamsvm("run", "in.csv", "--label", "y", *model)
     assert result.returncode == 0, result.stderr
 
 
 REFUSED = [
     ([], ["nothing.csv"], r"nothing\.csv: no such file"),
     (["--label", "z"], [], "label"),
-    (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm run --help\)"),
+    (["--bogus"], [], "unrecognized arguments: --bogus"),
+    (["--dead-leter", "x"], [], "--dead-letter"),
+    (["--out", "o.csv"], [""], "argument SOURCE: must not be empty"),
     (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
-    (["--max-events", "ten"], [], "argument --max-events: invalid whole number value: 'ten'"),
-    (["--model", "svm"], [], "unknown model 'svm'; give blend, bsgd, cpm, or a dotted path"),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
-    (["--model", "river.no.Such"], [], r"cannot find river\.no\.Such: No module named 'river\.no'"),
     (["--model", "collections.Counter"], [], "--model collections.Counter is not a River classifier"),
     (["--param", "faces=3"], [], "blend has no parameter `faces`; it takes effort, budget"),
     ([*CPM, "--param", "n_faces=0"], [], "n_faces"),
     ([*CPM, "--param", "scaling=rank", "--param", "scaling_window=1000000000000"], [], "cpm: Unable to allocate"),
     (["--model", "os.system", "--param", "command=rm o.csv"], [], "--model os.system is not a River classifier"),
-    (["--model", "river.compose.Pipeline"], [], "--model river.compose.Pipeline is not a River classifier"),
     (
         [*CPM, "--param", "n_faces=os.system", "--param", "n_faces.command=rm o.csv"],
         [],
         "n_faces os.system is not a class of River's",
     ),
-    (["--param", "n_faces"], [], "--param n_faces: must read NAME=VALUE"),
     (["--param", "model.depth=3"], [], "first name the class|name the class of `model` first"),
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
@@ -267,28 +243,20 @@ REFUSED = [
     (["--broker-timeout", "3"], [], "--broker-timeout is for Kafka"),
     (["--model", "m"], [], "unknown model 'm'; .*there is no saved model of this name"),
     (["--model", "in.csv"], [], r"--model in\.csv: in\.csv is not a whole streamsvm file"),
-    (["--model", "./m"], [], r"--model \./m: No such file or directory"),
     (["--model", "./m", "--param", "n_faces=3"], [], "is a saved model with its parameters: leave out --param"),
-    (["--wait", "3d"], [], "--wait is now --label-timeout"),
     (["--window", "10"], [], "--window is now --set window=VALUE"),
-    (["--set", "fresh=true"], [], "`fresh` is now --reset"),
     (["--set", "window"], [], "--set window: must read NAME=VALUE"),
     (["--set", "proba=yes"], [], "must be true or false"),
     (["--reset"], [], "--reset needs --checkpoint DIR"),
-    (["--checkpoint-every", "9"], [], "--checkpoint-every needs --checkpoint DIR"),
     (["--save", "no/m"], [], "--save no/m: there is no directory no"),
     (["--plot", "p.xyz"], [], r"--plot p\.xyz: the name must end in one of \.png, \.svg, \.pdf"),
     (["--out", "in.csv"], [], r"SOURCE and --out are the same file in\.csv"),
     (["--out", "o.csv", "--dead-letter", "./o.csv"], [], "--out and --dead-letter are the same file"),
-    (["--out", "out.xyz"], [], "out.xyz"),
-    (["--out", "in.csv.rejected.jsonl"], ["./in.csv.rejected.jsonl"], "SOURCE and --out are the same file"),
     (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and --dead-letter are the same file"),
     (["--dead-letter", "no/r.jsonl"], [], r"no/r\.jsonl: cannot be written: No such file or directory"),
     (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix names no known format"),
-    (["--dead-letter", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
     (["--save", "/dev/null"], [], "--save /dev/null: is not a regular file"),
     (["--out", ""], [], "argument --out: must not be empty"),
-    (["--save", ""], [], "argument --save: must not be empty"),
     (["--config", "no.toml"], [], "--config no.toml: No such file or directory"),
     (["--config", "in.csv"], [], "--config in.csv: "),
 ]
@@ -325,33 +293,19 @@ def test_refused_before_any_data_is_touched(
     ("text", "message"),
     [
         ("lable = 'y'", "unknown key `lable`; allowed are .*label"),
-        ("max_events = 3", "unknown key `max_events`; allowed are .*max-events"),
         ("max-events = 1.5", "argument --max-events: invalid whole number value: 1.5"),
-        ("max-events = true", "argument --max-events: invalid whole number value: True"),
         ("label = true", "argument --label: must be a text, got True"),
-        ("ignore = true", "argument --ignore: invalid value: True"),
         ("quiet = 'yes'", "argument --quiet: must be true or false, got 'yes'"),
-        ("no-label = true", "unknown key `no-label`"),
         ("config = 'other.toml'", "unknown key `config`"),
         ("source = 'synthetic:demo'\n[model]\nname = 'cpm'\nfaces = 3", "cpm has no parameter `faces`"),
-        ("source = ['a']", r"argument SOURCE: must be a text, got \['a'\]"),
         ("source = ''", "argument SOURCE: must not be empty"),
         ("model = 3", "`model` must be a text, or a table whose `name` is a text, got 3"),
-        ("[[model]]\nname = 'cpm'", "`model` must be a text, or a table"),
         ("[model]\nname = 7", "`model` must be a text, or a table"),
     ],
 )
 def test_settings_files_are_checked(streamsvm: Streamsvm, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "c.toml").write_text(text)
     assert re.search(message, error(streamsvm("run", "--config", "c.toml")))
-
-
-def test_what_fails_on_the_way(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n3,c\n" * 10)
-    model = ("--model", "river.linear_model.LogisticRegression")
-    result = streamsvm("run", "in.csv", "--label", "y", *model, "--out", "o.csv")
-    assert "tells only two classes apart" in error(result, 1)
-    assert "ended by an error" in result.stdout
 
 
 def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
@@ -373,15 +327,14 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
 
 
 def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 3000)
-    results = ("--save", "m", "--summary", "s.json", "--plot", "p.png")
-    result = streamsvm("run", "in.csv", "--label", "y", "--out", "/dev/full?format=csv", *results)
+    write_stream(tmp_path / "in.csv", 1500)
+    results = ("--save", "m", "--summary", "s.json")
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "/dev/full?format=csv", *results)
     assert error(result, 1) == "predictions: /dev/full: cannot be written: No space left on device"
     assert "ended by an error" in result.stdout
     summary = json.loads((tmp_path / "s.json").read_text())
     assert summary["ended"] == "error"
     assert summary["events"] > 0
-    assert (tmp_path / "p.png").exists()
     again = streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--quiet")
     assert again.returncode == 0, again.stderr
 
@@ -423,10 +376,8 @@ def test_a_run_refused_leaves_everything_as_it_was(streamsvm: Streamsvm, tmp_pat
 
 
 def test_a_checkpoint_needs_a_stream_that_can_be_read_again(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    (tmp_path / "o.csv").write_text("precious\n")
-    result = streamsvm("run", "-", "--label", "y", "--checkpoint", "ck", "--out", "o.csv", input="x,y\n1,a\n")
+    result = streamsvm("run", "-", "--label", "y", "--checkpoint", "ck", input="x,y\n1,a\n")
     assert error(result).startswith("standard input: cannot be read again from an earlier position; use a file instead")
-    assert (tmp_path / "o.csv").read_text() == "precious\n"
 
 
 def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm: Streamsvm, tmp_path: Path) -> None:
@@ -442,49 +393,39 @@ def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm:
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_model_is_saved_through_a_link(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    write_stream(tmp_path / "in.csv", 100)
-    (tmp_path / "models").mkdir()
-    (tmp_path / "latest").symlink_to("models/today")
-    assert streamsvm("run", "in.csv", "--label", "y", "--save", "latest").returncode == 0
-    assert (tmp_path / "latest").is_symlink()
-    assert (tmp_path / "models" / "today").is_file()
+def closed(number: int) -> None:
+    """Close a standard stream, as it is in an interpreter that was started without it."""
+    os.close(number)
+    setattr(sys, ("stdin", "stdout", "stderr")[number], None)
 
 
-def test_labels_alone_are_a_stream(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("y\n" + "a\na\nb\n" * 30)
-    result = streamsvm("run", "in.csv", "--label", "y", "--out", "o.csv")
-    assert result.returncode == 0, result.stderr
-    assert len(rows(tmp_path / "o.csv")) == 90
-
-
-def test_an_empty_source_is_no_demonstration(streamsvm: Streamsvm) -> None:
-    assert "argument SOURCE: must not be empty" in error(streamsvm("run", ""))
-
-
-def test_standard_input_with_options(streamsvm: Streamsvm) -> None:
-    result = streamsvm("run", "-?delimiter=;", "--label", "y", input="x;y\n1;a\n2;b\n")
-    assert result.returncode == 0, result.stderr
-    assert "2 events of standard input" in result.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("redirected", "code", "message"),
+    ("number", "arguments", "code", "message"),
     [
-        ("- <&-", 2, "standard input: is closed"),
-        ("in.csv --out - >&-", 2, "standard output: cannot be written: it is closed"),
-        ("in.csv --out o.csv 2>&-", 0, ""),
+        (0, ("-",), 2, "standard input: is closed"),
+        (1, ("in.csv", "--out", "-"), 2, "standard output: cannot be written: it is closed"),
+        (2, ("in.csv", "--out", "o.csv"), 0, ""),
     ],
 )
-def test_standard_streams_that_are_closed(tmp_path: Path, redirected: str, code: int, message: str) -> None:
+def test_standard_streams_that_are_closed(
+    streamsvm: Streamsvm, tmp_path: Path, number: int, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     write_stream(tmp_path / "in.csv", 300)
-    line = f"{shlex.join(command('run', '--label', 'y', *GAUSSIAN, '--ignore', 'site'))} {redirected}"
-    result = subprocess.run(line, shell=True, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    result = streamsvm("run", *arguments, "--label", "y", *CPM, prepare=functools.partial(closed, number))
     assert result.returncode == code, result.stderr
     assert message in result.stderr
     assert result.stderr.count("\n") == bool(message)
-    assert code or len(rows(tmp_path / "o.csv")) == 300
+    assert code or len(table(tmp_path / "o.csv")) == 300
+
+
+@pytest.mark.slow
+def test_a_report_that_finds_no_room_is_no_traceback(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 100)
+    with open("/dev/full", "w") as full:
+        asked = command("run", "in.csv", "--label", "y", *CPM)
+        done = subprocess.run(asked, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "streamsvm: error: report: standard output: cannot be written: No space left on device\n"
 
 
 def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm: Streamsvm, tmp_path: Path) -> None:
@@ -498,7 +439,7 @@ def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm: St
 @pytest.mark.slow
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command("run", "--out", "-", "--quiet"), cwd=tmp_path, env=environment(), **pipes)
+    process = subprocess.Popen(command("run", *CPM, "--out", "-", "--quiet"), cwd=tmp_path, env=environment(), **pipes)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()
@@ -594,7 +535,3 @@ def test_a_second_signal_kills(tmp_path: Path) -> None:
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == -signal.SIGTERM
-
-
-def test_an_unknown_option_names_the_nearest(streamsvm: Streamsvm) -> None:
-    assert "--dead-letter" in error(streamsvm("run", "--dead-leter", "x"))

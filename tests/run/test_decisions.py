@@ -10,18 +10,18 @@ import pytest
 
 from streamsvm import load
 from streamsvm.decide.alarms import Alarms
-from tests.run.conftest import write_stream
+from tests.run.conftest import json_lines, write_stream
 
 
 def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: Any) -> None:
-    write_stream(tmp_path / "in.csv", 600)
+    write_stream(tmp_path / "in.csv", 400)
     asked = ["run", "in.csv", "--label", "y", "--model", "cpm", "--checkpoint", "ck", "--checkpoint-every", "50"]
     asked += ["--set", "cost=UP:DOWN=3", "--set", "abstain=0.3", "--set", "alarms=UP=0.1", "--summary", "s.json"]
-    assert streamsvm(*asked, "--out", "o.jsonl", "--max-events", "333").returncode == 0
-    done = streamsvm(*asked, "--out", "o.jsonl", "--plot", "p.svg")
+    assert streamsvm(*asked, "--out", "o.jsonl", "--max-events", "233").returncode == 0
+    done = streamsvm(*asked, "--out", "o.jsonl")
     assert done.returncode == 0, done.stderr
     assert "of an event; recently" in done.stdout
-    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    rows = json_lines(tmp_path / "o.jsonl")
     costs, watched = [], []
     for row in rows[1:]:
         if row["label"] is not None:
@@ -48,18 +48,15 @@ def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(
     asked = ("run", "in.csv", "--label", "y", "--param", "effort=low", "--param", param, "--save", "m")
     done = streamsvm(*asked, "--set", "explain=1", "--out", "o.jsonl")
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    rows = json_lines(tmp_path / "o.jsonl")
     assert all(len(row["reasons"]) == 1 for row in rows[100:] if row["prediction"] is not None)
     assert f"{param.partition('=')[0]}=" in repr(load(tmp_path / "m"))
 
 
-@pytest.mark.parametrize("kind", ["recall", "precision"])
-def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
-    streamsvm: Any, tmp_path: Any, kind: str
-) -> None:
+def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streamsvm: Any, tmp_path: Any) -> None:
     """Compare with a plain loop over labels, with the predictions and alarms of the prediction time."""
     rng = np.random.default_rng(5)
-    n = 900
+    n, kind = 500, "recall"
     X = rng.normal(size=(n, 2)).round(3)
     y = np.where(X[:, 0] + rng.normal(size=n) > 1.2, "UP", "DOWN").tolist()
     labels = sorted((10 * i + 1 + 10 * int(rng.exponential(40.0)), i) for i in range(n))
@@ -71,10 +68,7 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
     more += f" --set alarms=UP={kind}:0.6 --set class-weight=balanced --set abstain=0.8"
     done = streamsvm(*asked, *more.split())
     assert done.returncode == 0, done.stderr
-    rows, joined = (
-        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
-        for name in ("o.jsonl", "joined.jsonl")
-    )
+    rows, joined = (json_lines(tmp_path / name) for name in ("o.jsonl", "joined.jsonl"))
     order = [int(row["key"][1:]) for row in joined]
     assert order == [i for _, i in labels]
     alarms, counts, costs, watched = Alarms(kind, 0.6), dict[str, int](), [], []
@@ -115,7 +109,7 @@ def test_labels_that_are_no_texts_are_named_by_what_spells_them(
     more = ("--set", f"alarms={name}=recall:0.9", "--set", f"cost={named}=20", "--set", f"class-weight={name}=2")
     done = streamsvm(*asked, *more)
     assert (done.returncode, done.stderr) == (0, "")
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    found = json_lines(tmp_path / "out.jsonl")
     raised = np.array([row["alarm"] for row in found if row["label"] == rare])
     assert 0.8 < raised.mean() < 1.0
     assert np.mean([row["decision"] == rare for row in found]) > np.mean([row["prediction"] == rare for row in found])
@@ -145,14 +139,11 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
     ("options", "message"),
     [
         (("--set", "cost=UP=3"), "TRUE:DECIDED=COST"),
-        (("--set", "cost=UP:DOWN=much"), "much is no number"),
         (("--set", "class-weight=UP"), "LABEL=WEIGHT"),
         (("--set", "alarms=0.1"), "say for which class"),
         (("--set", "alarms=UP=luck:0.1"), "say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE"),
-        (("--set", "alarms=UP=1.5"), "--set alarms: UP=1.5: say LABEL=SHARE"),
         (("--set", "abstain=-1"), "at least 0"),
         (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN is there twice"),
-        (("--set", "class-weight=UP=3,UP=4"), "UP is there twice"),
         (("--set", 'cost={"UP": 3}'), "TRUE:DECIDED=COST"),
         (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model decides by costs"),
     ],
@@ -180,9 +171,7 @@ def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: An
     assert streamsvm(*asked, "--out", "plain.jsonl", "--save", "plain").returncode == 0
     done = streamsvm(*asked, "--out", "o.jsonl", "--save", "told", "--set", "explain=2")
     assert done.returncode == 0, done.stderr
-    rows, plain = (
-        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("o.jsonl", "plain.jsonl")
-    )
+    rows, plain = (json_lines(tmp_path / name) for name in ("o.jsonl", "plain.jsonl"))
     assert [{k: v for k, v in row.items() if k != "reasons"} for row in rows] == plain
     assert (tmp_path / "told").read_bytes() == (tmp_path / "plain").read_bytes()
     assert (tmp_path / "o.jsonl.rejected.jsonl").read_bytes() == (tmp_path / "plain.jsonl.rejected.jsonl").read_bytes()
@@ -196,7 +185,7 @@ def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: An
 
 def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(150, 2)).round(3)
+    X = rng.normal(size=(80, 2)).round(3)
     events = [f"k{i},{10 * i},{'oops' if i == 30 else a},{b}" for i, (a, b) in enumerate(X.tolist())]
     labels = [f"k{i},{10 * i + 200},{'UP' if a > 0 else 'DOWN'}" for i, (a, _) in enumerate(X.tolist())]
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
@@ -210,10 +199,7 @@ def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path
         assert done.returncode == 0, done.stderr
     for suffix in ("", "-joined.jsonl", ".jsonl.rejected.jsonl"):
         assert (tmp_path / f"told{suffix}").read_bytes() == (tmp_path / f"plain{suffix}").read_bytes()
-    rows, plain = (
-        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
-        for name in ("told.jsonl", "plain.jsonl")
-    )
+    rows, plain = (json_lines(tmp_path / name) for name in ("told.jsonl", "plain.jsonl"))
     assert [{k: v for k, v in row.items() if k != "reasons"} for row in rows] == plain
     assert not any(row["reasons"] for row in rows[:20])  # before the first label
     leading = [row["reasons"][0]["feature"] for row in rows[60:]]

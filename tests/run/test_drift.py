@@ -29,10 +29,10 @@ def test_a_fall_is_noticed_soon_and_once(before: float, after: float) -> None:
     assert drop.after == pytest.approx(after, abs=0.1)
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.9, 0.99, 0.999, 1.0])
+@pytest.mark.parametrize("rate", [0.5, 0.99, 1.0])
 def test_chance_is_no_fall(rate: float) -> None:
     drops = AccuracyDrops()
-    drops.add(np.random.default_rng(2).random(500_000) < rate)
+    drops.add(np.random.default_rng(2).random(200_000) < rate)
     assert drops.count == 0
 
 
@@ -61,7 +61,7 @@ def test_the_look_that_spares_logarithms_misses_nothing(n: int, m: int, p: float
 
 
 def test_only_the_last_are_kept() -> None:
-    drops = run_of(stepped(np.random.default_rng(9), 4096, *[0.95, 0.6] * 300))
+    drops = run_of(stepped(np.random.default_rng(9), 2048, *[0.95, 0.6] * 300))
     assert drops.count >= 290
     assert len(drops.last) == 256
 
@@ -69,12 +69,12 @@ def test_only_the_last_are_kept() -> None:
 def test_stationary_streams_have_no_drops() -> None:
     """The bound is 1 % of streams, so 2 of 60 would contradict it."""
     rng = np.random.default_rng(5)
-    assert sum(run_of(rng.random(50_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
+    assert sum(run_of(rng.random(20_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
 
 
 def test_errors_that_come_in_bursts_are_no_drops() -> None:
     rng = np.random.default_rng(6)
-    assert sum(run_of(in_bursts(rng, 50_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
+    assert sum(run_of(in_bursts(rng, 20_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
 
 
 def test_gradual_drops_are_noticed_however_slow() -> None:
@@ -84,10 +84,7 @@ def test_gradual_drops_are_noticed_however_slow() -> None:
     assert 1 <= drops.count <= 2
     assert 500_000 < drops.last[0].judged < 600_000
     assert drops.last[-1].after == pytest.approx(0.86, abs=0.02)
-
-
-def test_memory_is_logarithmic() -> None:
-    assert len(json.dumps(run_of(np.random.default_rng(8).random(1_000_000) < 0.9).state())) < 1000
+    assert len(json.dumps(drops.state())) < 1000  # memory is logarithmic
 
 
 def run_of(hits: np.ndarray) -> AccuracyDrops:

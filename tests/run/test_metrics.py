@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import dummy, metrics
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, precision_recall_fscore_support
@@ -65,7 +65,7 @@ def test_scores_are_those_of_sklearn_and_river(n_classes: int) -> None:
     assert scores.kappa == pytest.approx(online.get())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_baselines_are_rivers_dummies(seed: int) -> None:
     labels, codes, classes = stream(seed, 2000)
     measured = feed(Metrics(), labels, codes, classes, [7, 8, 900])
@@ -87,9 +87,10 @@ def test_baselines_are_rivers_dummies(seed: int) -> None:
         assert measured.baseline(name) == count / measured.judged
 
 
-@given(st.integers(0, 1000), st.lists(st.integers(0, 2500), max_size=8), st.integers(1, 1500))
+@given(st.integers(0, 1000), st.lists(st.integers(0, 1500), max_size=8), st.integers(1, 1200))
+@settings(max_examples=15)
 def test_cuts_and_resumption_change_nothing(seed: int, cuts: list[int], window: int) -> None:
-    labels, codes, classes = stream(seed, 2500)
+    labels, codes, classes = stream(seed, 1500)
     whole = feed(Metrics(window), labels, codes, classes, [])
     assert same(feed(Metrics(window), labels, codes, classes, cuts), whole)
     half = feed(Metrics(window), labels[:999], codes[:999], classes, [c for c in cuts if c < 999])

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pyarrow.parquet
 import pytest
 
 from connectors import open_sink, open_source
@@ -16,6 +16,8 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.runner import runner_of
 
 DATA = "a,b,y\n" + "".join(f"{i % 7},{i % 5},{'ud'[i % 2]}\n" for i in range(60))
+EVENTS = "a,b,k,t\n" + "".join(f"{i % 7},{i % 5},{i},{i}\n" for i in range(60))
+LABELS = "k,t,y\n" + "".join(f"{i},{i},{'ud'[i % 2]}\n" for i in range(60))
 REPLACED = [
     ("--out", "f.csv"),
     ("--out", "f.csv.gz"),
@@ -32,10 +34,8 @@ LATE = ("--label-source", "labels.csv", "--join", "k", "--time", "t", "--set", "
 @pytest.fixture(autouse=True)
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("in.csv").write_text(DATA)
-    table = pd.read_csv("in.csv").assign(k=range(60), t=range(60))
-    table[["k", "t", "y"]].to_csv("labels.csv", index=False)
-    table.drop(columns="y").to_csv("events.csv", index=False)
+    for name, text in (("in.csv", DATA), ("events.csv", EVENTS), ("labels.csv", LABELS)):
+        Path(name).write_text(text)
 
 
 def run(*arguments: str, source: str = "in.csv") -> int:
@@ -45,7 +45,7 @@ def run(*arguments: str, source: str = "in.csv") -> int:
 def write_foreign(path: Path) -> None:
     if path.suffix == ".parquet":
         path.mkdir()
-        pd.DataFrame({"x": [1.0]}).to_parquet(path / "part-00000-c000.snappy.parquet")
+        pyarrow.parquet.write_table(pyarrow.table({"x": [1.0]}), path / "part-00000-c000.snappy.parquet")
     else:
         text = {".json": b'{"model": 1}', ".jsonl": b'{"line": 1, "x": 2}\n'}.get(path.suffix, DATA.encode())
         path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)

@@ -97,9 +97,17 @@ def test_recovery_by_hand():
     assert cells.recovered(right, [Drift(1_000, 0, "concept")]) == [398]
     assert cells.recovered(right, [Drift(100, 0, "concept")]) == [None]
     assert cells.recovered(np.arange(2_000) < 1_000, [Drift(1_000, 0, "concept")]) == [100]
-    late = np.ones(2_000, bool)
-    late[1_000:1_500] = False
-    assert cells.recovered(late, [Drift(1_000, 0, "concept")]) == [598]
+    right[1_000:1_500] = False
+    assert cells.recovered(right, [Drift(1_000, 0, "concept")]) == [598]
+
+
+class Slow(Notes):
+    def predict_proba_one(self, x):
+        time.sleep(0.002)
+        return {}
+
+    def learn_one(self, x, y):
+        pass
 
 
 def test_a_cell_that_takes_too_long_is_stopped():
@@ -107,17 +115,6 @@ def test_a_cell_that_takes_too_long_is_stopped():
     sys.modules[__name__].Slow = Slow
     record = cells.measure(Cell(find("sea-sudden").stretched(2_000), slow, 0, limit=0.2))
     assert 16 <= record["events"] < record["planned"] == 2_000
-
-
-class Slow(Notes):
-    """A slow learner."""
-
-    def predict_proba_one(self, x):
-        time.sleep(0.002)
-        return {}
-
-    def learn_one(self, x, y):
-        """Learn nothing."""
 
 
 def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
@@ -136,7 +133,7 @@ def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
 
 
 def asked(out: Path, *more: str) -> list[str]:
-    what = ("--scenarios", "sea-sudden", "sine-late", "--learners", BAYES, NONE, "--events", "600", "--seeds", "3")
+    what = ("--scenarios", "sea-sudden", "sine-late", "--learners", BAYES, NONE, "--events", "600", "--seeds", "2")
     return [*what, "--out", str(out), *more]
 
 
@@ -145,35 +142,30 @@ def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path, capsys):
     journal = tmp_path / "drift.jsonl"
     command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
-    while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
+    while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 2):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     before = {record["key"]: record["seconds"] for record in map(json.loads, journal.read_text().splitlines())}
-    assert 3 <= len(before) < 12
+    assert 2 <= len(before) < 8
     with journal.open("a") as file:
         file.write('{"key": "torn')
-    main(asked(tmp_path))
+    main(asked(tmp_path, "--jobs", "1"))
     after = Store(tmp_path).records
-    assert len(after) == 12
+    assert len(after) == 8
     assert {key: after[key]["seconds"] for key in before} == before
     assert not journal.exists()
     assert {"river", "numpy", "streamsvm"} <= set(json.loads(after.popitem()[1]["versions"]))
     capsys.readouterr()
     main(asked(tmp_path, "--list"))
-    listed = capsys.readouterr().out
-    assert listed.count("6 of     6 cells done") == 2
-    assert_reports(tmp_path)
-
-
-def assert_reports(folder: Path) -> None:
-    page, text = (folder / "drift.html").read_text(), (folder / "drift.md").read_text()
+    assert capsys.readouterr().out.count("4 of     4 cells done") == 2
+    page, text = (tmp_path / "drift.html").read_text(), (tmp_path / "drift.md").read_text()
     assert "sine-late" in page
     assert "sine-late" in text
     assert "src=" in page
     assert not re.search(r'(src|href)="(?!data:)', page)
     for picture in re.findall(r"\]\((.*?\.png)\)", text):
-        assert (folder / picture).stat().st_size > 1_000
+        assert (tmp_path / picture).stat().st_size > 1_000
 
 
 def test_a_cell_that_failed_is_done_again(tmp_path):
@@ -197,13 +189,8 @@ def test_what_is_wrong_is_said_before_anything_runs(tmp_path):
 def records(accuracies: dict[str, list[float]]) -> list[dict[str, object]]:
     return [
         {
-            "key": f"{name} {k}",
-            "scenario": f"s{k}",
-            "learner": name,
-            "seed": 0,
-            "planned": 100,
-            "accuracy": a,
-            "us": 10.0,
+            **{"key": f"{name} {k}", "scenario": f"s{k}", "learner": name, "seed": 0, "planned": 100},
+            **{"accuracy": a, "us": 10.0},
         }
         for name, row in accuracies.items()
         for k, a in enumerate(row)

@@ -1,0 +1,209 @@
+"""Jobs of whole programs: custom solvers, forks, processes that do not start, and the end of the program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from streamsvm.refit.jobs import _Worker
+from streamsvm.refit.solvers import SOLVERS, Given
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = """
+import time
+from sklearn.tree import DecisionTreeClassifier
+
+class Own(DecisionTreeClassifier):
+    def fit(self, X, y):
+        time.sleep(0.2)  # so that it is under way when the program goes on
+        return super().fit(X, y)
+"""
+ENDLESS = """
+import os, time
+
+class Slow:
+    name = "slow"
+
+    def __init__(self, holds_lock, folder):
+        self.holds_lock, self.folder = holds_lock, folder
+
+    def solve(self, task):
+        (self.folder / "begun.tmp").write_text(str(os.getpid()))
+        (self.folder / "begun.tmp").replace(self.folder / "begun")
+        time.sleep(600 if self.holds_lock else 0.5)
+        (self.folder / "done").touch()
+
+def begin(holds_lock, folder):
+    from streamsvm.refit.jobs import Job, Refit
+    folder.mkdir()
+    job = Job(Slow(holds_lock, folder), Refit(1, 0, 64), lambda: None)
+    while not (folder / "begun").exists():
+        time.sleep(0.001)
+"""
+
+# It ends by SIGKILL, during a refit.
+KILLED = """
+import logging, multiprocessing, os, pathlib, sys
+import numpy as np
+import own, endless
+from streamsvm import CPMClassifier, RefitClassifier
+from streamsvm.refit import Every, jobs
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+folder = pathlib.Path(sys.argv[1])
+X = np.random.default_rng(0).normal(size=(300, 2))
+
+def begun(solver, n_classes):
+    y = [k % n_classes for k in range(300)]
+    model = RefitClassifier(CPMClassifier(), solver, trigger=Every(200), delay=64)
+    model.learn_many(X[:201], y[:201])
+    return model, y
+
+def rest(model, y):
+    model.learn_many(X[201:], y[201:])
+    return model.predict_proba_many(X), model.refits[0]["outcome"]
+
+# Solvers defined here and beside the program. Of many classes scikit-learn warns.
+models = [begun(Own(), 2), begun(own.Own(), 120)]
+context = multiprocessing.get_context("fork")
+answers = context.SimpleQueue()
+child = context.Process(target=lambda: answers.put([rest(*model) for model in models]))
+child.start()
+in_child = answers.get()
+here = [rest(*model) for model in models]
+print("defined here and beside:", *(outcome for _, outcome in here))
+print("equal in a child:", *(np.array_equal(one, other) for (one, _), (other, _) in zip(here, in_child)))
+print("outcomes in a child:", *(outcome for _, outcome in in_child))
+
+model, y = begun("newton", 2)
+proba, _ = rest(model, y)
+model.save(folder / "model")
+print("predicted:", model.predict_many(X[:20]).tolist())
+workers, python = jobs._workers[:], sys.executable
+jobs._workers.clear()
+for path in ("/nowhere/python", "/bin/false"):  # one does not start, and one ends at once
+    sys.executable = path
+    print("equal without a process:", np.array_equal(rest(*begun("newton", 2))[0], proba))
+    jobs._refused.clear()
+jobs._workers[:], sys.executable = workers, python
+endless.begin(True, folder / "killed")
+os.kill(os.getpid(), 9)
+"""
+
+# It exits during refits in a thread and in a process.
+EXITING = """
+import pathlib, sys
+import numpy as np
+import streamsvm
+assert not any(name.startswith("streamsvm.refit") for name in sys.modules)
+folder = pathlib.Path(sys.argv[1])
+model = streamsvm.load(folder / "model")
+X = np.random.default_rng(0).normal(size=(300, 2))
+print("predicted:", model.predict_many(X[:20]).tolist())
+print("loaded:", type(model).__name__)
+import endless
+for holds_lock in (False, True):
+    endless.begin(holds_lock, folder / f"ended {holds_lock}")
+"""
+
+
+def output_of(program: str, folder: Path, code: int) -> list[str]:
+    """Run a program beside `own` and `endless`, and return what it and its processes print."""
+    (folder / "own.py").write_text(OWN)
+    (folder / "endless.py").write_text(ENDLESS)
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-u", str(folder / "program.py"), str(folder)]
+    with (folder / "output").open("w") as output:  # not a pipe, whose end would be awaited
+        done = subprocess.run(
+            command,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            timeout=120,
+            check=False,
+        )
+    said = (folder / "output").read_text()
+    assert done.returncode == code, said
+    return said.splitlines()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def killed(folder: Path) -> list[str]:
+    return output_of(OWN + KILLED, folder, -signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def exited(folder: Path, killed: list[str]) -> list[str]:
+    return output_of(EXITING, folder, 0)
+
+
+def is_there(number: int) -> bool:
+    """Return whether a process exists."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_a_solver_of_the_program_is_found_in_it_and_beside_it(killed):
+    assert killed[0] == "defined here and beside: votes votes"
+    assert len(killed) == 8  # and no warning of scikit-learn
+
+
+@pytest.mark.slow
+def test_a_child_process_solves_anew_what_is_under_way(killed):
+    assert killed[1:3] == ["equal in a child: True True", "outcomes in a child: votes votes"]
+
+
+@pytest.mark.slow
+def test_where_no_process_can_be_started_a_thread_finds_the_same(killed):
+    warned = [line for line in killed if line.startswith("no process can be started for solvers")]
+    assert len(warned) == killed.count("equal without a process: True") == 2
+
+
+@pytest.mark.slow
+def test_an_archive_needs_no_import_of_what_it_holds(killed, exited):
+    assert exited == [killed[3], "loaded: RefitClassifier"]
+
+
+@pytest.mark.slow
+def test_a_solver_ends_by_itself_when_the_program_is_killed(killed, folder):
+    number = int((folder / "killed" / "begun").read_text())
+    end = time.monotonic() + 10.0
+    while is_there(number) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not is_there(number)
+
+
+@pytest.mark.slow
+def test_when_the_program_exits_a_thread_comes_to_its_end_and_a_process_is_ended(exited, folder):
+    assert (folder / "ended False" / "done").exists()  # otherwise compiled code is unloaded while in use
+    assert not is_there(int((folder / "ended True" / "begun").read_text()))
+
+
+def test_solvers_of_the_package_run_in_a_process():
+    assert all(solver.holds_lock for solver in (*SOLVERS.values(), Given))
+
+
+def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    worker = _Worker(bytes(1_000_000))  # more than the capacity of a pipe
+    assert worker.is_alive
+    assert os.getpgid(worker._process.pid) != os.getpgid(0)  # Ctrl-C does not reach it
+    worker.end()
