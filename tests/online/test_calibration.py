@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import streamsvm.core.access  # noqa: F401  (lets kernels take a `State`)
 from streamsvm.online import calibration
 
 N = 3
