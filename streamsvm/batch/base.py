@@ -32,7 +32,7 @@ SMALLEST, LARGEST = 1e-50, 1e50
 class Iteration(NamedTuple):
     """State of a solver after an iteration.
 
-    Parameters
+    Attributes
     ----------
     objective
         Best objective so far, summed over one-vs-rest problems.

@@ -359,7 +359,7 @@ def _serve() -> None:
         try:
             solver, task = question()
             found = solver.solve(task)
-        except Exception as error:  # sent to the other process
+        except (Exception, SystemExit) as error:  # sent to the other process
             found = error
         try:
             _write(answers, found)
