@@ -31,6 +31,7 @@ from streamsvm.ensemble.label_autocorrelation import (
     learn_autocorrelation,
     learn_remembered,
 )
+from streamsvm.ensemble.late_mixture import learn_late
 from streamsvm.ensemble.many_classes import n_voted, place_of
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
@@ -50,7 +51,7 @@ def count(state, block, batch, label, k):
         Index of the row in the block. Its scores and probabilities are known.
     """
     n, row, late = state.n_classes, block.rows[k], late_at(batch, block.first + k)
-    voted, place = n_voted(state), place_of(state, label)
+    voted, place, likelihood = n_voted(state), place_of(state, label), 0.0
     if n >= 2:
         count_votes(state, block, batch, label, k, place)
         follow_classes(state, label, row.seen)
@@ -60,13 +61,15 @@ def count(state, block, batch, label, k):
             if int(row.seen) % NOISE_SAMPLE == 0:
                 learn_noise(state.calibration, voted, place, plain)
             if row.late > 0:
-                learn_kept_combination(state, batch.memories[late], label)
+                likelihood = learn_kept_combination(state, batch.memories[late], label)
             else:
                 learn_combination(state.combination, voted, place)
     if state.uses_autocorrelation:
         if late >= 0:
             learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
             judge_answers(state, batch.memories[late], label)
+            if likelihood > 0.0:
+                learn_late(state.autocorrelation, batch.memories[late], n, label, likelihood)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
@@ -149,21 +152,30 @@ def judge_kept(state, memory, label):
 
 @kernel
 def learn_kept_combination(state, memory, label):
-    """Update the combined vote with the answers and confidences stored when the event was predicted."""
+    """Update the combined vote with the answers and confidences stored when the event was predicted.
+
+    Returns
+    -------
+    float
+        The probability that the votes gave to the label, 0 if none is stored.
+    """
     n, n_experts, combination = state.n_classes, state.experts.size, state.combination
     first = n_experts + ANSWERS
     if kept_answer(memory, first) < 0:
-        return
+        return 0.0
+    likelihood = 0.0
     for h in range(n_experts):
         is_right = kept_answer(memory, h) == label
         combination.by_experts[h] = kept_likelihood(memory, n_experts, h, is_right, n)
     for j in range(VOTES):
         is_right = kept_answer(memory, first + j) == label
         combination.by_votes[j] = kept_likelihood(memory, n_experts, n_experts + j, is_right, n)
+        likelihood += combination.shares[j] * combination.by_votes[j]
     combination.n_learned += 1
     for j in range(VOTES + 1):
         follow_answer(combination, j, kept_answer(memory, first + j) == label)
     follow_probabilities(combination)
+    return likelihood
 
 
 @kernel

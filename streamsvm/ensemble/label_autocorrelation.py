@@ -16,8 +16,8 @@ the mixture, p, p', Q, the last label, the label one season ago, and the most fr
 answer has been more accurate than the mixture, the two classes change their order in the probabilities.
 
 With late labels, log losses are biased: when a label arrives, p and Q know labels that were unknown at the prediction.
-Only the answers were kept. While most labels are late, p replaces the mixture unless another answer has been more
-accurate by LATE_ADVANTAGE.
+Only the answers were kept. While most labels are late, `late_mixture` replaces the mixture, and the answer is that of p
+unless another one has been more accurate by LATE_ADVANTAGE.
 
 Contexts at prediction time
 ---------------------------
@@ -56,7 +56,7 @@ from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import log_of, most_loss
 from streamsvm.core.schema import Array, Number, Schema, i64
-from streamsvm.ensemble import label_baselines
+from streamsvm.ensemble import label_baselines, late_mixture
 from streamsvm.ensemble.label_baselines import (
     append_label,
     context,
@@ -70,6 +70,7 @@ from streamsvm.ensemble.label_baselines import (
     season_label,
     share_of,
 )
+from streamsvm.ensemble.late_mixture import mix_late
 from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, recall
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
@@ -142,6 +143,7 @@ AUTOCORRELATION = Schema(
         "lifts": Array(("classes",), "lift of each class"),
         "mixture": Array(("classes",), "probabilities of the mixture"),
         **label_baselines.FIELDS,
+        **late_mixture.FIELDS,
     },
 )
 
@@ -192,16 +194,15 @@ def prefer_answer(state, n):
     mixture, answers, accuracies = state.mixture, state.answers, state.accuracies
     is_late = state.late > 0.5
     usual, advantage = (BY_VOTE, LATE_ADVANTAGE) if is_late else (BY_MIXTURE, 1.0 / ANSWER_WINDOW)
-    best = usual
+    best, largest = usual, answers[BY_MIXTURE]
     for i in range(ANSWERS if state.weight == 1.0 else BY_EXPECTED):
         least = accuracies[best] + (advantage if best == usual else 0.0)
         if answers[i] >= 0 and accuracies[i] > least:
             best = i
-    if is_late and best == usual:
-        for c in range(n):
-            mixture[c] = state.mixtures[VOTE, c]
-        return
-    lead(mixture, answers[best], answers[BY_MIXTURE])
+    if is_late:
+        mix_late(state, state.mixtures[VOTE], n, mixture)
+        largest = best_class(mixture, 0, n_answers(state, n))
+    lead(mixture, answers[best], largest)
 
 
 @kernel
@@ -233,6 +234,9 @@ def add_autocorrelation(state, n, proba):
     if state.weight == 0.0:
         state.answers[:] = -1
         state.answers[BY_MIXTURE] = state.answers[BY_VOTE] = best_class(proba, 0, n_answers(state, n))
+        if state.late > 0.5:
+            mix_late(state, state.mixtures[VOTE], n, proba)
+            lead(proba, state.answers[BY_VOTE], best_class(proba, 0, n_answers(state, n)))
         return
     find_lift(state, state.recent, state.n_learned, n)
     if state.weight < 1.0:
@@ -318,6 +322,7 @@ def follow(state, key, label, made):
     """Make a label the last one known, of an event predicted after `made` labels."""
     state.late += LATE_RATE * ((1.0 if made < state.n_learned else 0.0) - state.late)
     append_label(state, label, made)
+    state.totals[label] += 1.0
     state.n_fresh, state.last_key = 0, key
 
 

@@ -1,0 +1,109 @@
+"""Mixture of a vote whose labels are late with two baselines: the class frequencies and the last known label.
+
+Where labels persist for fewer events than they are late, a vote is almost certain of a class of the past, and its log
+loss is several times that of the class frequencies. Predictions are therefore the mixture
+
+    w_0 p + w_1 (class frequencies) + w_2 (last known label)
+
+of the vote p and the baselines. The weights follow the likelihoods that all three had when the event was predicted
+(online expectation maximisation). Feedback arrives only after the delay, so their rate is a small part of the inverse of
+the delay. The mixture applies while its recent log loss is lower than that of the vote by MARGIN.
+
+Notes
+-----
+Learning rates have to decrease with the delay: M. Zinkevich, J. Langford and A. Smola, "Slow learners are fast", NIPS
+2009.
+"""
+
+from __future__ import annotations
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import LEAST_BY_VOTE
+from streamsvm.core.math import log_of, most_loss
+from streamsvm.core.schema import Array, Number, SchemaEntry, i64
+from streamsvm.ensemble.notes import LAGS
+from streamsvm.features.scaler import MOST_EVENTS
+
+# Initial weights of the baselines, and the least of all weights.
+FREQUENCIES_AT_FIRST, LAST_AT_FIRST, LEAST_WEIGHT = 0.04, 0.01, 1e-3
+# Probability that the last label leaves to all classes together.
+SPREAD = 1e-3
+# Averages start as if over CAUTION delays, and are over at most WINDOW delays of at least LEAST_DELAY labels.
+CAUTION, WINDOW, LEAST_DELAY = 5, 20, 10
+# Least advantage in log loss.
+MARGIN = 0.05
+_LOSS = (0.0, most_loss(LEAST_BY_VOTE))
+FIELDS: dict[str, SchemaEntry] = {
+    "totals": Array(("classes",), "number of labels of each class", saved=True, bounds=(0.0, MOST_EVENTS)),
+    "n_late": Number("number of late labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+    "frequencies_weight": Number(
+        "weight of the class frequencies under late labels", start=FREQUENCIES_AT_FIRST, saved=True, bounds=(0.0, 1.0)
+    ),
+    "last_weight": Number(
+        "weight of the last known label under late labels", start=LAST_AT_FIRST, saved=True, bounds=(0.0, 1.0)
+    ),
+    "late_vote_loss": Number("decayed log loss of the vote under late labels", saved=True, bounds=_LOSS),
+    "late_loss": Number("decayed log loss of the mixture under late labels", saved=True, bounds=_LOSS),
+}
+
+
+@inlined
+def frequency_of(state, label, n):
+    """Return the frequency of a class among all labels."""
+    return (state.totals[label] + 1.0) / (state.n_learned + n)
+
+
+@inlined
+def by_last(last, label, n):
+    """Return the probability of a class according to the last known label."""
+    if last < 0 or last >= n:
+        return 1.0 / n
+    return SPREAD / n + (1.0 - SPREAD if last == label else 0.0)
+
+
+@inlined
+def vote_weight(state):
+    """Return the weight of the vote in the mixture."""
+    return max(1.0 - state.frequencies_weight - state.last_weight, 0.0)
+
+
+@kernel
+def mix_late(state, vote, n, out):
+    """Write the probabilities of n classes to `out`: those of the vote, or the mixture if it has been better."""
+    is_better = state.n_named == 0 and state.late_loss < state.late_vote_loss - MARGIN
+    for c in range(n):
+        out[c] = vote[c]
+        if is_better:
+            baselines = state.frequencies_weight * frequency_of(state, c, n)
+            baselines += state.last_weight * by_last(state.recent[0], c, n)
+            out[c] = baselines + vote_weight(state) * vote[c]
+
+
+@kernel
+def learn_late(state, memory, n, label, likelihood):
+    """Learn the label of an event that was predicted before the last label.
+
+    Parameters
+    ----------
+    memory
+        The labels known at the prediction, the last one first, and their number.
+    n
+        Number of classes.
+    label
+        Class of the event.
+    likelihood
+        Probability that the vote gave to the class.
+    """
+    shares, last = state.frequencies_weight, state.last_weight
+    at_shares, at_last = frequency_of(state, label, n), by_last(memory[0], label, n)
+    mixed = vote_weight(state) * likelihood + shares * at_shares + last * at_last
+    state.n_late += 1
+    delay = max(state.n_learned - memory[LAGS], LEAST_DELAY)
+    rate = 1.0 / min(state.n_late + CAUTION * delay, WINDOW * delay)
+    state.late_vote_loss -= rate * (log_of(max(likelihood, LEAST_BY_VOTE)) + state.late_vote_loss)
+    state.late_loss -= rate * (log_of(max(mixed, LEAST_BY_VOTE)) + state.late_loss)
+    shares = max(shares + rate * (shares * at_shares / mixed - shares), LEAST_WEIGHT)
+    last = max(last + rate * (last * at_last / mixed - last), LEAST_WEIGHT)
+    most = 1.0 - LEAST_WEIGHT
+    total = max(shares + last, most)
+    state.frequencies_weight, state.last_weight = shares * most / total, last * most / total
