@@ -6,8 +6,8 @@ loss is several times that of the class frequencies. Predictions are therefore t
     w_0 p + w_1 (class frequencies) + w_2 (last known label)
 
 of the vote p and the baselines. The weights follow the likelihoods that all three had when the event was predicted
-(online expectation maximisation). Feedback arrives only after the delay, so their rate is a small part of the inverse of
-the delay. The mixture applies while its recent log loss is lower than that of the vote by MARGIN.
+(online expectation maximisation). Feedback arrives only after the delay, so their rate is a small part of the inverse
+delay. The mixture applies while its recent log loss is lower than that of the vote by MARGIN.
 
 Notes
 -----
