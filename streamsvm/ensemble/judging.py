@@ -51,7 +51,7 @@ def count(state, block, batch, label, k):
         Index of the row in the block. Its scores and probabilities are known.
     """
     n, row, late = state.n_classes, block.rows[k], late_at(batch, block.first + k)
-    voted, place, likelihood = n_voted(state), place_of(state, label), 0.0
+    voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
         count_votes(state, block, batch, label, k, place)
         follow_classes(state, label, row.seen)
@@ -61,15 +61,15 @@ def count(state, block, batch, label, k):
             if int(row.seen) % NOISE_SAMPLE == 0:
                 learn_noise(state.calibration, voted, place, plain)
             if row.late > 0:
-                likelihood = learn_kept_combination(state, batch.memories[late], label)
+                learn_kept_combination(state, batch.memories[late], label)
             else:
                 learn_combination(state.combination, voted, place)
     if state.uses_autocorrelation:
         if late >= 0:
             learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
             judge_answers(state, batch.memories[late], label)
-            if likelihood > 0.0:
-                learn_late(state.autocorrelation, batch.memories[late], n, label, likelihood)
+            if row.late > 0 and label < n:
+                learn_kept_probability(state, batch.memories[late], label)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
@@ -152,30 +152,21 @@ def judge_kept(state, memory, label):
 
 @kernel
 def learn_kept_combination(state, memory, label):
-    """Update the combined vote with the answers and confidences stored when the event was predicted.
-
-    Returns
-    -------
-    float
-        The probability that the votes gave to the label, 0 if none is stored.
-    """
+    """Update the combined vote with the answers and confidences stored when the event was predicted."""
     n, n_experts, combination = state.n_classes, state.experts.size, state.combination
     first = n_experts + ANSWERS
     if kept_answer(memory, first) < 0:
-        return 0.0
-    likelihood = 0.0
+        return
     for h in range(n_experts):
         is_right = kept_answer(memory, h) == label
         combination.by_experts[h] = kept_likelihood(memory, n_experts, h, is_right, n)
     for j in range(VOTES):
         is_right = kept_answer(memory, first + j) == label
         combination.by_votes[j] = kept_likelihood(memory, n_experts, n_experts + j, is_right, n)
-        likelihood += combination.shares[j] * combination.by_votes[j]
     combination.n_learned += 1
     for j in range(VOTES + 1):
         follow_answer(combination, j, kept_answer(memory, first + j) == label)
     follow_probabilities(combination)
-    return likelihood
 
 
 @kernel
@@ -185,3 +176,13 @@ def judge_answers(state, memory, label):
         answer = kept_answer(memory, state.experts.size + i)
         if answer >= 0:
             learn_answer(state.autocorrelation, i, answer == label)
+
+
+@kernel
+def learn_kept_probability(state, memory, label):
+    """Update the mixture under late labels with the prediction stored in a memory."""
+    n, n_experts = state.n_classes, state.experts.size
+    answer = kept_answer(memory, n_experts + ANSWERS + VOTES + 1)
+    if answer >= 0:
+        likelihood = kept_likelihood(memory, n_experts, n_experts + VOTES, answer == label, n)
+        learn_late(state.autocorrelation, memory, n, label, likelihood)

@@ -16,8 +16,8 @@ the mixture, p, p', Q, the last label, the label one season ago, and the most fr
 answer has been more accurate than the mixture, the two classes change their order in the probabilities.
 
 With late labels, log losses are biased: when a label arrives, p and Q know labels that were unknown at the prediction.
-Only the answers were kept. While most labels are late, `late_mixture` replaces the mixture, and the answer is that of p
-unless another one has been more accurate by LATE_ADVANTAGE.
+Only the answers were kept. While most labels are late, p replaces the mixture unless another answer has been more
+accurate by LATE_ADVANTAGE. `late_mixture` then corrects the probabilities.
 
 Contexts at prediction time
 ---------------------------
@@ -194,15 +194,16 @@ def prefer_answer(state, n):
     mixture, answers, accuracies = state.mixture, state.answers, state.accuracies
     is_late = state.late > 0.5
     usual, advantage = (BY_VOTE, LATE_ADVANTAGE) if is_late else (BY_MIXTURE, 1.0 / ANSWER_WINDOW)
-    best, largest = usual, answers[BY_MIXTURE]
+    best = usual
     for i in range(ANSWERS if state.weight == 1.0 else BY_EXPECTED):
         least = accuracies[best] + (advantage if best == usual else 0.0)
         if answers[i] >= 0 and accuracies[i] > least:
             best = i
-    if is_late:
-        mix_late(state, state.mixtures[VOTE], n, mixture)
-        largest = best_class(mixture, 0, n_answers(state, n))
-    lead(mixture, answers[best], largest)
+    if is_late and best == usual:
+        for c in range(n):
+            mixture[c] = state.mixtures[VOTE, c]
+        return
+    lead(mixture, answers[best], answers[BY_MIXTURE])
 
 
 @kernel
@@ -231,20 +232,18 @@ def add_autocorrelation(state, n, proba):
     """
     for c in range(n):
         state.mixtures[VOTE, c] = proba[c]
-    if state.weight == 0.0:
+    if state.weight > 0.0:
+        find_lift(state, state.recent, state.n_learned, n)
+        if state.weight < 1.0:
+            scale_terms(state.lifts, 0, n, state.weight)
+        combine(state, n)
+        mix(state, state.recent, state.n_learned, n)
+        for c in range(n):
+            proba[c] = state.mixture[c]
+    else:
         state.answers[:] = -1
         state.answers[BY_MIXTURE] = state.answers[BY_VOTE] = best_class(proba, 0, n_answers(state, n))
-        if state.late > 0.5:
-            mix_late(state, state.mixtures[VOTE], n, proba)
-            lead(proba, state.answers[BY_VOTE], best_class(proba, 0, n_answers(state, n)))
-        return
-    find_lift(state, state.recent, state.n_learned, n)
-    if state.weight < 1.0:
-        scale_terms(state.lifts, 0, n, state.weight)
-    combine(state, n)
-    mix(state, state.recent, state.n_learned, n)
-    for c in range(n):
-        proba[c] = state.mixture[c]
+    mix_late(state, n, proba)
 
 
 @kernel

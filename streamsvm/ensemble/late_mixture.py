@@ -1,13 +1,14 @@
-"""Mixture of a vote whose labels are late with two baselines: the class frequencies and the last known label.
+"""Mixture of a prediction whose labels are late with two baselines: the class frequencies and the last known label.
 
-Where labels persist for fewer events than they are late, a vote is almost certain of a class of the past, and its log
-loss is several times that of the class frequencies. Predictions are therefore the mixture
+Where labels persist for fewer events than they are late, an ensemble is almost certain of a class of the past, and its
+log loss is several times that of the class frequencies. Predictions are therefore the mixture
 
     w_0 p + w_1 (class frequencies) + w_2 (last known label)
 
-of the vote p and the baselines. The weights follow the likelihoods that all three had when the event was predicted
-(online expectation maximisation). Feedback arrives only after the delay, so their rate is a small part of the inverse
-delay. The mixture applies while its recent log loss is lower than that of the vote by MARGIN.
+of the prediction p and the baselines. The weights follow the likelihoods that all three had when the event was
+predicted (online expectation maximisation). Feedback arrives only after the delay, so their rate is a small part of the
+inverse delay. The mixture applies while most labels are late and its recent log loss is lower than that of p by MARGIN.
+It does not change the most probable class.
 
 Notes
 -----
@@ -18,7 +19,7 @@ Learning rates have to decrease with the delay: M. Zinkevich, J. Langford and A.
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.losses import LEAST_BY_VOTE
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class
 from streamsvm.core.math import log_of, most_loss
 from streamsvm.core.schema import Array, Number, SchemaEntry, i64
 from streamsvm.ensemble.notes import LAGS
@@ -42,7 +43,9 @@ FIELDS: dict[str, SchemaEntry] = {
     "last_weight": Number(
         "weight of the last known label under late labels", start=LAST_AT_FIRST, saved=True, bounds=(0.0, 1.0)
     ),
-    "late_vote_loss": Number("decayed log loss of the vote under late labels", saved=True, bounds=_LOSS),
+    "late_plain_loss": Number("decayed log loss of the predictions under late labels", saved=True, bounds=_LOSS),
+    "named_first": Number("most probable class of the current event, as position", i64),
+    "confidence": Number("its probability, without the baselines"),
     "late_loss": Number("decayed log loss of the mixture under late labels", saved=True, bounds=_LOSS),
 }
 
@@ -62,21 +65,25 @@ def by_last(last, label, n):
 
 
 @inlined
-def vote_weight(state):
-    """Return the weight of the vote in the mixture."""
+def plain_weight(state):
+    """Return the weight of the prediction in the mixture."""
     return max(1.0 - state.frequencies_weight - state.last_weight, 0.0)
 
 
 @kernel
-def mix_late(state, vote, n, out):
-    """Write the probabilities of n classes to `out`: those of the vote, or the mixture if it has been better."""
-    is_better = state.n_named == 0 and state.late_loss < state.late_vote_loss - MARGIN
+def mix_late(state, n, proba):
+    """Note the most probable of n classes, and replace the probabilities by the mixture if it has been better."""
+    best = best_class(proba, 0, state.n_named if state.n_named > 0 else n)
+    state.named_first, state.confidence = best, proba[best]
+    if state.late <= 0.5 or state.n_named > 0 or state.late_loss >= state.late_plain_loss - MARGIN:
+        return
     for c in range(n):
-        out[c] = vote[c]
-        if is_better:
-            baselines = state.frequencies_weight * frequency_of(state, c, n)
-            baselines += state.last_weight * by_last(state.recent[0], c, n)
-            out[c] = baselines + vote_weight(state) * vote[c]
+        baselines = state.frequencies_weight * frequency_of(state, c, n)
+        baselines += state.last_weight * by_last(state.recent[0], c, n)
+        proba[c] = plain_weight(state) * proba[c] + baselines
+    largest = best_class(proba, 0, n)
+    if proba[largest] > proba[best]:
+        proba[largest], proba[best] = proba[best], proba[largest]
 
 
 @kernel
@@ -92,15 +99,15 @@ def learn_late(state, memory, n, label, likelihood):
     label
         Class of the event.
     likelihood
-        Probability that the vote gave to the class.
+        Probability that the prediction, without the baselines, gave to the class.
     """
     shares, last = state.frequencies_weight, state.last_weight
     at_shares, at_last = frequency_of(state, label, n), by_last(memory[0], label, n)
-    mixed = vote_weight(state) * likelihood + shares * at_shares + last * at_last
+    mixed = plain_weight(state) * likelihood + shares * at_shares + last * at_last
     state.n_late += 1
     delay = max(state.n_learned - memory[LAGS], LEAST_DELAY)
     rate = 1.0 / min(state.n_late + CAUTION * delay, WINDOW * delay)
-    state.late_vote_loss -= rate * (log_of(max(likelihood, LEAST_BY_VOTE)) + state.late_vote_loss)
+    state.late_plain_loss -= rate * (log_of(max(likelihood, LEAST_BY_VOTE)) + state.late_plain_loss)
     state.late_loss -= rate * (log_of(max(mixed, LEAST_BY_VOTE)) + state.late_loss)
     shares = max(shares + rate * (shares * at_shares / mixed - shares), LEAST_WEIGHT)
     last = max(last + rate * (last * at_last / mixed - last), LEAST_WEIGHT)
