@@ -14,6 +14,7 @@ from streamsvm.budgeted import merging
 from streamsvm.budgeted.classifier import BSGDClassifier
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.library import library
 from streamsvm.core.precompile import prepare
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.models import ArchiveError
@@ -133,12 +134,14 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     Returns
     -------
     Path
-        The cache folder. An image needs the same XDG_CACHE_HOME when it is built and when it is run.
+        The cache folder. An image needs the same XDG_CACHE_HOME when it is built and when it is run. With a compiled
+        library there is nothing to compile, and this is its file.
     """
+    used = library()
     entries = entry_points(everything)
     prepare(entries, jobs)
     for entry in entries:
         if not entry.is_compiled:  # the other process could not write to the cache
             entry.compile()
     merging.table()
-    return cache_folder()
+    return cache_folder() if used is None else used.path

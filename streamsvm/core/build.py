@@ -7,6 +7,7 @@ links compiled functions; it is tested with the version NUMBA.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import shlex
@@ -60,7 +61,9 @@ class Target:
     check: str
 
 
-_HAS = " && ".join(f'__builtin_cpu_supports("{name}")' for name in ("avx2", "bmi", "bmi2", "fma"))
+_HAS = " && ".join(
+    f'__builtin_cpu_supports("{name}")' for name in ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+)
 TARGETS = {
     "x86-64-v3": Target("x86_64-unknown-linux-gnu", "x86-64-v3", _HAS),
     "x86-64": Target("x86_64-unknown-linux-gnu", "x86-64", "1"),
@@ -81,7 +84,7 @@ def _kind(argument: Any) -> str:
     if isinstance(argument, PackedType):
         return "p"
     if isinstance(argument, types.Array):
-        code = memoryview(np.empty(0, as_dtype(argument.dtype))).format
+        code = memoryview(np.empty(0, as_dtype(argument.dtype)).data).format
         return f"a{argument.ndim}{ {'l': 'q', 'L': 'Q'}.get(code, code) }"
     return {types.int64: "i", types.float64: "d", types.boolean: "b"}[argument]
 
@@ -261,7 +264,7 @@ def _machine_code(text: str, symbol: str, target: Target) -> bytes:
                 raise ValueError(f"{symbol} needs {function.name}, which the library does not have")
         elif function.name != symbol:
             function.linkage = "internal"
-    return machine.emit_object(module)
+    return bytes(machine.emit_object(module))
 
 
 # Linking --------------------------------------------------------------------------------------------------------------
@@ -304,18 +307,17 @@ def link(compiled: Sequence[Compiled], target: str, path: Path) -> None:
 
 def build(target: str, path: Path, jobs: int) -> None:
     """Build the compiled library of all entry points, and the table of merges beside it."""
-    from streamsvm.budgeted import merging
-    from streamsvm.loading import entry_points
-
-    names = [entry.name for entry in entry_points(everything=True)]
+    names = [entry.name for entry in importlib.import_module("streamsvm.loading").entry_points(everything=True)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         compiled = list(pool.map(compile_entry, names, [target] * len(names)))
     link(compiled, target, path)
-    np.save(path.with_name(MERGING), merging.table())
+    np.save(path.with_name(MERGING), importlib.import_module("streamsvm.budgeted.merging").table())
 
 
 def main() -> None:
     """Build the library as the command line says."""
+    if not numba.__version__.startswith(f"{NUMBA}."):
+        raise SystemExit(f"the library is built with numba {NUMBA}; this is {numba.__version__}")
     parser = argparse.ArgumentParser(prog="python -m streamsvm.core.build", description=__doc__)
     parser.add_argument("--target", choices=TARGETS, default="x86-64-v3", help="processor level")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes")

@@ -72,6 +72,7 @@ def use_numba() -> None:
     """Import numba, and replace deferred objects in all modules: the compiler does not know them."""
     if not _Mode.is_deferring:
         return
+    importlib.import_module("numba")  # nothing changes if this fails
     _Mode.is_deferring = False
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})

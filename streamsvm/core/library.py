@@ -105,7 +105,7 @@ def _load() -> Library | str | None:
     functions = {
         name: CompiledFunction(*found) if isinstance(found, tuple) else found for name, found in module.entries
     }
-    return Library(module.target, functions, Path(module.__file__))
+    return Library(module.target, functions, Path(str(module.__file__)))
 
 
 @functools.cache
@@ -114,25 +114,31 @@ def library() -> Library | None:
 
     Raises
     ------
-    ImportError
+    OSError
         If the environment asks for the library and it cannot be used.
     """
     asked = os.environ.get(CODE, "")
     if asked not in ("", "library", "numba"):
-        raise ImportError(f"{CODE} is {asked!r}; set it to 'library' or 'numba', or unset it")
+        raise OSError(f"{CODE} is {asked!r}; set it to 'library' or 'numba', or unset it")
     if asked == "numba":
         return None
     found = _load()
     if isinstance(found, Library):
         return found
     if asked == "library":
-        raise ImportError(f"{CODE} is 'library', but the compiled library cannot be used: {found or 'there is none'}")
+        raise OSError(f"{CODE} is 'library', but the compiled library cannot be used: {found or 'there is none'}")
     if found is not None:
         logger.warning("the compiled library cannot be used, so numba compiles the kernels: %s", found)
     return None
 
 
-def code_in_use() -> str:
-    """Return in one line which code is used, for messages."""
+def kind_of_code() -> str:
+    """Return the processor level of the library in use, or "numba"."""
     used = library()
-    return "compiled by numba on this machine" if used is None else f"compiled library for {used.target}"
+    return "numba" if used is None else used.target
+
+
+def code_in_use() -> str:
+    """Return which code is used, for messages."""
+    kind = kind_of_code()
+    return "compiled by numba on this machine" if kind == "numba" else f"compiled library for {kind}"
