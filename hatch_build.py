@@ -30,6 +30,7 @@ class CompiledLibrary(BuildHookInterface[Any]):
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "_library.abi3.so"
         command = [sys.executable, "-m", "streamsvm.core.build", "--target", target, str(path)]
+        command += ["--modules", os.environ.get("STREAMSVM_MODULES", "")]  # tests build a part
         subprocess.run(command, cwd=self.root, env={**os.environ, "STREAMSVM_CODE": "numba"}, check=True)
         for file in path.parent.iterdir():
             build_data["force_include"][str(file)] = f"streamsvm/core/{file.name}"

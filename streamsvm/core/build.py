@@ -245,6 +245,8 @@ def _linked(library: Any, exported: str) -> str:
 
 def _machine_code(text: str, symbol: str, target: Target) -> bytes:
     """Optimise a module as numba does, and return its object code."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     options: dict[str, Any] = {"cpu": target.cpu, "opt": 3, "reloc": "pic", "codemodel": "default"}
     machine = llvm.Target.from_triple(target.triple).create_target_machine(**options)
     text = re.sub(r"^target (triple|datalayout) = .*$", "", text, flags=re.M)
@@ -305,9 +307,10 @@ def link(compiled: Sequence[Compiled], target: str, path: Path) -> None:
         part.replace(path)
 
 
-def build(target: str, path: Path, jobs: int) -> None:
-    """Build the compiled library of all entry points, and the table of merges beside it."""
+def build(target: str, path: Path, jobs: int, modules: str) -> None:
+    """Build the compiled library of the entry points of modules, and the table of merges beside it."""
     names = [entry.name for entry in importlib.import_module("streamsvm.loading").entry_points(everything=True)]
+    names = [name for name in names if re.match(modules, name)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         compiled = list(pool.map(compile_entry, names, [target] * len(names)))
     link(compiled, target, path)
@@ -321,9 +324,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m streamsvm.core.build", description=__doc__)
     parser.add_argument("--target", choices=TARGETS, default="x86-64-v3", help="processor level")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes")
+    parser.add_argument("--modules", default="", help="regular expression of modules with entry points; all by default")
     parser.add_argument("path", type=Path, nargs="?", default=Path(__file__).with_name(f"{LIBRARY}.abi3.so"))
     options = parser.parse_args()
-    build(options.target, options.path, options.jobs)
+    build(options.target, options.path, options.jobs, options.modules)
     print(f"{options.path}: {options.path.stat().st_size / 1e6:.1f} MB")
 
 
