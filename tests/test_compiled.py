@@ -132,7 +132,8 @@ def test_wrong_arguments_raise_errors(python, tmp_path):
         from streamsvm.features import rows
         order = rows.ENTRY_POINTS["order"].compile()
         whole, real = np.zeros(2, np.int64), np.zeros(2)
-        for arguments in ((whole,), (real,) * 6, (np.zeros(4, np.int64)[::2], real, whole, whole, real, whole), (1,) * 6):
+        strided = np.zeros(4, np.int64)[::2]
+        for arguments in ((whole,), (real,) * 6, (strided, real, whole, whole, real, whole), (1,) * 6):
             try:
                 order(*arguments)
             except (TypeError, ValueError, BufferError) as error:
