@@ -151,7 +151,10 @@ OF_LIBRARIES = {
     *("_TIMED_OUT", "_PARTITION_EOF"),  # of confluent_kafka
     *("_replace", "_exit", "_Compress", "_Decompress", "_SubParsersAction", "_group_actions"),  # of Python
 }
-OF_NUMBA = {"_cache", "_data_layout", "_getvalue", "_module_pass_manager", "_rebuild", "_reduce"}
+OF_NUMBA = {
+    *("_cache", "_data_layout", "_getvalue", "_module_pass_manager", "_rebuild", "_reduce"),
+    "_get_module_for_linking",
+}
 PACKAGES = sorted({path.parent for top in ("streamsvm", "connectors") for path in (ROOT / top).rglob("*.py")})
 
 

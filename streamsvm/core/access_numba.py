@@ -109,10 +109,10 @@ def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> 
     if isinstance(entry, Substate):
         return builder.inttoptr(address, value_type)
     shape = [_fixed(builder, schema, state, f"{name}@{k}") for k in range(len(entry.dims))]
-    return _array(context, builder, out, address, shape, entry.element.itemsize)
+    return array_view(context, builder, out, address, shape, entry.element.itemsize)
 
 
-def _array(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any], n_bytes: int) -> Any:
+def array_view(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any], n_bytes: int) -> Any:
     """Build an array view of memory that the view does not own."""
     array, size = context.make_array(kind)(context, builder), ir.IntType(64)(n_bytes)
     strides = [size]
@@ -162,7 +162,7 @@ def _array_at(element: Any) -> Callable[[int, int], Any]:
 
     def at(_: Any, address: Any, n: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return _array(context, builder, kind, values[0], [values[1]], 8)
+            return array_view(context, builder, kind, values[0], [values[1]], 8)
 
         return kind(types.int64, types.int64), codegen
 
@@ -242,7 +242,7 @@ def packed_values(_: Any, packed: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         found = cgutils.create_struct_proxy(PACKED)(context, builder, value=values[0])
-        return _array(context, builder, kind, found.start, [builder.lshr(found.size, ir.IntType(64)(3))], 8)
+        return array_view(context, builder, kind, found.start, [builder.lshr(found.size, ir.IntType(64)(3))], 8)
 
     return kind(packed), codegen
 

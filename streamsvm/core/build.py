@@ -32,7 +32,7 @@ from numba.core.llvm_bindings import create_pass_builder
 from numba.extending import intrinsic
 from numba.np.numpy_support import as_dtype
 
-from streamsvm.core.access_numba import PackedType, SharesType, StateType, _array
+from streamsvm.core.access_numba import PackedType, SharesType, StateType, array_view
 from streamsvm.core.deferred import use_numba
 from streamsvm.core.entry_points import find
 from streamsvm.core.library import LIBRARY, MERGING, kernel_sources, sources_key
@@ -119,7 +119,7 @@ def _reader(arguments: tuple[Any, ...]) -> Any:
 def _read(context: Any, builder: Any, argument: Any, word: Any) -> Any:
     if isinstance(argument, types.Array):
         start, shape = word(), [word() for _ in range(argument.ndim)]
-        return _array(context, builder, argument, start, shape, as_dtype(argument.dtype).itemsize)
+        return array_view(context, builder, argument, start, shape, as_dtype(argument.dtype).itemsize)
     if isinstance(argument, PackedType):
         packed = cgutils.create_struct_proxy(argument)(context, builder)
         packed.start, packed.size = word(), word()
@@ -238,7 +238,7 @@ def _exported(symbol: str, native: str, n: int) -> str:
 def _linked(library: Any, exported: str) -> str:
     """Link a library with everything that it calls."""
     module = llvm.parse_assembly(exported)
-    for each in (library, *library._reached()):
+    for each in (library, *library.reached()):
         module.link_in(each._get_module_for_linking(), preserve=True)
     return str(module)
 
