@@ -111,6 +111,33 @@ def test_other_learners_need_no_numba_either(python, tmp_path, name):
     assert not json.loads(done.stdout)[2]
 
 
+OTHERS = """
+import random, sys
+import streamsvm
+delayed = streamsvm.DelayedClassifier(streamsvm.StreamSVMClassifier())
+rng = random.Random(0)
+keyed, state = streamsvm.KeyedClassifier(streamsvm.CPMClassifier(), label="y"), None
+decided = streamsvm.StreamSVMClassifier(cost={True: {False: 10.0}})
+for i in range(300):
+    y = rng.random() < 0.5
+    x = {"a": float(y)}
+    delayed.predict_one(x, key=i)
+    delayed.predict_set_one(x, key=i)
+    delayed.learn_one(i, y)
+    decided.learn_one(x, y)
+    answers, state = keyed.step(state, [x | {"y": y}])
+print(delayed.predict_one({"a": 1.0}, key=-1), decided.predict_one({"a": 1.0}), answers[0]["prediction"] == y)
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.skipif("STREAMSVM_WHEEL" not in os.environ, reason="the wheel of the tests has one learner only")
+def test_late_labels_keys_and_costs_need_no_numba_either(python, tmp_path):
+    done = asked(python, OTHERS, tmp_path)
+    assert done.stderr == ""
+    assert done.stdout == "True True True\nFalse\n"
+
+
 def test_the_command_line_says_which_code_it_uses(python, tmp_path):
     command = python.parent / "streamsvm"
     assert f"(compiled library for {TARGET})" in run(command, "--version", env={"STREAMSVM_CODE": "library"})
