@@ -20,7 +20,8 @@ import pytest
 
 from tests.test_release import NOT_COPIED, ROOT, lend_what_is_needed, run
 
-TARGET = "x86-64-v3"
+MACHINES = {"x86_64": "x86-64-v3", "aarch64": "aarch64"}
+TARGET = MACHINES.get(platform.machine(), "")
 LEARN = """
 import json, random, sys
 import streamsvm
@@ -37,7 +38,9 @@ print(json.dumps([found, same, "numba" in sys.modules]))
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="the library is for Linux"),
+    pytest.mark.skipif(
+        sys.platform != "linux" or platform.machine() not in MACHINES, reason="the library is for Linux"
+    ),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the C module of the library needs a C compiler"),
 ]
 
@@ -81,7 +84,7 @@ def asked(python: Path, code: str, place: Path, kind: str = "") -> subprocess.Co
 
 
 def test_it_serves_all_versions_of_python_and_is_small(wheel):
-    assert re.search(r"-cp311-abi3-(many)?linux_.*x86_64\.whl$", wheel.name)
+    assert re.search(r"-cp311-abi3-(many)?linux_.*(x86_64|aarch64)\.whl$", wheel.name)
     assert wheel.stat().st_size < 5e6
     with zipfile.ZipFile(wheel) as archive:
         assert {"streamsvm/core/_library.abi3.so", "streamsvm/core/_merging.npy"} <= set(archive.namelist())
