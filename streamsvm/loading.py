@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from streamsvm.budgeted import merging
 from streamsvm.budgeted.classifier import BSGDClassifier
 from streamsvm.core.cache import cache_folder
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.library import library
 from streamsvm.core.precompile import prepare
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.models import ArchiveError
@@ -40,7 +42,7 @@ _KERNELS = (
         "ensemble.trees",
         "polytope.kernels",
     ),
-    *("budgeted.kernels", "budgeted.maintenance"),
+    *("budgeted.kernels", "budgeted.vectors", "budgeted.maintenance"),
     *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )
 _ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join"),)
@@ -109,6 +111,13 @@ def load(path: str | os.PathLike[str]) -> Saved:
         raise ArchiveError(f"{path}: {error}", error.reason) from error
 
 
+def entry_points(everything: bool) -> list[EntryPoint]:
+    """Return the entry points of all learners; `everything` adds prediction sets and late labels."""
+    names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
+    modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
+    return [entry for module in modules for entry in module.ENTRY_POINTS.values()]
+
+
 def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     """Compile all kernels of the learners in parallel and cache them on disk.
 
@@ -125,14 +134,14 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     Returns
     -------
     Path
-        The cache folder. An image needs the same XDG_CACHE_HOME when it is built and when it is run.
+        The cache folder. An image needs the same XDG_CACHE_HOME when it is built and when it is run. With a compiled
+        library there is nothing to compile, and this is its file.
     """
-    names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
-    modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
-    entries = [entry for module in modules for entry in module.ENTRY_POINTS.values()]
+    used = library()
+    entries = entry_points(everything)
     prepare(entries, jobs)
     for entry in entries:
         if not entry.is_compiled:  # the other process could not write to the cache
             entry.compile()
     merging.table()
-    return cache_folder()
+    return cache_folder() if used is None else used.path

@@ -22,6 +22,9 @@ collect_ignore = ["warm.py"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# The tests compile with numba, also where the compiled library was built. `tests/test_compiled.py` tests the library.
+os.environ.setdefault("STREAMSVM_CODE", "numba")
+
 # Idle threads of numerical libraries sleep. There are more processes than cores, and spinning threads would block the
 # others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -382,6 +382,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("NUMBA_BOUNDSCHECK") != "1":  # numba reads it on import
-        checked = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
+        checked = os.environ | {"NUMBA_BOUNDSCHECK": "1", "STREAMSVM_CODE": "numba"}
         os.execve(sys.executable, [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]], checked)
     raise SystemExit(main())

@@ -140,7 +140,10 @@ OF_LIBRARIES = {
     *("_TIMED_OUT", "_PARTITION_EOF"),  # of confluent_kafka
     *("_replace", "_exit", "_Compress", "_Decompress", "_SubParsersAction", "_group_actions"),  # of Python
 }
-OF_NUMBA = {"_cache", "_data_layout", "_getvalue", "_module_pass_manager", "_rebuild", "_reduce"}
+OF_NUMBA = {
+    *("_cache", "_data_layout", "_getvalue", "_module_pass_manager", "_rebuild", "_reduce"),
+    "_get_module_for_linking",
+}
 
 
 def test_private_members_are_used_by_their_own_class_and_module_alone():

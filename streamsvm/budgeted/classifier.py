@@ -338,7 +338,7 @@ class BSGDClassifier(BudgetedMemory):
             self._code(label)
         self._grow()
         state = self._state
-        kernels.open_classes(state, c)
+        support.ENTRY_POINTS["open_classes"](state, c)
         state.classes.learned[:c] = self.n_events_learned / c
         state.gamma_now = model.gamma
         state.gamma = model.gamma if held else self.gamma or 0.0
@@ -363,9 +363,9 @@ class BSGDClassifier(BudgetedMemory):
         state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
-        support.measure_all(state)
+        support.ENTRY_POINTS["measure_all"](state)
         for b in range(n):
-            state.norms[b] = support.vector_norm(state, b)
+            state.norms[b] = support.ENTRY_POINTS["vector_norm"](state, b)
 
     def _units(self, model: KernelExpansion) -> Floats | None:
         """Return units that make all relevances of a model equal, if they exceed the range of the metric."""

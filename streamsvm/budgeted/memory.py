@@ -67,7 +67,8 @@ class BudgetedMemory(base.OnlineClassifier):
         # An odd number of cache lines per column avoids conflicts of cache sets between columns.
         own.room = room
         is_full = room >= self.budget  # nothing is merged before
-        slots = expansion.padded(self.budget + 1) + CACHE_LINE if is_full else expansion.padded(room + 1)
+        padded = expansion.padded.py_func  # in Python
+        slots = padded(self.budget + 1) + CACHE_LINE if is_full else padded(room + 1)
         sizes = {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
@@ -130,7 +131,7 @@ class BudgetedMemory(base.OnlineClassifier):
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
         mark_touched(state)
-        support.measure_all(state)
+        support.ENTRY_POINTS["measure_all"](state)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}

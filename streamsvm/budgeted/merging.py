@@ -17,12 +17,14 @@ import contextlib
 import functools
 import math
 import os
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.jit import inlined, jit_fma, kernel
+from streamsvm.core.library import library
 from streamsvm.core.math import ONE, TWO, ZERO, exp_below
 from streamsvm.core.simd import uint
 
@@ -173,14 +175,26 @@ def look_up(table, share, kappa):
     return low + x * (high - low)
 
 
-@functools.cache
-def table() -> NDArray[np.float32]:
-    """Return the table shared by all learners, computed once and cached on disk."""
-    path = cache_folder() / "merging.npy"
+def _read(path: Path) -> NDArray[np.float32] | None:
+    """Return the table in a file, or None if there is none."""
     with contextlib.suppress(OSError, ValueError, EOFError):
         found: NDArray[np.float32] = np.load(path, allow_pickle=False)
         if found.shape == (GRID, GRID) and found.dtype == np.float32:
             return found
+    return None
+
+
+@functools.cache
+def table() -> NDArray[np.float32]:
+    """Return the table shared by all learners, from the compiled library, or computed once and cached on disk."""
+    used = library()
+    found = None if used is None else _read(used.merging)
+    if found is not None:
+        return found
+    path = cache_folder() / "merging.npy"
+    found = _read(path)
+    if found is not None:
+        return found
     computed = np.zeros((GRID, GRID), np.float32)
     fill_table(computed)
     part = path.with_name(f".{path.name}.{os.getpid()}")

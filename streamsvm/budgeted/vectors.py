@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.budgeted.expansion import first_class, is_weighing
+from streamsvm.budgeted.expansion import BSGD, first_class, is_weighing
+from streamsvm.core.access import StateType
 from streamsvm.core.bits import lowest_bit
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO
 from streamsvm.core.schema import f32
+from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import current_row
 
@@ -130,3 +133,12 @@ def measure_all(state):
     """Recompute the squared norms of all coefficients."""
     for b in range(state.n_vectors):
         measure(state, b)
+
+
+_STATE = StateType(BSGD.name)
+
+ENTRY_POINTS = {
+    "open_classes": EntryPoint(open_classes, (_STATE, INTEGER)),
+    "measure_all": EntryPoint(measure_all, (_STATE,)),
+    "vector_norm": EntryPoint(vector_norm, (_STATE, INTEGER)),
+}

@@ -48,7 +48,7 @@ def build_parser(*, everything: bool = False) -> Parser:
         Whether the help shows all options and settings, instead of common options. Such a parser only shows help.
     """
     parser = Parser(prog="streamsvm", description="Online classification of drifting streams.", **_SHARED)
-    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and the kind of code, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, options in COMMANDS.items():
         _add_command(commands, name, options, everything)
@@ -64,8 +64,9 @@ def parse(arguments: list[str]) -> Any:
     given = vars(namespace)
     if "version" in given:
         from streamsvm import __version__
+        from streamsvm.core.library import code_in_use
 
-        print(f"streamsvm {__version__}")
+        print(f"streamsvm {__version__} ({code_in_use()})")
         parser.exit(0)
     if (command := given.pop("command")) is None:
         parser.print_help()

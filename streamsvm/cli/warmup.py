@@ -12,22 +12,28 @@ _GONE_S = 86_400.0  # age after which unused compiled code of other versions is 
 
 
 def main(options: Warmup, _started: float) -> int:
-    """Compile kernels, print the cache folder, and return the exit code."""
-    from streamsvm.core.cache import is_kept, n_bytes, remove_unused
+    """Compile kernels, print where the code is, and return the exit code."""
+    from streamsvm.core.cache import cache_folder, is_kept, n_bytes, remove_unused
+    from streamsvm.core.library import code_in_use, library
     from streamsvm.loading import warmup
 
-    began = time.perf_counter()
-    folder = warmup(options.jobs, options.all)
-    if importlib.util.find_spec("sklearn") is not None:
+    began, say = time.perf_counter(), logging.getLogger("streamsvm").info
+    place = warmup(options.jobs, options.all)
+    say("kernels of online learners: %s", code_in_use())
+    has_solver = importlib.util.find_spec("sklearn") is not None
+    if has_solver:
         from streamsvm.batch import warmup as warm_solver
 
         warm_solver()
+    print(place)
+    if library() is not None and not has_solver:
+        return 0
+    folder = cache_folder()
     removed = remove_unused(folder, _GONE_S)
-    logging.getLogger("streamsvm").info(
+    say(
         "compiled code of %.1f MB is ready after %.1f s%s",
         n_bytes(folder) / 1e6,
         time.perf_counter() - began,
         f"; removed that of {len(removed)} other versions, unused for a day" if removed else "",
     )
-    print(folder)
     return 0 if is_kept() else 1

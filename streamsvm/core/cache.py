@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
-import numba
+from streamsvm.core.library import kernel_sources
 
 try:
     import fcntl
@@ -38,9 +36,7 @@ NEWEST_TESTED = "0.68"
 UNUSED_S = 7 * 86_400.0
 _MAGIC = b"streamsvm-code-1\n"
 _DIGEST_BYTES = 32
-_CORE = Path(__file__).parent
-_PACKAGE = _CORE.parent
-_IMPORTS_JIT = b"\nfrom streamsvm.core.jit import "
+_PACKAGE = Path(__file__).parents[1]
 _PRIVATE = 0o700
 # Unpickling a damaged file, or one of another numba version, can raise any exception.
 _CORRUPT_ERRORS = (Exception,)
@@ -49,19 +45,18 @@ _CORRUPT_ERRORS = (Exception,)
 @functools.cache
 def is_tested() -> bool:
     """Return whether the private parts of this numba version have been tested."""
+    import numba
+
     return tuple(numba.version_info[:2]) <= tuple(map(int, NEWEST_TESTED.split(".")))
-
-
-@functools.cache
-def kernel_sources() -> dict[Path, bytes]:
-    """Return path and source of each module that compiled code depends on."""
-    sources = {path: path.read_bytes() for path in sorted(_PACKAGE.rglob("*.py"))}
-    return {path: text for path, text in sources.items() if path.parent == _CORE or _IMPORTS_JIT in text}
 
 
 @functools.cache
 def content_key() -> str:
     """Return the digest of sources, compiler versions, options and processor."""
+    import llvmlite
+    import llvmlite.binding as llvm
+    import numba
+
     content = hashlib.blake2b(digest_size=8)
     for path, source in kernel_sources().items():
         content.update(path.relative_to(_PACKAGE).as_posix().encode() + source)
@@ -99,6 +94,8 @@ def cache_folder() -> Path:
 
 
 def _asked_for() -> Path:
+    import numba
+
     given = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME")
     return Path(os.path.abspath(given)) if given else Path.home() / ".cache"
 

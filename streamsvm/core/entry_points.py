@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from numba import types
-
 from streamsvm.core.cache import code_path, is_tested
-from streamsvm.core.jit import as_cfunc
+from streamsvm.core.deferred import resolve, use_numba
+from streamsvm.core.library import library
+from streamsvm.core.signatures import INTEGER
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,25 @@ class EntryPoint:
     @property
     def is_compiled(self) -> bool:
         """Whether the compiled code is loaded or on disk."""
+        if self._in_library is not None:
+            return True
+        use_numba()
         return not is_tested() or "_compiled" in self.__dict__ or self._path.exists()
 
     @property
     def _path(self) -> Path:
         kind = "python" if hasattr(self.function, "compile") else "address"
-        return code_path(_plain(self.function), self.arguments, kind)
+        return code_path(_plain(self.function), tuple(map(resolve, self.arguments)), kind)
+
+    @cached_property
+    def _in_library(self) -> Any:
+        """The compiled function of the library, or None."""
+        used = library()
+        return None if used is None else used.functions.get(self.name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function."""
+        return self._compiled(*arguments)
 
     def compile(self) -> Any:
         """Compile or load the function once, and return the callable."""
@@ -56,9 +69,15 @@ class EntryPoint:
 
     @cached_property
     def _compiled(self) -> Any:
-        if hasattr(self.function, "compile"):
-            return self.function.compile(self.arguments)
-        return self.function if self.arguments[0] != types.int64 else as_cfunc(self.function, len(self.arguments))
+        if self._in_library is not None:
+            return self._in_library
+        use_numba()
+        from streamsvm.core.jit_numba import as_cfunc
+
+        function, arguments = resolve(self.function), tuple(map(resolve, self.arguments))
+        if hasattr(function, "compile"):
+            return function.compile(arguments)
+        return function if arguments[0] != resolve(INTEGER) else as_cfunc(function, len(arguments))
 
     def reached(self) -> set[str]:
         """Return the names of all kernels compiled with it."""

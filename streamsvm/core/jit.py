@@ -1,55 +1,19 @@
-"""Compilation of kernels: once per source, cached on disk, in separate parts.
+"""Decorators of kernels: functions compiled once per source, cached on disk, in separate parts.
 
-This module, `cache` and `linkage` use private parts of numba, for the versions they were tested with. With a newer
-numba, plain `numba.njit` with its own cache compiles the functions, which takes longer.
+Where the compiled library has the code, the decorators leave functions as they are; see `deferred`.
 """
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
-import numba
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
-from streamsvm.core.cache import NEWEST_TESTED, is_tested
-
-logger = logging.getLogger(__name__)
-
-if numba.config.DISABLE_JIT:
-    raise ImportError("streamsvm needs numba's compiler: unset NUMBA_DISABLE_JIT")
-if is_tested():
-    from numba.core.ccallback import CFunc
-
-    from streamsvm.core.cache import CodeCache
-    from streamsvm.core.linkage import Exported, Internal, link_internally
-else:
-    logger.warning(
-        "numba %s is newer than %s, the newest that this streamsvm was tested with: compiling takes longer",
-        numba.__version__,
-        NEWEST_TESTED,
-    )
+from streamsvm.core.deferred import from_numba
+from streamsvm.core.deferred import function as deferrable
 
 
-# Functions inherit options that they do not set from their callers. Without these defaults, numba would also inline
-# everything that an inlined function calls.
-_OPTIONS: dict[str, Any] = {"forceinline": False, "fastmath": False, "error_model": "python"}
-
-
-def _compiled(function: Callable[..., Any], nogil: bool = True, counts: bool = False, **options: Any) -> Any:
-    """Compile a function; `counts` enables numba's reference counting of arrays."""
-    options = _OPTIONS | options
-    if not is_tested():
-        return numba.njit(nogil=nogil, cache=True, **options)(function)
-    options["_nrt"] = counts
-    exported = numba.njit(nogil=nogil, pipeline_class=Exported, **options)(function)
-    exported._cache = CodeCache(function, "python")
-    link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
-    return exported
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    return deferrable(function, lambda: from_numba("streamsvm.core.jit_numba", "compiled")(function, **options))
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -101,32 +65,6 @@ def jit_fastmath(function: Callable[..., Any]) -> Any:
     return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
-ADDRESSES = (types.int64,) * 8
-
-
-@functools.cache
-def as_cfunc(function: Callable[..., Any], n_arguments: int) -> Any:
-    """Compile a function of integers to separate machine code.
-
-    `call_pointer` calls it by its `address`. Callers compile faster, because they do not contain its code.
-    """
-    if not is_tested():
-        return numba.cfunc(types.void(*ADDRESSES[:n_arguments]), cache=True)(function)
-    compiled = CFunc(function, (ADDRESSES[:n_arguments], types.void), {}, {}, pipeline_class=Exported)  # type: ignore[arg-type]
-    compiled._cache = CodeCache(function, "address")
-    compiled.compile()
-    return compiled
-
-
-@intrinsic
-def call_pointer(_: Any, address: Any, arguments: Any) -> Any:
-    """Call a function compiled by `as_cfunc` with a tuple of integers."""
-
-    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        integer = context.get_value_type(types.int64)
-        function = ir.FunctionType(ir.VoidType(), [integer] * len(arguments))
-        pointer = builder.inttoptr(values[0], function.as_pointer())
-        builder.call(pointer, [builder.extract_value(values[1], i) for i in range(len(arguments))])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, arguments), codegen
+def __getattr__(name: str) -> Any:
+    """Return `as_cfunc` and `call_pointer`."""
+    return from_numba("streamsvm.core.jit_numba", name)

@@ -26,7 +26,7 @@ class _Library(JITCodeLibrary):
         if self.is_internal:
             self._finalized = True
             return
-        self._linking_libraries = self._reached()
+        self._linking_libraries = self.reached()
         super().finalize()
 
     def _optimize_functions(self, module: Any) -> None:
@@ -40,7 +40,7 @@ class _Library(JITCodeLibrary):
         manager, builder = self._codegen._module_pass_manager()
         manager.run(self._final_module, builder)
 
-    def _reached(self) -> list[Any]:
+    def reached(self) -> list[Any]:
         """Return all libraries this one depends on, directly or indirectly."""
         found: dict[Any, None] = {}
         waiting = list(self._linking_libraries)

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from numba.core import event
-
 from streamsvm.core.cache import cache_folder, can_keep, one_at_a_time
 from streamsvm.core.clock import compiling
 from streamsvm.core.entry_points import EntryPoint
@@ -124,18 +122,3 @@ def _start(entries: Sequence[EntryPoint]) -> subprocess.Popen[bytes] | None:
     with contextlib.suppress(OSError):
         return subprocess.Popen(command, env=environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
     return None
-
-
-class _Listener(event.Listener):
-    """Announces compilations of functions that no `prepare` has compiled."""
-
-    def on_start(self, event: event.Event) -> None:
-        """Announce the compilation of a kernel."""
-        if event.data["dispatcher"].py_func.__module__.startswith("streamsvm."):
-            say_compiling()
-
-    def on_end(self, event: event.Event) -> None:
-        """Ignore the end of a compilation."""
-
-
-event.register("numba:compile", _Listener())

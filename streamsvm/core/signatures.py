@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from numba import types
+from streamsvm.core.deferred import from_numba
+
+types = from_numba("numba", "types")
 
 INTEGER, NUMBER, FLAG = types.int64, types.float64, types.boolean
 INTEGERS, NUMBERS, FLAGS = INTEGER[::1], NUMBER[::1], FLAG[::1]

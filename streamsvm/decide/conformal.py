@@ -97,7 +97,7 @@ class ConformalSets:
             state = self._new_state(1 << (n_groups - 1).bit_length())
             state.take(self._state)
             self._use(state)
-        kernels.begin_groups(self._state, n_groups)
+        kernels.ENTRY_POINTS["begin_groups"](self._state, n_groups)
 
     def _use(self, state: State) -> None:
         """Replace the state, also in the callback of a learner."""

@@ -58,7 +58,7 @@ class SlotTable:
 
     def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
         """Process events and labels in order; return the journal, which the next call overwrites."""
-        kernels.ENTRY_POINTS["run"].compile()(self.state, digests, times, labels, sizes)
+        kernels.ENTRY_POINTS["run"](self.state, digests, times, labels, sizes)
         return self._journal[: self._n_entries[()]]
 
     def fit(self, n: int, begin: int) -> None:
@@ -70,7 +70,7 @@ class SlotTable:
         if state.n_known + n > _FULL * len(self._table):
             self._table = np.zeros(1 << int(np.ceil(np.log2((state.n_known + n) / _FULL + 1))), np.int64)
             self._bind()
-            kernels.ENTRY_POINTS["fill_table"].compile()(state)
+            kernels.ENTRY_POINTS["fill_table"](state)
         if 3 * n + state.n_pending > len(self._journal):
             self._journal = np.empty((2 * (3 * n + int(state.n_pending)), kernels.N_FIELDS), np.int64)
             self._bind()

@@ -374,7 +374,7 @@ class StreamSVMClassifier(Ensemble):
         (True, 0)
         """
         state = self._state.autocorrelation
-        return float(state.exponent) if autocorrelation.is_used(state) else 0.0
+        return float(state.exponent) if autocorrelation.is_used.py_func(state) else 0.0
 
     def autocorrelation_effect(self) -> dict[str, float] | None:
         """Return the recent effect of label autocorrelation.

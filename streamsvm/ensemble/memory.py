@@ -209,7 +209,7 @@ class Ensemble(base.OnlineClassifier):
         return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
     def _run_batch(self, batch: State) -> None:
-        kernels.run_rows(self._state, batch)
+        kernels.ENTRY_POINTS["run_rows"](self._state, batch)
 
     def _relevances(self) -> Floats | None:
         n = min(len(self._space), KERNEL_COLUMNS)

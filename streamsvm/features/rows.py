@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import allocating, inlined
+from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.precompile import prepare
 from streamsvm.core.signatures import INTEGERS, NUMBERS
 from streamsvm.core.simd import uint
@@ -66,7 +66,7 @@ class EncodedRows:
         return EncodedRows(self.values[first:last], columns, indptr - first, self.shared)
 
 
-@allocating
+@kernel
 def order(columns, values, indptr, out_columns, out_values, out_indptr):
     """Copy rows with their entries in ascending column order, without negative columns."""
     at = out_indptr[0] = 0
@@ -82,9 +82,7 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr):
         if not ascending and at - first <= INSERTED_MOST:
             insert(out_columns, out_values, first, at)
         elif not ascending:
-            by_column = np.argsort(out_columns[first:at])
-            out_columns[first:at] = out_columns[first:at][by_column]
-            out_values[first:at] = out_values[first:at][by_column]
+            sort(out_columns, out_values, first, at - first)
         out_indptr[uint(i + 1)] = at
 
 
@@ -99,6 +97,36 @@ def insert(columns, values, first, end):
         columns[uint(j)], values[uint(j)] = column, value
 
 
+@inlined
+def sort(columns, values, first, n):
+    """Sort n entries by column with heapsort, which needs no memory."""
+    for root in range(n // 2 - 1, -1, -1):
+        sift_down(columns, values, first, root, n)
+    for end in range(n - 1, 0, -1):
+        swap(columns, values, first, first + end)
+        sift_down(columns, values, first, 0, end)
+
+
+@inlined
+def sift_down(columns, values, first, root, n):
+    """Move an entry down the heap of n entries, until no child is larger."""
+    while 2 * root + 1 < n:
+        child = 2 * root + 1
+        if child + 1 < n and columns[uint(first + child)] < columns[uint(first + child + 1)]:
+            child += 1
+        if columns[uint(first + root)] >= columns[uint(first + child)]:
+            return
+        swap(columns, values, first + root, first + child)
+        root = child
+
+
+@inlined
+def swap(columns, values, i, j):
+    """Exchange two entries."""
+    columns[uint(i)], columns[uint(j)] = columns[uint(j)], columns[uint(i)]
+    values[uint(i)], values[uint(j)] = values[uint(j)], values[uint(i)]
+
+
 ENTRY_POINTS = {"order": EntryPoint(order, (INTEGERS, NUMBERS, INTEGERS, INTEGERS, NUMBERS, INTEGERS))}
 
 
@@ -106,7 +134,7 @@ def in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
     """Sort the entries of rows by column and drop negative columns."""
     rows = EncodedRows(np.empty_like(values), np.empty_like(columns), np.empty_like(indptr), False)
     prepare([ENTRY_POINTS["order"]])
-    ENTRY_POINTS["order"].compile()(columns, values, indptr, rows.columns, rows.values, rows.indptr)
+    ENTRY_POINTS["order"](columns, values, indptr, rows.columns, rows.values, rows.indptr)
     n = int(rows.indptr[-1])
     rows.values, rows.columns = rows.values[:n], rows.columns[:n]
     return rows

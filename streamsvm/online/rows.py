@@ -106,7 +106,7 @@ class RowLearner(EventLearner):
     def _run_batch(self, batch: State) -> None:
         """Run a bound batch."""
         prepare([driver.ENTRY_POINTS["run_rows"]])
-        driver.run_rows(self._rows, batch)
+        driver.ENTRY_POINTS["run_rows"](self._rows, batch)
 
     def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
         space = self._space

@@ -257,7 +257,7 @@ class CPMClassifier(base.OnlineClassifier):
         n = len(labels)
         entries = rows.values, rows.columns, rows.indptr, rows.shared
         observe_rows(self._rows, *entries)
-        kernels.open_classes(self._state, len(self.labels.codes))
+        kernels.ENTRY_POINTS["open_classes"](self._state, len(self.labels.codes))
         scaled = ScaledRows.empty(len(rows.values), n)
         load_all(self._rows, *entries, scaled)
         rng = np.array([seed], np.uint64)
@@ -327,7 +327,7 @@ class CPMClassifier(base.OnlineClassifier):
         for label in model.classes:
             self._code(label)
         self._grow()
-        kernels.open_classes(self._state, n_classes)
+        kernels.ENTRY_POINTS["open_classes"](self._state, n_classes)
         beta = min(max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE)
         self._state.inverse_temperature = beta
         calibration.begin_with(self._state.calibration, model.noise, model.inverse_temperature / beta)

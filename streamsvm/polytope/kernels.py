@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import state_at
+from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
@@ -391,5 +391,6 @@ def fit_rows(state, scaled, labels, weights, unadjusted, rng, n_steps):
 ENTRY_POINTS = {
     "run_event": EntryPoint(run_event, (INTEGER,)),
     "run_member": EntryPoint(run_member, (INTEGER,) * 4),
+    "open_classes": EntryPoint(open_classes, (StateType(CPM.name), INTEGER)),
 }
 CODE = {"drive": driver.ENTRY_POINTS["drive"], "step": ENTRY_POINTS["run_event"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import time
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import IO
 
 from connectors.events import Position
+from streamsvm.core.library import kind_of_code
 from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
+
+logger = logging.getLogger(__name__)
 
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
@@ -39,6 +43,8 @@ class Snapshot:
         Result of `state` of each part: `model`, `metrics`, `history`, `decisions`, and `late` with late labels.
     ended
         Reason for the end of the run, as in its report; empty while it is running.
+    code
+        Kind of compiled code that computed it, as `kind_of_code`; empty if unknown.
     """
 
     identity: dict[str, str]
@@ -46,6 +52,7 @@ class Snapshot:
     sinks: dict[str, Position]
     states: dict[str, State]
     ended: str = ""
+    code: str = ""
 
 
 class Checkpoint:
@@ -121,6 +128,13 @@ class Checkpoint:
             what = f"{error}; give another --checkpoint directory, or --reset to start over"
             raise SetupError(what, "checkpoint", option="--reset") from error
         self._compare(snapshot.identity, identity)
+        if snapshot.code not in ("", kind_of_code()):
+            logger.warning(
+                "the checkpoint was computed by code of %s, and this run uses code of %s: results may differ in their "
+                "last bits from those of one kind of code",
+                snapshot.code,
+                kind_of_code(),
+            )
         return snapshot
 
     def discard(self) -> None:
@@ -132,6 +146,7 @@ class Checkpoint:
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot atomically and durably."""
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
+        header["code"] = kind_of_code()
         header, arrays = nested(snapshot.states, header, "/")
         with writing(self.path):
             write_archive(self.path, header, arrays)
@@ -182,4 +197,5 @@ def read_snapshot(path: Path) -> Snapshot:
     parts = tuple(f"{part}/" for part in (*_STATES, *_IF_ANY))
     check_names(arrays, {name for name in arrays if name.startswith(parts)})
     states = {part: part_of((header, arrays), part, "/") for part in (*_STATES, *_IF_ANY) if part in header}
-    return Snapshot(header["identity"], header["source"], header["sinks"], states, str(header.get("ended", "")))
+    ended, code = str(header.get("ended", "")), str(header.get("code", ""))
+    return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)

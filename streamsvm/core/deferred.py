@@ -1,0 +1,95 @@
+"""Objects of numba that are made when something has to be compiled.
+
+Where the compiled library has all entry points, numba is not imported: decorators, types and intrinsics are `Deferred`
+until a function outside the library is called. Then `use_numba` replaces them in all modules by the objects of numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from streamsvm.core.library import library
+
+
+class _Mode:
+    """Whether objects of numba are deferred in this process."""
+
+    is_deferring = library() is not None
+
+
+class Deferred:
+    """An object of numba that is made at its first use by the compiler."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._made = make, None
+
+    def resolved(self) -> Any:
+        """Return the object."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Deferred(lambda: getattr(self.resolved(), name))
+
+    def __getitem__(self, key: Any) -> Deferred:
+        return Deferred(lambda: self.resolved()[key])
+
+    def __call__(self, *arguments: Any) -> Any:
+        return Deferred(lambda: self.resolved()(*map(resolve, arguments)))
+
+
+class DeferredFunction(Deferred):
+    """A function that numba compiles if it is called."""
+
+    def __init__(self, function: Callable[..., Any], make: Callable[[], Any]) -> None:
+        super().__init__(make)
+        self.py_func = function
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        use_numba()
+        return getattr(self.resolved(), name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compile the function if necessary, and call it."""
+        use_numba()
+        return self.resolved()(*arguments)
+
+
+def resolve(value: Any) -> Any:
+    """Return the object of numba for a deferred one, and other objects unchanged."""
+    return value.resolved() if isinstance(value, Deferred) else value
+
+
+def use_numba() -> None:
+    """Import numba, and replace deferred objects in all modules: the compiler does not know them."""
+    if not _Mode.is_deferring:
+        return
+    importlib.import_module("numba")  # nothing changes if this fails
+    _Mode.is_deferring = False
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        for name, value in list(names.items()):
+            if isinstance(value, Deferred):
+                names[name] = value.resolved()
+
+
+def function(plain: Callable[..., Any], make: Callable[[], Any]) -> Any:
+    """Return what `make` returns, or a function that makes it when it is called."""
+    return DeferredFunction(plain, make) if _Mode.is_deferring else make()
+
+
+def from_numba(module: str, name: str) -> Any:
+    """Return an object of a module that imports numba."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if _Mode.is_deferring:
+        return Deferred(lambda: getattr(importlib.import_module(module), name))
+    return getattr(importlib.import_module(module), name)
