@@ -49,13 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # These tests mostly wait for brokers, browsers or other processes.
-WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers", "tests/page": "browsers"}
+WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers and browsers", "tests/page": "workers and browsers"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker per core, plus two, because three wait at first. Each worker costs a collection of all tests."""
-    return 2 + (os.cpu_count() or 1)
+    """One worker per core, plus one, because two wait at first. Each worker costs a collection of all tests."""
+    return 1 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)

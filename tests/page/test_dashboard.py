@@ -150,7 +150,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
     runner_of(watched, open_source(SHORT), observer=look_and_ask).run()
     board.close()
     answered = [answer.result() for answer in answers if not answer.cancelled()]
-    assert len(answered) >= 10
+    assert len(answered) >= 3  # how many there is time for depends on the machine
     (header, arrays), (header2, arrays2) = alone.state(), watched.state()
     for refit in [*header["refits"], *header2["refits"], header, header2]:
         refit.pop("seconds", None)  # depends on clocks
