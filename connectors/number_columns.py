@@ -104,8 +104,8 @@ def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
     >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
     {}
     """
-    counts = Counter(cell for cell in there if not any(map(str.isdigit, cell)) and not is_number(cell))
-    texts = {text: n for text, n in counts.items() if n >= _LEAST_REPEATS and text != name}
+    repeated = {text: n for text, n in Counter(there).items() if n >= _LEAST_REPEATS and text != name}
+    texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
     if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(there):
         return {}
     numbers = [cell for cell in there if cell not in texts]
