@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,11 @@ from streamsvm.core.library import library
 
 
 class _Mode:
-    """Whether objects of numba are deferred in this process."""
+    """Whether objects of numba are deferred in this process, and whether none is left."""
 
     is_deferring = library() is not None
+    is_done = not is_deferring
+    lock = threading.RLock()
 
 
 class Deferred:
@@ -69,16 +72,32 @@ def resolve(value: Any) -> Any:
 
 
 def use_numba() -> None:
-    """Import numba, and replace deferred objects in all modules: the compiler does not know them."""
-    if not _Mode.is_deferring:
+    """Import numba, and replace deferred objects in all modules: the compiler does not know them.
+
+    Other threads wait meanwhile. If it is interrupted, the next call continues.
+    """
+    if _Mode.is_done:
         return
-    importlib.import_module("numba")  # nothing changes if this fails
-    _Mode.is_deferring = False
-    for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})
-        for name, value in list(names.items()):
-            if isinstance(value, Deferred):
-                names[name] = value.resolved()
+    with _Mode.lock:
+        if not _Mode.is_deferring:  # done meanwhile, or called by what is being made
+            return
+        try:
+            importlib.import_module("numba")
+            _Mode.is_deferring = False
+            _replace_deferred()
+            _Mode.is_done = True
+        finally:
+            _Mode.is_deferring = not _Mode.is_done
+
+
+def _replace_deferred() -> None:
+    """Make all objects, and then replace them at once: other threads may compile what has been replaced."""
+    spaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
+    found = [(space, name, value) for space in spaces for name, value in list(space.items())]
+    deferred = [(space, name, value) for space, name, value in found if isinstance(value, Deferred)]
+    made = [value.resolved() for _, _, value in deferred]
+    for (space, name, _), each in zip(deferred, made, strict=True):
+        space[name] = each
 
 
 def function(plain: Callable[..., Any], make: Callable[[], Any]) -> Any:
