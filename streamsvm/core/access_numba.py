@@ -42,7 +42,7 @@ class StateType(types.Type):
 
     @property
     def key(self) -> str:
-        """Schema name, by which numba distinguishes the types."""
+        """Schema name; numba distinguishes the types by it."""
         return self.schema
 
 

@@ -1,7 +1,7 @@
 """Build of the compiled library: machine code of all entry points for one processor level.
 
 ``python -m streamsvm.core.build`` writes the library into the package. This is the only module that knows how numba
-links compiled functions; it is tested with the version NUMBA.
+links compiled functions; it is tested with the version NEWEST_TESTED.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import as_dtype
 
 from streamsvm.core.access_numba import PackedType, SharesType, StateType, array_view
+from streamsvm.core.cache import NEWEST_TESTED
 from streamsvm.core.deferred import use_numba
 from streamsvm.core.entry_points import find
 from streamsvm.core.library import LIBRARY, MERGING, kernel_sources, sources_key
 from streamsvm.core.linkage import Internal
 
-NUMBA = "0.68"
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -319,8 +319,8 @@ def build(target: str, path: Path, jobs: int, modules: str) -> None:
 
 def main() -> None:
     """Build the library as the command line says."""
-    if not numba.__version__.startswith(f"{NUMBA}."):
-        raise SystemExit(f"the library is built with numba {NUMBA}; this is {numba.__version__}")
+    if not numba.__version__.startswith(f"{NEWEST_TESTED}."):
+        raise SystemExit(f"the library is built with numba {NEWEST_TESTED}; this is {numba.__version__}")
     parser = argparse.ArgumentParser(prog="python -m streamsvm.core.build", description=__doc__)
     parser.add_argument("--target", choices=TARGETS, default="x86-64-v3", help="processor level")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes")

@@ -185,4 +185,4 @@ def learn_kept_probability(state, memory, label):
     answer = kept_answer(memory, n_experts + ANSWERS + VOTES + 1)
     if answer >= 0:
         likelihood = kept_likelihood(memory, n_experts, n_experts + VOTES, answer == label, n)
-        learn_late(state.autocorrelation, memory, n, label, likelihood)
+        learn_late(state.autocorrelation, memory, n, label, likelihood, state.n_late)

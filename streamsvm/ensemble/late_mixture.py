@@ -36,7 +36,6 @@ MARGIN = 0.05
 _LOSS = (0.0, most_loss(LEAST_BY_VOTE))
 FIELDS: dict[str, SchemaEntry] = {
     "totals": Array(("classes",), "number of labels of each class", saved=True, bounds=(0.0, MOST_EVENTS)),
-    "n_late": Number("number of late labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
     "frequencies_weight": Number(
         "weight of the class frequencies under late labels", start=FREQUENCIES_AT_FIRST, saved=True, bounds=(0.0, 1.0)
     ),
@@ -87,7 +86,7 @@ def mix_late(state, n, proba):
 
 
 @kernel
-def learn_late(state, memory, n, label, likelihood):
+def learn_late(state, memory, n, label, likelihood, n_late):
     """Learn the label of an event that was predicted before the last label.
 
     Parameters
@@ -100,17 +99,18 @@ def learn_late(state, memory, n, label, likelihood):
         Class of the event.
     likelihood
         Probability that the prediction, without the baselines, gave to the class.
+    n_late
+        Number of labels that arrived late, including this one.
     """
     shares, last = state.frequencies_weight, state.last_weight
     at_shares, at_last = frequency_of(state, label, n), by_last(memory[0], label, n)
     mixed = plain_weight(state) * likelihood + shares * at_shares + last * at_last
-    state.n_late += 1
     delay = max(state.n_learned - memory[LAGS], LEAST_DELAY)
-    rate = 1.0 / min(state.n_late + CAUTION * delay, WINDOW * delay)
+    rate = 1.0 / min(n_late + CAUTION * delay, WINDOW * delay)
     state.late_plain_loss -= rate * (log_of(max(likelihood, LEAST_BY_VOTE)) + state.late_plain_loss)
     state.late_loss -= rate * (log_of(max(mixed, LEAST_BY_VOTE)) + state.late_loss)
     shares = max(shares + rate * (shares * at_shares / mixed - shares), LEAST_WEIGHT)
     last = max(last + rate * (last * at_last / mixed - last), LEAST_WEIGHT)
-    most = 1.0 - LEAST_WEIGHT
+    most = 1.0 - LEAST_WEIGHT  # the prediction keeps the rest
     total = max(shares + last, most)
     state.frequencies_weight, state.last_weight = shares * most / total, last * most / total

@@ -128,7 +128,7 @@ def predict(state):
 
 @inlined
 def name_first_class(state):
-    """Compute scores by which the first class is certain."""
+    """Compute scores that make the first class certain."""
     for c in range(state.n_classes):
         state.scores[c] = 0.0
     state.scores[0] = MOST_OUTPUT

@@ -117,10 +117,10 @@ ITERATING = [SmoothedNewton, partial(IndexedBCD, n_pilot=20), partial(SampledCut
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("make", ITERATING)
 def test_a_callback_hears_of_each_iteration_and_may_stop(make):
-    heard = []
-    whole = make(tol=1e-6, max_iter=20, callback=lambda _, step: heard.append(step)).fit(X, SIGNS)
-    assert heard == whole.history_
-    assert whole.n_iter_ == len(heard) > 1
+    steps = []
+    whole = make(tol=1e-6, max_iter=20, callback=lambda _, step: steps.append(step)).fit(X, SIGNS)
+    assert steps == whole.history_
+    assert whole.n_iter_ == len(steps) > 1
     stopped = make(tol=1e-6, callback=lambda model, step: isinstance(model, type(whole))).fit(X, SIGNS)
     assert stopped.n_iter_ == 1
 

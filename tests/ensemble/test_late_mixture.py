@@ -60,7 +60,7 @@ def test_weights_and_losses_are_those_of_the_formulas(n):
         losses += rate * (-np.log([likelihood, weights @ each]) - losses)
         weights[1:] = np.maximum(weights[1:] + rate * (weights * each / (weights @ each) - weights)[1:], 1e-3)
         weights[0] = 1.0 - weights[1:].sum()
-        late_mixture.learn_late(state, memory, n, label, likelihood)
+        late_mixture.learn_late(state, memory, n, label, likelihood, i + 1)
     found = [state.frequencies_weight, state.last_weight, state.late_plain_loss, state.late_loss]
     np.testing.assert_allclose(found, [*weights[1:], *losses], rtol=1e-4)
     plain = rng.dirichlet(np.ones(n))
