@@ -1,8 +1,7 @@
-"""Figures 2 and 4 to 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
+"""Figures 2, 4, 6 and 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
 
     python -m simulations.indexed_figures            all
     python -m simulations.indexed_figures time       2 and 4: test error against time; optionally `mnist` or `covertype`
-    python -m simulations.indexed_figures memory     5: less memory than rows, from `benchmarks.bcd memory`
     python -m simulations.indexed_figures penalty    6: several values of C, on Covertype
     python -m simulations.indexed_figures support    7: test error and support vectors for several values of s
 
@@ -43,10 +42,6 @@ STYLES = {
     PLAIN: ("C1", "s"),
     INSIDE: ("C3", "^"),
     ONLINE: ("0.55", "."),
-    "forest": ("C0", "o"),
-    "scan": ("C2", "D"),
-    "pilot and passes": ("C3", "^"),
-    "SGD": ("0.55", "."),
 }
 Curve = list[tuple[float, float]]
 Data = tuple[Any, Any, Any, Any]
@@ -143,10 +138,10 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, c
             times, errors = (np.array(values) for values in zip(*curve, strict=True))
             how = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
             how["markevery"] = max(1, len(curve) // 20)
-            shown[label] = axis.plot(times, 100.0 * errors, zorder=1 if label in (ONLINE, "SGD") else 2, **how)[0]
+            shown[label] = axis.plot(times, 100.0 * errors, zorder=1 if label == ONLINE else 2, **how)[0]
         best = min(value for curve in curves.values() for _, value in curve)
         # Outliers do not determine the scale: stochastic gradients vary, and first rounds are far from the optimum.
-        ends = [curve[-1][1] for label, curve in curves.items() if label not in (ONLINE, "SGD")]
+        ends = [curve[-1][1] for label, curve in curves.items() if label != ONLINE]
         most = max(*ends, 1.06 * best, min(max(error for _, error in curves.get(PLAIN, [(0.0, 0.0)])), 2.0 * best))
         axis.set_ylim(100.0 * (best - 0.06 * (most - best)), 100.0 * (most + 0.25 * (most - best)))
         axis.set_xscale("log")
@@ -186,32 +181,6 @@ def over_time(*titles: str) -> None:
         "Figures 2 and 4: s = 1, C = 1, one core; curves far above the others are cut off",
         2,
     )
-
-
-def over_memory() -> None:
-    result = kept("bcd-memory")
-    if not result:
-        raise SystemExit("run `python -m simulations.benchmarks.bcd memory` first")
-    runs = {name: run for name, run in result.items() if isinstance(run, dict) and "curve" in run}
-    labels = {"seconds": "time from opening the file (s)", "GB": "read from disk (GB)"}
-    heading = (
-        f"Figure 5: {result['gigabytes']:.1f} GB of generated rows, a tenth of the labels wrong, "
-        f"{result['bound in MB']:.0f} MB of memory"
-    )
-    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.4), sharey=True, layout="constrained")
-    for axis, (key, label) in zip(axes, labels.items(), strict=True):
-        for name, run in runs.items():
-            color, marker = STYLES[name]
-            found = [(max(p[key], 1e-2), 100.0 * max(p["error"], 1e-4)) for p in run["curve"]]
-            axis.plot(*zip(*found, strict=True), color=color, marker=marker, markersize=3, linewidth=1.1, label=name)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel(label)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("error against the true labels (%)")
-    axes[0].legend(fontsize=8)
-    figure.suptitle(heading, fontsize=11)
-    save(figure, "indexed-figures-memory")
 
 
 def over_penalty(*values: str) -> None:
@@ -261,7 +230,6 @@ def over_support() -> None:
 def main() -> None:
     parts: dict[str, Callable[..., None]] = {
         "time": over_time,
-        "memory": over_memory,
         "penalty": over_penalty,
         "support": over_support,
     }
