@@ -192,28 +192,13 @@ class TextColumns:
         with self.numbers.notices.together():
             self._decide_unnamed(source, rows)
             undecided = [name for name in self._features if name not in self.types]
-            later: list[str] = []
-            for name in self._features:
-                if self.types.get(name, "number") == "number":
-                    self._decide_one(source, name, rows, later=later)
-            numbers = [name for name in undecided if self.types.get(name) == "number"]
-            cells = {name: [row[self._index[name]] for row in rows] for name in numbers}
-            decimal = self.numbers.usual_decimal(cells) if later else None
-            for name in later:
-                self._decide_one(source, name, rows, decimal=decimal)
-            self.numbers.warn_of_points(cells)
+            asked = [name for name in self._features if self.types.get(name, "number") == "number"]
+            cells = {name: [row[self._index[name]] for row in rows] for name in asked}
+            self.types = self.numbers.decide(source, cells) | self.types
             self.warn_of_counters(undecided, rows)
             times = [name for name in self._features if self.types.get(name) == "time"]
             for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(source, name, [row[self._index[name]] for row in rows])
-
-    def _decide_one(self, source: str, name: str, rows: Sequence[Cells], **options: Any) -> None:
-        try:
-            kind = self.numbers.decide(name, [row[self._index[name]] for row in rows], **options)
-        except ValueError as error:
-            raise ConnectorError(f"{source}: {error}", "ambiguous", column=name) from None
-        if kind is not None:
-            self.types.setdefault(name, kind)
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
         """Warn of numeric features that only count up or down, and of sentinel values."""

@@ -136,35 +136,21 @@ class JsonFormat(TextFormat):
             self._look_at_each(rows, is_file)
 
     def _look_at_each(self, rows: Sequence[Any], is_file: bool) -> None:
-        later: list[str] = []
+        columns: dict[str, list[Any]] = {}
         for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
             values = [row.get(name) for row in rows]
             kinds = set(map(type, values))
             if str in kinds and self._convert.get(name) in (None, "number"):
-                self._find_numbers(name, values, is_file, later=later)
+                columns[name] = values
             elif name not in self._convert and kinds <= _NUMBERS:
                 gone = self._roles.missing_values
                 numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
                 warn_of_numbers(name, numbers, self.numbers.notices)
-
-        if later:
-            read = {
-                name: [value for row in rows if type(value := row.get(name)) is str] for name in self.numbers.spelled
-            }
-            decimal = self.numbers.usual_decimal(read)
-            for name in later:
-                self._find_numbers(name, [row.get(name) for row in rows], is_file, decimal=decimal)
-
-    def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool, **options: Any) -> None:
-        texts = [value for value in values if type(value) is str]
-        numbers = [repr(value) for value in values if type(value) in (int, float)]
-        try:
-            if self.numbers.decide(name, texts, **options) == "category" and name not in self._convert:
-                self.numbers.find_markers(name, texts + numbers)
-        except ValueError as error:
-            if is_file:
-                raise ConnectorError(f"{self._source}: {error}", "ambiguous", column=name) from None
-            self.numbers.notices.say(str(error))
+        texts = {name: [value for value in values if type(value) is str] for name, values in columns.items()}
+        for name, kind in self.numbers.decide(self._source if is_file else None, texts).items():
+            if kind == "category" and name not in self._convert:
+                among = [repr(value) for value in columns[name] if type(value) in (int, float)]
+                self.numbers.find_markers(name, texts[name] + among)
 
     def _gather(self, rows: Sequence[Any]) -> None:
         """Collect the first events of a live stream until there are enough to inspect."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.cells import Bad, Cells, is_missing, shown
+from connectors.errors import ConnectorError
 from connectors.notices import Notice, Notices
 from connectors.options import MISSING_NUMBERS, Roles
 from connectors.spelling import (
@@ -23,13 +24,17 @@ from connectors.spelling import (
     SPELLINGS,
     SpelledNumbers,
     Spelling,
-    guess,
+    are_addresses,
+    looks_like_numbers,
+    number_with_more,
+    readings,
     unit_of,
-    warn_of_texts,
+    with_unit,
 )
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
+_UNCLEAR = "unclear"
 _SPELLED = "0"  # key that counts the numbers in another format
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
@@ -119,6 +124,10 @@ def _are_codes(numbers: set[str]) -> bool:
     return len(numbers) < _LEAST_NUMBERS and all(is_number(cell) and number_of(cell).is_integer() for cell in numbers)
 
 
+class AmbiguousError(ValueError):
+    """Raised if declared numbers have more than one meaning or unit."""
+
+
 class NumberColumns:
     """Detect which text columns are numbers from their first cells, and parse them.
 
@@ -171,71 +180,149 @@ class NumberColumns:
         missing = self._roles.missing_numbers
         return missing.union(self.markers[name]) if name in self.markers else missing
 
-    def decide(
-        self, name: str, cells: Cells, *, later: list[str] | None = None, decimal: str | None = None
-    ) -> str | None:
-        """Return ``"number"`` or ``"category"`` by the first cells of a column. None if all are missing.
+    def decide(self, source: str | None, columns: Mapping[str, Cells]) -> dict[str, str]:
+        """Return ``"number"`` or ``"category"`` for each column that has values.
+
+        Numbers with two meanings have the decimal separator of the other columns, if those agree.
 
         Parameters
         ----------
-        name
-            The column.
-        cells
-            First cells of the column.
-        later, decimal
-            See `guess`. A column that `guess` appends to `later` is not decided.
+        source
+            Name of the source in errors. None: ambiguous numbers are reported and not decided.
+        columns
+            First cells of each column.
 
         Raises
         ------
-        ValueError
-            If the column is declared as numbers and their meaning is ambiguous.
+        ConnectorError
+            If a column is declared as numbers and their meaning is ambiguous.
+        """
+        with self.notices.together():
+            kinds = {name: self._kind(source, name, cells) for name, cells in columns.items()}
+            unclear = [name for name, kind in kinds.items() if kind == _UNCLEAR]
+            numbers = {name: columns[name] for name, kind in kinds.items() if kind == "number"}
+            decimal = self._usual_decimal(numbers) if unclear else ""
+            kinds |= {name: self._kind(source, name, columns[name], decimal) for name in unclear}
+            self._warn_of_points(numbers)
+        return {name: kind for name, kind in kinds.items() if kind}
+
+    def _kind(self, source: str | None, name: str, cells: Cells, decimal: str | None = None) -> str:
+        """Decide a column. Empty if it has no values, or stays undecided.
+
+        Parameters
+        ----------
+        decimal
+            Decimal separator of numbers with two meanings, empty if unknown. None: such a column is unclear.
         """
         there = [cell.strip() for cell in cells if not is_missing(cell, self._roles.missing_numbers)]
         if not there:
-            return None
+            return ""
         self._open.discard(name)
-        is_declared = self._roles.types.get(name) == "number"
+        is_declared, own = self._is_declared(name), self._roles.spelling
         shares = {} if is_declared else repeated_texts(name, there)
         numbers = [cell for cell in there if cell not in shares]
-        if not self._are_numbers(name, numbers, is_declared, later, decimal):
-            if later and later[-1] == name:
-                return None
+        n_plain, tried = sum(map(is_number, numbers)), SPELLINGS if own is None else (own,)
+        are_plain = 10 * n_plain >= 9 * len(numbers)
+        if own is not None:
+            is_tried = sum(map(own.reads, numbers)) >= n_plain
+        else:
+            is_tried = not are_plain or (self._are_typed and not is_declared)
+            are_plain = not is_tried
+        found = readings(numbers, tried if is_tried else ())
+        if len(found) > 1 and decimal is None:
+            return _UNCLEAR
+        try:
+            spelling = self._choose(name, numbers, found, decimal)
+        except AmbiguousError as error:
+            if source is not None:
+                raise ConnectorError(f"{source}: {error}", "ambiguous", column=name) from None
+            self.notices.say(str(error))
+            return ""
+        if spelling is not None:
+            self.spelled[name] = SpelledNumbers(spelling)
+        elif not are_plain:
             if not is_declared:
-                warn_of_texts(name, there, self.notices, self._roles.spelling)
+                self._warn_of_texts(name, there)
             return "category"
         self._take_markers(name, shares)
         return "number"
 
-    def usual_decimal(self, columns: Mapping[str, Cells]) -> str | None:
-        """Return the decimal separator of the unambiguous numbers. None if there are both or neither.
+    def _is_declared(self, name: str) -> bool:
+        return self._roles.types.get(name) == "number"
 
-        Parameters
-        ----------
-        columns
-            First cells of the numeric columns.
-        """
+    def _choose(self, name: str, cells: Cells, found: list[Spelling], decimal: str | None) -> Spelling | None:
+        """Return the only possible format, with the unit of the numbers, or None. Logs it once."""
+        if not found:
+            return None
+        as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
+        found = [spelling for spelling in found if spelling.decimal == decimal] or found
+        example = repr(next(cell for cell in cells if found[0].reads(cell)))
+        if len(found) > 1:
+            options = " or ".join(spelling.options("{name}") for spelling in found)
+            self._report(name, "numbers such as {example} have two meanings", example, f"say {options}")
+            return None
+        spelling = with_unit(found[0], cells)
+        if spelling is None:
+            examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
+            several = " and ".join(list(examples.values())[::-1])
+            self._report(name, "numbers such as {example} have different units", several, "convert them to one")
+        elif self._roles.spelling is None and not (
+            self._is_declared(name) and spelling.options(name) == Spelling().options(name)
+        ):
+            form = (
+                f"column {{name!r}}: texts such as {{example}} are read as numbers{as_others} "
+                f"({spelling.options('{name}')} says so); "
+                "--types {name}:category keeps them as texts"
+            )
+            self.notices.say(Notice.of(form, name, example=example))
+        return spelling
+
+    def _report(self, name: str, what: str, example: str, remedy: str) -> None:
+        """Raise AmbiguousError for declared numbers; warn for others."""
+        is_declared = self._is_declared(name)
+        way = "" if is_declared else ", and are read as categories (--types {name}:category confirms it)"
+        notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
+        if is_declared:
+            raise AmbiguousError(notice.text)
+        self.notices.say(notice)
+
+    def _warn_of_texts(self, name: str, cells: Cells) -> None:
+        """Warn of a categorical column in which more than half of the texts look like numbers."""
+        if not looks_like_numbers(cells):
+            if example := number_with_more(cells):
+                what = "texts such as {example} seem to be numbers with more beside them"
+                self._report(name, what, repr(example), "leave only the numbers in the file")
+            return
+        best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
+        number = next(filter(best.reads, cells), None)
+        other = next((cell for cell in cells if not best.reads(cell)), None)
+        if other is not None and not are_addresses(cells):
+            both = "" if number is None else "numbers such as {number!r} and "
+            form = (
+                f"column {{name!r}} holds {both}texts such as {{other!r}}, and is read as categories: --types "
+                "{name}:number rejects these texts, --types {name}:category confirms them"
+            )
+            self.notices.say(Notice.of(form, name, number=number, other=other))
+
+    def _usual_decimal(self, columns: Mapping[str, Cells]) -> str:
+        """Return the decimal separator of the unambiguous numbers. Empty if there are both or neither."""
         sure = (one.spelling for one in self.spelled.values())
         found = {one.decimal for one in sure if one.decimal == "," or one.thousands}
         cells = chain.from_iterable(columns.values())
         if any("." in cell and not _THOUSANDS.fullmatch(cell) and is_number(cell) for cell in cells):
             found.add(".")
-        return found.pop() if len(found) == 1 else None
+        return found.pop() if len(found) == 1 else ""
 
-    def warn_of_points(self, columns: Mapping[str, Cells]) -> None:
+    def _warn_of_points(self, columns: Mapping[str, Cells]) -> None:
         """Warn of numbers such as 1.234 if other columns have decimal commas.
 
         The point may be a thousands separator.
-
-        Parameters
-        ----------
-        columns
-            First cells of the numeric columns.
         """
         if all(each.spelling.decimal == "." for each in self.spelled.values()):
             return
         for name, cells in columns.items():
             pointed = [cell for cell in cells if "." in cell and is_number(cell)] if self.is_plain(name) else []
-            if pointed and all(map(_THOUSANDS.fullmatch, pointed)):
+            if pointed and all(map(_THOUSANDS.fullmatch, pointed)) and not self._is_declared(name):
                 form = (
                     "column {name!r}: numbers such as {example} are read with a decimal point, though other columns "
                     "have decimal commas: --set decimal=, --set thousands=. reads thousands (--types {name}:number "
@@ -277,20 +364,6 @@ class NumberColumns:
         if shares:
             self.markers[name] = list(shares)
 
-    def _are_numbers(
-        self, name: str, cells: Sequence[str], is_declared: bool, later: list[str] | None, decimal: str | None
-    ) -> bool:
-        n_plain, declared, spelling = sum(map(is_number, cells)), self._roles.spelling, None
-        are_plain = 10 * n_plain >= 9 * len(cells)
-        if declared is not None:
-            if sum(map(declared.reads, cells)) >= n_plain:
-                spelling = guess(name, cells, self.notices, declared, is_declared)
-        elif not are_plain or (self._are_typed and not is_declared):
-            spelling, are_plain = guess(name, cells, self.notices, None, is_declared, later, decimal), False
-        if spelling is not None:
-            self.spelled[name] = SpelledNumbers(spelling)
-        return are_plain or spelling is not None
-
     def decide_late(self, name: str, cells: Cells | NDArray[Any]) -> str | None:
         """Decide a column that was empty so far by its first value.
 
@@ -310,18 +383,14 @@ class NumberColumns:
         first = next((cell for cell in cells if not is_missing(cell, self._roles.missing_numbers)), None)
         if first is None:
             return None
-        try:
-            kind = self.decide(name, [first])
-        except ValueError as error:
-            self.notices.say(str(error))
-            return None
+        kind = self._kind(None, name, [first], "")
         if kind == "category" and name not in self._roles.types:
             form = (
                 "column {name!r} is empty in the first rows, and is read as categories because of its first value, "
                 "{first}: --types {name}:number rejects such values"
             )
             self.notices.say(Notice.of(form, name, first=shown(first)))
-        return kind
+        return kind or None
 
     def number_or_text(self, name: str, cell: str) -> float | str | None:
         """Parse a cell of a column that contains numbers and texts. None if it is NaN."""
@@ -334,32 +403,24 @@ class NumberColumns:
 
     def count_text(self, name: str, cell: str) -> None:
         """Count a rejected text. Log once which option parses it if it occurs repeatedly."""
-        text = cell.strip()
-        texts = self._rejected.setdefault(name, Counter())
-        if any(map(str.isdigit, text)):
-            self._count_spelled(name, text, texts)
+        text, texts = cell.strip(), self._rejected.setdefault(name, Counter())
+        is_number = any(map(str.isdigit, text))
+        key = _SPELLED if is_number else text
+        is_beyond = len(texts) >= _MOST_TEXTS and key not in texts
+        if texts[key] >= _LEAST_REPEATS or is_beyond or len(text) > LONGEST:
             return
-        is_new = text not in texts
-        if is_new and (len(texts) >= _MOST_TEXTS or len(text) > LONGEST):
-            return
-        texts[text] += 1
-        if texts[text] == _LEAST_REPEATS:
-            form = (
-                "column {name!r}: the text {text} is no number, and its events are rejected: --set missing={marker} "
-                "reads it as missing (with other markers, if there are: it replaces the default ones)"
+        if is_number:
+            form = "column {name!r}: numbers such as {text} are written otherwise than those before, and their events"
+            way = self.spelling_of(name, text)
+        else:
+            form = "column {name!r}: the text {text} is no number, and its events"
+            way = (
+                f"--set missing={shlex.quote(text)} reads it as missing (with other markers, if there are: it replaces "
+                "the default ones)"
             )
-            self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text)))
-
-    def _count_spelled(self, name: str, text: str, texts: Counter[str]) -> None:
-        """Count a rejected number in another format. Log once which option parses it."""
-        way = self.spelling_of(name, text) if texts[_SPELLED] < _LEAST_REPEATS else ""
-        texts[_SPELLED] += bool(way)
-        if way and texts[_SPELLED] == _LEAST_REPEATS:
-            form = (
-                "column {name!r}: numbers such as {text} are written otherwise than those before, and their events are "
-                "rejected: {way}"
-            )
-            self.notices.say(Notice.of(form, name, text=shown(text), way=way))
+        texts[key] += bool(way)
+        if texts[key] == _LEAST_REPEATS:
+            self.notices.say(Notice.of(form + " are rejected: {way}", name, text=shown(text), way=way))
 
     def is_open(self, name: str) -> bool:
         """Return whether a column is declared as numbers and has had no value so far."""

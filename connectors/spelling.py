@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from connectors.memo import Memo
-from connectors.notices import Notice, Notices
 
 CURRENCIES = "$€£¥₹"
 LONGEST = 64
@@ -113,7 +112,7 @@ class Spelling:
 
 def are_numbers(cells: Sequence[str]) -> bool:
     """Return whether all texts are numbers in one format, and not a few integer codes."""
-    if not cells or all(map(_ADDRESS.fullmatch, cells)):
+    if not cells or are_addresses(cells):
         return False
     if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
         return False
@@ -135,16 +134,8 @@ def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
     >>> conversions("a", ["0,35", "2,5"])
     {"float(x.replace(',', '.'))": '--set decimal=,'}
     """
-    read = [spelling for spelling in reversed(SPELLINGS) if all(map(spelling.reads, cells))]
-    found = list({tuple(map(spelling.plain, cells)): spelling for spelling in read}.values())[::-1]
-    found = _as_python_reads(found, cells)
+    found = readings(cells, SPELLINGS)
     return {expression: each.options(name) for each in found if (expression := each.expression(cells))}
-
-
-def _as_python_reads(found: list[Spelling], cells: Sequence[str]) -> list[Spelling]:
-    """Prefer the plain format if it reads all cells without units: 1.234 is a decimal."""
-    is_plain = found[:1] == [Spelling()] and not any(map(unit_of, cells))
-    return found[:1] if is_plain else found
 
 
 def _signed(cell: str) -> str:
@@ -197,143 +188,65 @@ def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
     return Spelling(point, separator)
 
 
-def guess(
-    name: str,
-    cells: Sequence[str],
-    notices: Notices,
-    declared: Spelling | None = None,
-    are_numbers: bool = False,
-    later: list[str] | None = None,
-    decimal: str | None = None,
-) -> Spelling | None:
-    """Return the only number format of nearly all cells of a column, or None. Logs it once.
+def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
+    """Return the formats that read most cells of a column, one per meaning; none if nearly all cells must be numbers
+    and are not.
 
     Parameters
     ----------
-    name
-        The column.
     cells
-        First cells of the column, without missing ones.
-    notices
-        Collection of warnings.
-    declared
-        The only format to try, without a warning.
-    are_numbers
-        Whether the column is declared as numbers.
-    later
-        List to which an ambiguous column is appended instead of a report. It is decided later, with the format of other
-        columns.
-    decimal
-        Decimal separator of other columns, which resolves ambiguity.
-
-    Raises
-    ------
-    ValueError
-        If `are_numbers` is true and the numbers are ambiguous.
+        Cells of the column, without missing ones.
+    tried
+        Formats to try.
     """
-    if not cells or not _nearly_all(sum(map(_has_digit, cells)), cells) or all(map(_ADDRESS.fullmatch, cells)):
-        return None
-    tried = SPELLINGS if declared is None else (declared,)
+    if not (tried and cells and nearly_all(sum(map(_has_digit, cells)), cells)) or are_addresses(cells):
+        return []
     different = Counter(cells)  # which are few in most categorical columns
     counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
     most = max(counts.values())
-    if not _nearly_all(most, cells):
-        return None
-    readings = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
-    found = _as_python_reads(list(readings.values())[::-1], cells)
-    if len(found) > 1 and later is not None:
-        later.append(name)
-        return None
-    as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
-    found = [spelling for spelling in found if spelling.decimal == decimal] or found
-    example = repr(next(cell for cell in cells if found[0].reads(cell)))
-    if len(found) > 1:
-        options = " or ".join(spelling.options("{name}") for spelling in found)
-        _report(name, "numbers such as {example} have two meanings", example, f"say {options}", are_numbers, notices)
-        return None
-    spelling = _with_unit(found[0], cells)
-    if spelling is None:
-        examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
-        several = " and ".join(list(examples.values())[::-1])
-        _report(
-            name, "numbers such as {example} have different units", several, "convert them to one", are_numbers, notices
-        )
-    elif declared is None and not (are_numbers and spelling.options(name) == Spelling().options(name)):
-        form = (
-            f"column {{name!r}}: texts such as {{example}} are read as numbers{as_others} "
-            f"({spelling.options('{name}')} says so); "
-            "--types {name}:category keeps them as texts"
-        )
-        notices.say(Notice.of(form, name, example=example))
-    return spelling
+    if not nearly_all(most, cells):
+        return []
+    found = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
+    spellings = list(found.values())[::-1]
+    # Python's format is preferred if it reads cells without units: 1.234 is a decimal.
+    is_plain = spellings[:1] == [Spelling()] and not any(map(unit_of, cells))
+    return spellings[:1] if is_plain else spellings
 
 
 def _has_digit(cell: str) -> bool:
     return _DIGIT.search(cell) is not None
 
 
-def _nearly_all(n: int, cells: Sequence[str]) -> bool:
+def nearly_all(n: int, cells: Sequence[str]) -> bool:
+    """Return whether n of the cells are at least nine in ten."""
     return 10 * n >= 9 * len(cells)
 
 
-def _with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
+def with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
     """Return the format with the unit of nearly all cells, None if there is none."""
     units = dict.fromkeys(unit_of(cell) for cell in cells if spelling.reads(cell))
     found = max((replace(spelling, unit=unit) for unit in units), key=lambda one: sum(map(one.reads, cells)))
-    return found if _nearly_all(sum(map(found.reads, cells)), cells) else None
+    return found if nearly_all(sum(map(found.reads, cells)), cells) else None
 
 
-def _report(name: str, what: str, example: str, remedy: str, are_numbers: bool, notices: Notices) -> None:
-    """Raise ValueError for declared numbers; warn for others."""
-    way = "" if are_numbers else ", and are read as categories (--types {name}:category confirms it)"
-    notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
-    if are_numbers:
-        raise ValueError(notice.text)
-    notices.say(notice)
-
-
-def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None) -> None:
-    """Warn of a categorical column in which more than half of the texts look like numbers.
-
-    Parameters
-    ----------
-    name
-        The column.
-    cells
-        First cells of the column, without missing ones.
-    notices
-        Collection of warnings.
-    declared
-        The number format declared by options.
-    """
+def looks_like_numbers(cells: Sequence[str]) -> bool:
+    """Return whether more than half of the texts of a column look like numbers, in any format."""
     alike = {cell: n for cell, n in Counter(cells).items() if _has_digit(cell) and _looks_like_number(cell)}
-    are_many = 2 * sum(alike.values()) > len(cells) and len(alike) >= _FEWEST_DIFFERENT
-    if not are_many:
-        _warn_of_more_beside(name, cells, notices)
-        return
-    if all(map(_ADDRESS.fullmatch, cells)):
-        return
-    best = declared or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
-    number = next(filter(best.reads, cells), None)
-    other = next((cell for cell in cells if not best.reads(cell)), None)
-    if other is not None:
-        both = "" if number is None else "numbers such as {number!r} and "
-        form = (
-            f"column {{name!r}} holds {both}texts such as {{other!r}}, and is read as categories: --types "
-            "{name}:number rejects these texts, --types {name}:category confirms them"
-        )
-        notices.say(Notice.of(form, name, number=number, other=other))
+    return 2 * sum(alike.values()) > len(cells) and len(alike) >= _FEWEST_DIFFERENT
 
 
-def _warn_of_more_beside(name: str, cells: Sequence[str], notices: Notices) -> None:
-    """Warn of a column in which more than half of the texts are distinct numbers with a unit."""
+def are_addresses(cells: Sequence[str]) -> bool:
+    """Return whether all texts are IP addresses."""
+    return all(map(_ADDRESS.fullmatch, cells))
+
+
+def number_with_more(cells: Sequence[str]) -> str:
+    """Return an example if more than half of the texts are distinct numbers with a unit, else an empty string."""
     found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
     are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
-    if are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE:
-        example = next((cell for cell, (_, beside) in found.items() if any(beside)), None)
-        if example is not None:
-            what = "texts such as {example} seem to be numbers with more beside them"
-            _report(name, what, repr(example), "leave only the numbers in the file", False, notices)
+    if not are_many or len({beside for _, beside in found.values()}) > _MOST_BESIDE:
+        return ""
+    return next((cell for cell, (_, beside) in found.items() if any(beside)), "")
 
 
 def _looks_like_number(cell: str) -> bool:
