@@ -178,7 +178,7 @@ def _where(n: int) -> dict[str, float]:
     import connectors.kafka.sink as sink
     import connectors.kafka.source as source
     import connectors.kafka.transactions as transactions
-    import streamsvm.run.learners as learners
+    import streamsvm.delayed.models as models
     import streamsvm.run.metrics as metrics
     from connectors.kafka import values
 
@@ -187,7 +187,7 @@ def _where(n: int) -> dict[str, float]:
         "order": (order.TimeOrder, "take"),
         "decode": (values.JsonValues, "read"),
         "batch, decoding included": (source.KafkaSource, "_batch"),
-        "model": (learners.BatchLearner, "step"),
+        "model": (models.OwnModel, "step"),
         "metrics": (metrics.Metrics, "update"),
         "write": (sink.KafkaSink, "write"),
         "pack and queue, part of write": (transactions.Transactions, "add"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias
 
@@ -9,14 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from connectors.events import rows_of
+from connectors.events import Batch, Rejected, rows_of
 from streamsvm.delayed.protocol import Answer, ModelRows
 from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
-from streamsvm.labels import as_label
+from streamsvm.features.values import unusable_rows
+from streamsvm.labels import as_label, new_label_notice
+
+logger = logging.getLogger("streamsvm.run")
 
 Shares: TypeAlias = "dict[Any, float] | None"
 """Probabilities by label, or None if unknown."""
+
+
+class TooManyClasses(ValueError):
+    """A model of two classes met a third label."""
 
 
 class OwnModel:
@@ -50,6 +58,41 @@ class OwnModel:
         refused, self._refused = self._refused, []
         return refused
 
+    def unusable(self, batch: Batch) -> dict[int, str]:
+        """Return the reasons why events cannot be predicted, by their numbers."""
+        return unusable_rows(batch.features)
+
+    def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
+        """Return the batch and all its events, with the refused labels; `unusable` has removed the others."""
+        batch.rejected += [Rejected(reason, {}) for reason in self.take_refused()]
+        return batch, slice(None)
+
+    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
+        return np.asarray(self.model.peek_proba_many(rows)) if hasattr(self.model, "peek_proba_many") else None
+
+    def step(self, batch: Batch, learn: bool) -> Answer:
+        """Test, then train on all events in one call; unusable events are rejected.
+
+        Parameters
+        ----------
+        batch
+            The events.
+        learn
+            Whether to learn them.
+        """
+        while True:
+            features = batch.features or batch.rows()  # a table without columns has no length
+            times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
+            try:
+                codes, scores, *proba = self.model.run_batch(
+                    features, batch.labels, learn=learn, proba=self.proba, times=times
+                )
+            except BadRows as bad:
+                batch = batch.without(bad.rows)
+            else:
+                return Answer(codes, scores, proba[0] if self.proba else None, batch=batch)
+
     def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order."""
         if not rows.labels:
@@ -76,70 +119,128 @@ class RowModel:
         A River classifier.
     with_proba
         Whether to predict probabilities of all classes.
+    tolerant
+        Whether to reject events that raise an error, and to use labels that models of two classes do not take: the
+        first label is False and the second True, unless labels are Boolean already.
     """
 
     memory_size, stores_proba, keeps_objects, single = 0, False, True, None
 
-    def __init__(self, model: Any, *, with_proba: bool = False) -> None:
-        self.model, self.with_proba = model, with_proba
+    def __init__(self, model: Any, *, with_proba: bool = False, tolerant: bool = False) -> None:
+        self.model, self.with_proba, self._tolerant = model, with_proba, tolerant
         self.classes: list[Any] = []
         self.last: dict[Any, float] = {}
         """Probabilities of the last prediction that had any."""
         self.codes: dict[Hashable, int] = {}
         self._takes_likeliest = takes_likeliest(model)
+        self._binary = tolerant and not model._multiclass
+        self._failed: dict[int, str] = {}  # reasons by position among the predicted events
+
+    def unusable(self, batch: Batch) -> dict[int, str]:
+        """Return no events: errors are only known after the model runs."""
+        return {}
+
+    def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
+        """Return the batch without events that raised an error, and the numbers of the others."""
+        keep = [i for i in range(len(batch)) if i not in self._failed]
+        return batch.without(self._failed), keep
+
+    def step(self, batch: Batch, learn: bool) -> Answer:
+        """Test, then train on one event after another; events that raise an error are rejected."""
+        n, none, labels = len(batch), np.zeros(0, np.int64), batch.labels
+        if not learn:
+            self._number(labels)
+            labels = [None] * n
+        answer = self.run(ModelRows(batch.features, labels, np.ones(n, np.bool_), none, none, none))
+        return answer.part(*self.settled(batch))
 
     def run(self, rows: ModelRows) -> Answer:
-        """Predict and learn rows in order."""
-        n = len(rows.labels)
+        """Predict and learn rows in order; `settled` removes those that raise an error."""
+        if self._tolerant:
+            self._number(rows.labels)
+        n, n_predicted, self._failed = len(rows.labels), 0, {}
         codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
         for i, (x, label) in enumerate(zip(rows_of(rows.features, n), rows.labels, strict=True)):
             is_predicted = bool(rows.predicted[i])
             try:
                 if is_predicted:
+                    n_predicted += 1
                     prediction, found = self.predict(x)
-                    if (code := self.decode(prediction)) >= 0:
+                    if (code := self._decode(prediction)) >= 0:
                         codes[i], shares[i] = code, found
                         scores[i] = np.nan if found is None else found.get(prediction, np.nan)
                 if label is not None:
-                    self.learn(x, label)
-            except Exception as error:
-                self.fail(error, is_predicted)
-        return Answer(codes, scores, self.table(shares) if self.with_proba else None)
+                    code = self._encode(label)
+                    self.model.learn_one(x, code == 1 if self._binary else label)
+            except Exception as error:  # foreign models may raise anything
+                if not self._tolerant:
+                    raise
+                reason = f"{type(error).__name__}: {error}"
+                if is_predicted:
+                    self._failed[n_predicted - 1] = reason
+                else:
+                    logger.warning("an event could not be learned: %s", reason)
+        return Answer(codes, scores, self._table(shares) if self.with_proba else None)
 
     def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
         """Return the predicted label, and probabilities by label if requested."""
-        if not (self.with_proba or self._takes_likeliest):
+        try:
+            prediction = None if self._takes_likeliest else self.model.predict_one(x)
+            if not (self.with_proba or self._takes_likeliest):
+                return prediction, None
+            self.last = self.model.predict_proba_one(x)
+        except (NotImplementedError, AttributeError):  # the last step of a pipeline has no probabilities
+            if not (self._tolerant and self.with_proba):
+                raise
+            self.with_proba = False
             return self.model.predict_one(x), None
-        prediction = None if self._takes_likeliest else self.model.predict_one(x)
-        self.last = self.model.predict_proba_one(x)
         if self._takes_likeliest and self.last:
             prediction = max(self.last, key=self.last.__getitem__)
         return prediction, self.last
 
-    def learn(self, x: dict[Any, Any], label: Any) -> None:
-        """Learn one event."""
-        self.encode(label)
-        self.model.learn_one(x, label)
+    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
+        try:
+            return self._table([self.model.predict_proba_one(row) for row in rows])
+        except (NotImplementedError, AttributeError):
+            return None
 
-    def fail(self, error: Exception, is_predicted: bool) -> None:
-        """Handle an exception of the model, raised by an event that is predicted or only learned."""
-        raise error
+    def _number(self, labels: Sequence[Any]) -> None:
+        """Number the labels before any prediction, because models may predict True for labels of 1."""
+        for label in labels:
+            if label is None:
+                continue
+            if self._binary and not self.classes and label in (0, 1):
+                self._encode(type(label)(0))
+            self._encode(label)
+        if self._binary and len(self.classes) > 2:
+            name = type(self.model).__name__
+            raise TooManyClasses(
+                f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}; use --model "
+                f"river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
+            )
 
-    def encode(self, label: Any) -> int:
-        """Return the number of a class, adding a new one."""
+    def _encode(self, label: Any) -> int:
+        """Return the number of a class, adding a new one; warn if its spelling is doubtful."""
         code = self.codes.get(label)
         if code is None:
+            if self._tolerant and (notice := new_label_notice(label, self.codes)) is not None:
+                logger.warning("%s", notice)
             code = self.codes[label] = len(self.classes)
             self.classes.append(as_label(label))
         return code
 
-    def decode(self, prediction: Any) -> int:
+    def _decode(self, prediction: Any) -> int:
         """Return the number of a predicted class; -1 for none."""
-        return -1 if prediction is None else self.encode(prediction)
+        if prediction is None:
+            return -1
+        if self._binary:
+            return int(prediction) if prediction < len(self.classes) else -1
+        return self._encode(prediction)
 
-    def table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
+    def _table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
         """Return probabilities by label as an array over all classes, NaN where unknown."""
-        coded = [None if row is None else {self.decode(label): p for label, p in row.items()} for row in shares]
+        coded = [None if row is None else {self._decode(label): p for label, p in row.items()} for row in shares]
         found = np.full((len(coded), len(self.classes)), np.nan)
         for row, by_code in zip(found, coded, strict=True):
             if by_code is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Features
+from connectors.events import Batch, Features, Origins
 from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided
 from streamsvm.features.rows import Floats, Ints
@@ -17,6 +17,7 @@ from streamsvm.features.rows import Floats, Ints
 if TYPE_CHECKING:
     from streamsvm.delayed.single import SingleRow
 
+_NO_BATCH = Batch([], [], Origins({}, {}), {})
 OUTCOMES = ("in time", "late", "timeout")
 """How an event got its label."""
 
@@ -60,7 +61,11 @@ class Answer:
     slots
         Slots of pending events, -1 for events that are not stored; empty if unknown.
     decided
-        Decisions about the events.
+        Prediction sets, decisions and alarms, if requested.
+    batch
+        The events without rejected ones; empty if unknown.
+    reasons
+        If reasons are requested, the features that contribute most to each prediction.
     """
 
     codes: Ints
@@ -68,6 +73,20 @@ class Answer:
     probas: Floats | None = None
     slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     decided: Decided = field(default_factory=Decided)
+    batch: Batch = field(default_factory=lambda: _NO_BATCH)
+    reasons: Sequence[list[dict[str, Any]] | None] | None = None
+
+    def part(self, batch: Batch, which: list[int] | slice) -> Answer:
+        """Return the predictions for the events that are left in a batch."""
+        return replace(
+            self,
+            codes=self.codes[which],
+            scores=self.scores[which],
+            probas=None if self.probas is None else self.probas[which],
+            slots=self.slots[which] if len(self.slots) else self.slots,
+            decided=self.decided.part(which),
+            batch=batch,
+        )
 
 
 class Model(Protocol):

@@ -16,11 +16,10 @@ from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.delayed.protocol import Matches
+from streamsvm.delayed.protocol import Answer, Matches
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
-from streamsvm.run.learners import Answers
 from streamsvm.run.names import meanings, meant
 from streamsvm.run.options import option_of
 
@@ -62,14 +61,14 @@ class RunDecisions(Decisions):
             self.label = meant(self._config.alarms.label, classes)
         return super().run(rows, classes)
 
-    def of(self, answers: Answers, classes: Sequence[Any], *, learn: bool) -> tuple[Answers, dict[str, Any]]:
+    def of(self, answers: Answer, classes: Sequence[Any], *, learn: bool) -> tuple[Answer, dict[str, Any]]:
         """Return answers with the decision about each event, and values to measure.
 
         If events are learned, decisions are updated with their labels in order.
         """
-        if answers.proba is None or not self:
+        if answers.probas is None or not self:
             return answers, {}
-        decided = self.run(Rows.with_labels(answers.proba, answers.batch.labels, follow=learn), classes)
+        decided = self.run(Rows.with_labels(answers.probas, answers.batch.labels, follow=learn), classes)
         return replace(answers, decided=decided), self._judged(decided, answers.batch.labels, classes)
 
     def of_joined(self, joined: Matches, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:

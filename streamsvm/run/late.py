@@ -16,7 +16,6 @@ from connectors.string_columns import numbers_of
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
-from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.protocol import Answer, Events, Matches
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
@@ -26,7 +25,7 @@ from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate
-from streamsvm.run.learners import Answers, Learner, with_gaps
+from streamsvm.run.learners import Learner, with_gaps
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known, meant
 from streamsvm.run.outputs import Outputs, rejection_table_of_two, request_table
@@ -103,7 +102,7 @@ class JoinStage:
         self._queried: NDArray[np.int64] = np.zeros(0, np.int64)  # current events to query
         self._places: list[str] = []
 
-    def take(self, batch: Batch) -> Answers:
+    def take(self, batch: Batch) -> Answer:
         """Predict events, and learn those whose labels arrive."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
@@ -118,12 +117,9 @@ class JoinStage:
             self.warn_of_keys()
         self._watch(answer, self._joined)
         batch, keep = self.learner.settled(batch)
-        if isinstance(self.learner, OwnModel):
-            batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
-        self._queried = self._query(answer.scores[keep], answer.slots[keep])
-        probas = None if answer.probas is None else answer.probas[keep]
-        self._answers = Answers(batch, answer.codes[keep], answer.scores[keep], probas, answer.decided.part(keep))
-        return self._answers
+        self._answers = answer = answer.part(batch, keep)
+        self._queried = self._query(answer.scores, answer.slots)
+        return answer
 
     def measure(self, metrics: Metrics) -> None:
         """Measure the events of the last `take` and those that were joined with labels."""

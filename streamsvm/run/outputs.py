@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from connectors.errors import ConnectorError
 from connectors.events import Position, Rejected
 from connectors.streams import Sink
+from streamsvm.delayed.protocol import Answer
 from streamsvm.run.errors import SetupError, refusing
-from streamsvm.run.learners import Answers, with_gaps
+from streamsvm.run.learners import with_gaps
 from streamsvm.run.names import ClassNames
 
 _PURPOSES = {
@@ -144,7 +145,7 @@ class Outputs:
 
 
 def prediction_table(
-    answers: Answers, classes: Sequence[Any], class_names: ClassNames | None
+    answers: Answer, classes: Sequence[Any], class_names: ClassNames | None
 ) -> dict[str, Sequence[Any]]:
     """Return the records of a batch: origin, key if any, prediction, score, and label if known.
 
@@ -166,11 +167,11 @@ def prediction_table(
         results["alarm"] = (decided.alarms > 0).tolist()
     if answers.reasons is not None:
         results["reasons"] = answers.reasons
-    if class_names is not None and answers.proba is not None:
-        fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.proba).any(axis=1)
+    if class_names is not None and answers.probas is not None:
+        fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.probas).any(axis=1)
         results["proba"] = [
             {fields[code]: p for code, p in enumerate(row) if p} if is_known else None
-            for row, is_known in zip(answers.proba.tolist(), known.tolist(), strict=True)
+            for row, is_known in zip(answers.probas.tolist(), known.tolist(), strict=True)
         ]
     return {**batch.origins.columns, **keys, **results}
 
@@ -182,7 +183,7 @@ def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list
     return [found[key] for key in keys]
 
 
-def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
+def request_table(answers: Answer, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
     """Return the records of label queries: origin, key, prediction and score."""
     batch, named = answers.batch, [*classes, None]
     places = {name: [column[i] for i in asked] for name, column in batch.origins.columns.items()}

@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
@@ -15,6 +14,8 @@ from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
 from connectors.streams import Sink, Source
 from streamsvm.core.clock import compile_seconds, working_time
+from streamsvm.delayed.models import TooManyClasses
+from streamsvm.delayed.protocol import Answer
 from streamsvm.models.archive import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.config import SINKS, RunConfig
@@ -22,7 +23,7 @@ from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.insight import Refits, notices_of
 from streamsvm.run.late import JoinStage
-from streamsvm.run.learners import Answers, as_learner, check_names, check_persistence, class_path
+from streamsvm.run.learners import as_learner, check_names, check_persistence, class_path
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
@@ -239,13 +240,17 @@ class Runner:
         self._outputs.write("dead_letter", self._stage.rejected(rejected))
         self._notes.count_rejects(rejected[-1].reason)
 
-    def _take(self, batch: Batch) -> Answers:
+    def _take(self, batch: Batch) -> Answer:
         """Predict and learn a batch; with reasons it has a single event."""
-        if not (self.config.explain and len(batch)):
-            return self._stage.take(batch)
-        reasons = written_reasons(self._learner, batch.rows()[0], self.config.explain)
-        answers = self._stage.take(batch)
-        return replace(answers, reasons=[reasons if code >= 0 else None for code in answers.codes.tolist()])
+        n_reasons = (self.config.explain or 0) if len(batch) else 0
+        reasons = written_reasons(self._learner, batch.rows()[0], n_reasons) if n_reasons else None
+        try:
+            answers = self._stage.take(batch)
+        except TooManyClasses as error:
+            raise RunError(str(error), "two classes") from error
+        if n_reasons:
+            answers.reasons = [reasons if code >= 0 else None for code in answers.codes.tolist()]
+        return answers
 
     def _introduce(self, batch: Batch) -> None:
         """Pass declarations of the stream to the model, and compare its first events with learned ones."""

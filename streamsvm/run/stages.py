@@ -9,10 +9,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from connectors.events import Batch, Rejected
+from streamsvm.delayed.protocol import Answer
 from streamsvm.models.codec import State
 from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions
-from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.outputs import Outputs, rejection_table
 
@@ -33,7 +34,7 @@ class PredictStage:
     def __init__(self, learner: Learner, decisions: RunDecisions, config: RunConfig) -> None:
         self._learner, self._decisions, self._learn = learner, decisions, config.learn
 
-    def take(self, batch: Batch) -> Answers:
+    def take(self, batch: Batch) -> Answer:
         """Test, then train, and decide."""
         answers = self._learner.step(batch, self._learn)
         self._answers, self._more = self._decisions.of(answers, self._learner.classes, learn=self._learn)
@@ -42,7 +43,7 @@ class PredictStage:
     def measure(self, metrics: Metrics) -> None:
         """Measure the events of the last `take`."""
         answers = self._answers
-        more = {"scores": answers.scores, "proba": answers.proba} | self._more
+        more = {"scores": answers.scores, "proba": answers.probas} | self._more
         metrics.update(answers.batch.labels, answers.codes, self._learner.classes, **more)
 
     def write(self, outputs: Outputs) -> None:

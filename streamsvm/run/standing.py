@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from connectors.events import Rejected
 from connectors.streams import Source
 from streamsvm.core.clock import working_time
+from streamsvm.delayed.protocol import Answer
 from streamsvm.labels import twin_notices
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History
 from streamsvm.run.insight import Insight, Refits, notices_of
 from streamsvm.run.late import JoinStage
-from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.rejects import Rejects
 
@@ -96,7 +97,7 @@ class Report:
     lag: Mapping[Any, int] | None = None
     stalls: int = 0
     learner: Learner | None = None
-    answers: Answers | None = None
+    answers: Answer | None = None
     rejects: Rejects = field(default_factory=Rejects)
     late: JoinStage | None = None
 

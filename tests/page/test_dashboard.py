@@ -21,8 +21,8 @@ from river.tree import HoeffdingTreeClassifier
 from connectors import Source, open_source
 from connectors.events import Batch, Origins
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.delayed.protocol import Answer
 from streamsvm.refit import Every
-from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.page.annotations import annotations_of
 from streamsvm.run.page.dashboard import DashboardState, _Stopwatch
@@ -184,7 +184,7 @@ def test_reasons(model: Any) -> None:
     assert report.learner is not None
     report.learner.model = model
     batch = Batch([{"tells": 1.2, "says nothing": 0.3}], ["yes"], Origins({}, {"row": [7]}), {})
-    board._events.take(Answers(batch, np.array([model.classes_.index("yes")]), np.array([0.9])))
+    board._events.take(Answer(np.array([model.classes_.index("yes")]), np.array([0.9]), batch=batch))
     board._publish(report)
     found = answer(board, report)
     assert found["event"]["place"] == "row 7"

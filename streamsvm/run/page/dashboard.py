@@ -17,9 +17,9 @@ from typing import Any
 
 import orjson
 
+from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
 from streamsvm.run.insight import Insight, notices_of
-from streamsvm.run.learners import Answers
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import CURVE_LINES, UNIT
 from streamsvm.run.names import known, plain
@@ -76,7 +76,7 @@ class DashboardState:
         self._questions: deque[tuple[int, Future[bytes]]] = deque()
         self._due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
-        self._taken_from: Answers | None = None
+        self._taken_from: Answer | None = None
 
     # In the thread of the run -----------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ import numpy as np
 from connectors.events import Batch, SparseRows
 from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
+from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
-from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.learners import Learner
 from streamsvm.run.names import plain
 from streamsvm.run.reasons import reasons_for
 
@@ -58,11 +59,11 @@ class LastEvents:
     """The latest 20 events at each update; shown events are stored for a while."""
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, float, Answers]] = deque()  # with the number of earlier events
+        self._batches: deque[tuple[int, float, Answer]] = deque()  # with the number of earlier events
         self._held: OrderedDict[int, Event] = OrderedDict()
         self._n = self._n_values = 0
 
-    def take(self, answers: Answers) -> None:
+    def take(self, answers: Answer) -> None:
         """Store a batch, which is processed at the next update."""
         self._batches.append((self._n, time.time(), answers))
         self._n += len(answers.batch)
@@ -84,7 +85,7 @@ class LastEvents:
         return self._held[number]
 
 
-def _event(number: int, at: float, answers: Answers, classes: Sequence[Any], i: int) -> Event:
+def _event(number: int, at: float, answers: Answer, classes: Sequence[Any], i: int) -> Event:
     batch, code = answers.batch, int(answers.codes[i])
     prediction = classes[code] if code >= 0 else None
     return Event(number, at, _place(batch, i), _row(batch, i), batch.labels[i], prediction, float(answers.scores[i]))
