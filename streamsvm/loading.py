@@ -17,9 +17,8 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.library import library
 from streamsvm.core.precompile import prepare
 from streamsvm.ensemble.classifier import StreamSVMClassifier
-from streamsvm.models import ArchiveError
+from streamsvm.models import ArchiveError, saved
 from streamsvm.models.archive import read_archive
-from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
@@ -56,20 +55,7 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     ArchiveError
         If the class is unknown, or the state is invalid.
     """
-    name = header.get("class")
-    if name in LOADABLE_LATER:
-        public(name)
-    learner = LOADABLE.get(name) if isinstance(name, str) else None
-    if name == "LinearModel":
-        raise ArchiveError(
-            "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
-            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on",
-            "class",
-        )
-    if learner is None:
-        known = ", ".join(sorted({*LOADABLE, *LOADABLE_LATER}))
-        raise ArchiveError(f"holds {name!r}, which is none of {known}", "class")
-    found: Saved = learner.from_state(header, arrays)
+    found: Saved = saved.from_state(header, arrays)
     return found
 
 

@@ -15,13 +15,14 @@ from river import base
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
-from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
+from streamsvm.decide.wrapped import Shares, check_model, state_of
 from streamsvm.features.frames import like
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
-from streamsvm.models.saved import LOADABLE, Archived
+from streamsvm.models.codec import nested, part_of
+from streamsvm.models.saved import LOADABLE, Archived, from_state
 
 
 class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
@@ -349,14 +350,14 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the full state, if the classifier is from this package; `from_state` restores it bit for bit."""
-        header, arrays = state_of(self.model)
         params = {name: _encoded(getattr(self, name)) for name in ("cost", "class_weight", "abstain")}
-        own = {"class": type(self).__name__, "model": header, "classes": list(map(encode_label, self._codes))}
-        return own | params, arrays | {"counts": self.costs.counts}
+        own = {"class": type(self).__name__, "classes": list(map(encode_label, self._codes))}
+        header, arrays = nested({"model": state_of(self.model)}, own | params)
+        return header, arrays | {"counts": self.costs.counts}
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        model = model_from(header["model"], arrays)
+        model = from_state(*part_of((header, arrays), "model"))
         self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
         self.know(map(decode_label, header["classes"]))
         counts = arrays["counts"]

@@ -1,7 +1,4 @@
-"""Probabilities and archives of a wrapped classifier.
-
-In an archive, the wrapper's header contains the classifier's header, and the names of its arrays start with `model.`.
-"""
+"""Probabilities and state of a wrapped classifier."""
 
 from __future__ import annotations
 
@@ -11,13 +8,10 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats
-from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
+from streamsvm.models.codec import State
 from streamsvm.parameters import ParameterTypeError
-
-_UNDER = "model."
 
 
 def check_model(model: Any) -> None:
@@ -81,8 +75,8 @@ class Shares:
         return False
 
 
-def state_of(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the header of a classifier, and its arrays by their names in the archive of the wrapper.
+def state_of(model: Any) -> State:
+    """Return the state of a classifier.
 
     Raises
     ------
@@ -94,13 +88,5 @@ def state_of(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             f"a {type(model).__name__} cannot be saved, as it does not give its state as arrays: only classifiers of "
             "this package do"
         )
-    header, arrays = model.state()
-    return header, {f"{_UNDER}{name}": array for name, array in arrays.items()}
-
-
-def model_from(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Restore the classifier whose arrays are among these."""
-    name = header["class"]
-    kind = public(name) if name in LOADABLE_LATER else LOADABLE[name]
-    own = {key.removeprefix(_UNDER): array for key, array in arrays.items() if key.startswith(_UNDER)}
-    return kind.from_state(header, own)
+    state: State = model.state()
+    return state

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.budgeted.support import nearest_vectors
-from streamsvm.decide.wrapped import model_from, state_of
+from streamsvm.decide.wrapped import state_of
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
@@ -19,6 +19,8 @@ from streamsvm.ensemble.memory import EFFORTS, Ensemble
 from streamsvm.ensemble.parts import Parts, with_parts
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
+from streamsvm.models.codec import nested, part_of
+from streamsvm.models.saved import from_state
 from streamsvm.online import base
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_choice, check_number
 
@@ -242,8 +244,7 @@ class StreamSVMClassifier(Ensemble):
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         if self._parts is None:
             return super().state()
-        header, arrays = state_of(self._parts.top)
-        return {"class": type(self).__name__, "parts": header}, arrays
+        return nested({"parts": state_of(self._parts.top)}, {"class": type(self).__name__})
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -252,7 +253,7 @@ class StreamSVMClassifier(Ensemble):
             if self.is_composed:
                 raise ArchiveError("a classifier with `refit` or costs, whose parts are missing")
             return self
-        parts = Parts(model_from(header["parts"], arrays))
+        parts = Parts(from_state(*part_of((header, arrays), "parts")))
         if type(parts.learner) is not cls or parts.learner.is_composed:
             raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a {cls.__name__}")
         self = object.__new__(cls)

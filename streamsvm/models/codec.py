@@ -7,8 +7,12 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from streamsvm.models.archive import ArchiveError
+
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
+Saved: TypeAlias = "tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]"
+"""A state as it is read."""
 
 
 def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, mark: str = ".") -> State:
@@ -32,7 +36,7 @@ def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, 
     return {**(header or {}), **{part: own for part, (own, _) in parts.items()}}, arrays
 
 
-def part_of(state: State, part: str, mark: str = ".") -> State:
+def part_of(state: Saved, part: str, mark: str = ".") -> State:
     """The state of a part, as `nested` took it.
 
     Examples
@@ -42,6 +46,13 @@ def part_of(state: State, part: str, mark: str = ".") -> State:
     """
     header, arrays = state
     return header.get(part, {}), under(arrays, f"{part}{mark}")
+
+
+def check_parts(state: Saved) -> None:
+    """Refuse arrays that belong to no part in the header."""
+    header, arrays = state
+    if strange := sorted(name for name in arrays if name.partition(".")[0] not in header):
+        raise ArchiveError(f"there is an array {strange[0]!r}, which has no place here")
 
 
 def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

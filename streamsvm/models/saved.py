@@ -129,6 +129,30 @@ class Archived:
             raise ArchiveError(f"{path}: {error}", error.reason) from error
 
 
+def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Restore an object of any registered class from its state.
+
+    Raises
+    ------
+    ArchiveError
+        If the class is unknown, or the state is invalid.
+    """
+    name = header.get("class")
+    if name in LOADABLE_LATER:
+        public(name)
+    kind = LOADABLE.get(name) if isinstance(name, str) else None
+    if name == "LinearModel":
+        raise ArchiveError(
+            "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
+            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on",
+            "class",
+        )
+    if kind is None:
+        known = ", ".join(sorted({*LOADABLE, *LOADABLE_LATER}))
+        raise ArchiveError(f"holds {name!r}, which is none of {known}", "class")
+    return kind.from_state(header, arrays)
+
+
 def public(name: str) -> Any:
     """Resolve a public name of the package, for lower layers, which must not import it."""
     return getattr(importlib.import_module("streamsvm"), name)

@@ -1,4 +1,4 @@
-"""Archives of classifiers with refits: a header, and arrays whose names start with the name of their part."""
+"""Archives of classifiers with refits: settings, tasks and models as JSON values and arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
+from streamsvm.models.codec import State, nested, part_of
 from streamsvm.online.saving import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec
-from streamsvm.refit.jobs import Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.tasks import Task
 from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift
 from streamsvm.refit.window_rows import window_of_state, window_state
 from streamsvm.refit.windows import Adaptive, Latest, Since
-
-Arrays = dict[str, NDArray[Any]]
 
 SETTINGS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (Every, Growing, EveryTime, OnDrift, OnDemand, FirstOf, Latest, Since, Adaptive)
@@ -30,27 +28,10 @@ SETTINGS: dict[str, type[Any]] = {
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 
 
-def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Prefix the names of arrays with the name of their part."""
-    return {f"{part}.{name}": array for name, array in arrays.items()}
-
-
-def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
-    """Group arrays by the part that prefixes their names."""
-    parts: dict[str, Arrays] = {}
-    for name, array in arrays.items():
-        part, dot, own = name.partition(".")
-        if not dot:
-            raise ArchiveError(f"there is an array {name!r}, which belongs to no part")
-        parts.setdefault(part, {})[own] = array
-    return parts
-
-
-def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], Arrays]:
+def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
     """Return a state without the window that is being solved, for viewers."""
-    if not header.get("job"):
-        return dict(header), dict(arrays)
-    return {**header, "job": None}, {name: array for name, array in arrays.items() if not name.startswith("job.")}
+    kept = {name: value for name, value in header.items() if name != "job"}
+    return kept, {name: array for name, array in arrays.items() if not name.startswith("job.")}
 
 
 # Settings ------------------------------------------------------------------------------------------------------------
@@ -133,7 +114,7 @@ def decode_solver(content: Any) -> Any:
 # Refits --------------------------------------------------------------------------------------------------------------
 
 
-def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
+def task_state(task: Task) -> State:
     """Return the state of a task; the model to start from is stored with the members."""
     header, arrays = window_state(task.window)
     if task.relevance is not None:
@@ -147,7 +128,7 @@ def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
-def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes: int) -> Task:
+def task_of(state: State, previous: Any, n_classes: int) -> Task:
     """Restore a task from `task_state`.
 
     Raises
@@ -155,6 +136,7 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
     ArchiveError, ValueError, TypeError
         If the state is invalid.
     """
+    header, arrays = state
     window, d = window_of_state(header, arrays), int(header["n_columns"])
     check_bounds("columns", window.rows.columns, 0, d - 1)
     check_bounds("codes", window.codes, 0, n_classes - 1)
@@ -165,22 +147,16 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
     return Task(window, d, relevance, carried, search, previous, seed)
 
 
-def refit_header(refit: Refit) -> dict[str, Any]:
-    """Return a refit as JSON values."""
-    return {"number": refit.number, "event": refit.event, "due": refit.due}
-
-
-def member_state(member: Member) -> tuple[dict[str, Any], Arrays]:
+def member_state(member: Member) -> State:
     """Return the state of a refitted model; a foreign model is stored as its training data."""
-    header, arrays = member.state()
-    if member.task is not None:
-        header["task"], arrays = task_state(member.task)
-    return header, arrays
+    if member.task is None:
+        return member.state()
+    return nested({"task": task_state(member.task)}, {"number": member.number})
 
 
-def member_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes: int) -> Member:
+def member_of(state: State, solver: Any, n_classes: int) -> Member:
     """Restore a refitted model; a foreign model is fitted again."""
-    if "task" not in header:
-        return Member.from_state(header, arrays, n_classes)
-    task = task_of(header["task"], arrays, None, n_classes)
-    return Member(solver.solve(task), int(header["number"]), task)
+    if "task" not in state[0]:
+        return Member.from_state(*state, n_classes)
+    task = task_of(part_of(state, "task"), None, n_classes)
+    return Member(solver.solve(task), int(state[0]["number"]), task)

@@ -22,6 +22,7 @@ from streamsvm.labels import unhashable
 from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError
+from streamsvm.models.codec import check_parts, nested, part_of
 from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import decode_param, encode_param
@@ -304,21 +305,22 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         TypeError
             If a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
-        header, arrays = self._model.state()
-        refits, own_arrays = self._refits.state()
+        refits, arrays = self._refits.state()
         params = {name: getattr(self, name) for name in _PLAIN} | {
             "learner": {name: encode_param(value) for name, value in self.learner._get_params().items()},
             "solver": archive.encode_solver(self.solver),
             "window": archive.encode_settings(self.window),
             "trigger": archive.encode_settings(self.trigger),
         }
-        whole = {"class": type(self).__name__, "params": params, "learner": header, "sets": self._sets.header()}
-        return whole | refits, archive.under("learner", arrays) | own_arrays | self._sets.arrays()
+        own = {"class": type(self).__name__, "params": params, "sets": self._sets.header()}
+        header, of_learner = nested({"learner": self._model.state()}, own | refits)
+        return header, of_learner | arrays | self._sets.arrays()
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        parts = archive.parts_of(arrays)
-        model = learner_from_state(header["learner"], parts.pop("learner"))
+        state = header, arrays
+        check_parts(state)
+        model = learner_from_state(*part_of(state, "learner"))
         if not isinstance(model, OnlineClassifier) or model.is_composed:
             raise ArchiveError("refits around a classifier that has refits or costs already")
         params = dict(header["params"])
@@ -328,10 +330,8 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         self = cls(learner, **params)
         self._model = model
         self._refits.learner = model
-        self._refits.restore(header, parts, len(model.labels.codes))
-        self._sets = AllSets.from_state(header.get("sets", []), archive.under("sets", parts.pop("sets", {})))
-        if parts:
-            raise ArchiveError(f"there are arrays of {sorted(parts)[0]!r}, which have no place here")
+        self._refits.restore(state, len(model.labels.codes))
+        self._sets = AllSets.from_state(header.get("sets", []), arrays)
         return self
 
 

@@ -129,8 +129,8 @@ class Member:
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return header and arrays of the model; no arrays for a foreign model."""
-        model, arrays = self.model.state() if self.has_arrays else (None, {})
+        """Return header and arrays of a model that consists of arrays."""
+        model, arrays = self.model.state()
         score = None if math.isnan(self.score) else self.score
         return {"model": model, "number": self.number, "settings": self.settings, "score": score}, arrays
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.models.archive import real, whole
+from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
@@ -267,25 +268,16 @@ class Refits:
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], archive.Arrays]:
+    def state(self) -> State:
         """Return header and arrays. A window that is being solved is stored, and solved again after loading."""
-        window_header, window_arrays = self.window.state()
-        arrays = archive.under("window", window_arrays) | archive.under("vote", self.vote.state())
-        members: list[dict[str, Any] | None] = []
-        for k, member in enumerate(self.vote.members, start=1):
-            header, own = (None, {}) if member is None else archive.member_state(member)
-            members.append(header)
-            arrays |= archive.under(f"member{k}", own)
-        job = None
+        parts = {"window": self.window.state(), "vote": ({}, self.vote.state())}
+        members = enumerate(self.vote.members, start=1)
+        parts |= {f"member{k}": archive.member_state(member) for k, member in members if member is not None}
         if self._job is not None:
-            task, rows = archive.task_state(self._job.job.task)
-            job = archive.refit_header(self._job.job.refit) | {"task": task}
-            arrays |= archive.under("job", rows)
-        return {
-            "memory": window_header,
+            task, arrays = archive.task_state(self._job.job.task)
+            parts["job"] = task | asdict(self._job.job.refit), arrays
+        header = {
             "triggered": self._trigger.state(),
-            "members": members,
-            "job": job,
             "seen": self.seen,
             "n_refits": self._n_refits,
             "is_due": self._is_due,
@@ -293,32 +285,35 @@ class Refits:
             "refits": self.notes,
             "outcomes": self._outcomes,
             "seconds": self._seconds,
-        }, arrays
+        }
+        return nested(parts, header)
 
-    def restore(self, header: Mapping[str, Any], parts: dict[str, archive.Arrays], n_classes: int) -> None:
-        """Continue from `state`, and remove its arrays from `parts`.
+    def restore(self, state: Saved, n_classes: int) -> None:
+        """Continue from `state`.
 
         Raises
         ------
         ArchiveError, ValueError, TypeError
             If the state is invalid.
         """
-        window = parts.pop("window")
-        check_bounds("codes", window["codes"], 0, n_classes - 1)
-        self.window.restore(header["memory"], window)
+        (header, _), window = state, part_of(state, "window")
+        check_bounds("codes", window[1]["codes"], 0, n_classes - 1)
+        self.window.restore(*window)
         self._trigger.restore(header["triggered"])
+        names = [f"member{k}" for k in range(1, len(self.vote.members) + 1)]
         members = [
-            None if kept is None else archive.member_of(kept, parts.pop(f"member{k}"), self._solver, n_classes)
-            for k, kept in enumerate(header["members"], start=1)
+            archive.member_of(part_of(state, name), self._solver, n_classes) if name in header else None
+            for name in names
         ]
-        self.vote.restore(parts.pop("vote"), members, n_classes)
+        self.vote.restore(part_of(state, "vote")[1], members, n_classes)
         self.seen, self._n_refits = int(header["seen"]), int(header["n_refits"])
         self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
         self.notes = [{**note, "outcome": str(note["outcome"])} for note in header["refits"]]
         self._outcomes = {str(kind): whole(n) for kind, n in header["outcomes"].items()}
         self._seconds = real(header["seconds"])
-        if (job := header["job"]) is not None:
-            task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
+        if "job" in header:
+            task = archive.task_of(part_of(state, "job"), self._newest_model(), n_classes)
+            job = header["job"]
             if not self.seen <= job["due"]:
                 raise ArchiveError(f"a refit enters at event {job['due']}, but there were {self.seen} events")
             self._start(Refit(job["number"], job["event"], job["due"]), lambda: task)

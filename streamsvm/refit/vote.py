@@ -175,8 +175,6 @@ class ModelVote:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> None:
         """Continue from `state` with the given models."""
-        if len(members) != len(self.members):
-            raise ArchiveError(f"{len(members)} places for {len(self.members)} models")
         self.members = members
         self._members_changed()
         self._grow(n_classes)

@@ -265,7 +265,7 @@ def results(folder: Path) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def _has_job(checkpoint: Path, _written: int) -> bool:
     header, _ = read_archive(checkpoint)
-    return header["model"]["job"] is not None
+    return "job" in header["model"]
 
 
 def is_refitting(folder: Path) -> bool:
