@@ -165,4 +165,4 @@ def owner_of(node: ast.Attribute) -> str:
 
 
 # These use private parts of kafka-python's transactional producer, which has no public interface for this.
-OF_KAFKA = {ROOT / "connectors" / "kafka" / name for name in ("packing.py", "producer.py")}
+OF_KAFKA = {ROOT / "connectors" / "kafka" / "producer.py"}

@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from connectors.kafka.clients import Brokers, connect, import_kafka, talking
 from connectors.kafka.failures import passes_anew
-from connectors.kafka.packing import can_pack, pack, send_packed
 
 _LEAVE_S = 60.0  # for a producer that is given up to notice it
+_OVERHEAD = 32  # bytes of a record in addition to its key and value
+_HEADER = 61  # bytes of a batch
+_UNBOUNDED = 1 << 30  # bytes of a batch: `stretches` has bounded it
 
 Keys = list[bytes | None]
 Values = list[bytes]
 
 Stretch = tuple[Any, Keys, Values, int]
 """A partition, keys and values of records that are one batch, and their time."""
+
+
+def stretches(keys: Sequence[bytes | None], values: Sequence[bytes], most: int) -> Iterator[tuple[int, int]]:
+    """Split records into ranges of at most `most` bytes, with at least one record each."""
+    start, size = 0, _HEADER
+    for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+        more = len(value) + (len(key) if key else 0) + _OVERHEAD
+        if size + more > most and i > start:
+            yield start, i
+            start, size = i, _HEADER
+        size += more
+    if start < len(values):
+        yield start, len(values)
+
+
+def can_queue(producer: Any) -> bool:
+    """Return whether this version of the client supports `queue`."""
+    accumulator, manager = (getattr(producer, name, None) for name in ("_accumulator", "_transaction_manager"))
+    needed = ("_batches", "_tp_lock", "_incomplete", "config", "_closed")
+    return (
+        all(hasattr(accumulator, name) for name in needed)
+        and hasattr(manager, "maybe_add_partition_to_transaction")
+        and hasattr(producer, "_sender")
+    )
+
+
+def queue(producer: Any, stretch: Stretch) -> None:
+    """Queue records as one batch in the open transaction.
+
+    `KafkaProducer.send` checks each record and wraps it in objects, which takes about 20 us. A run with predictions is
+    1.5 to 2 times as fast if a whole batch joins the queue of the producer instead. There is no public way to do so.
+    Sequence numbers, transaction, compression, retries and splitting remain those of the client.
+    """
+    from kafka.errors import IllegalStateError
+    from kafka.producer.producer_batch import ProducerBatch
+    from kafka.record.memory_records import MemoryRecordsBuilder
+
+    (tp, keys, values, now), accumulator = stretch, producer._accumulator
+    producer.partitions_for(tp.topic)  # which makes it learn, once, who leads them
+    producer._transaction_manager.maybe_add_partition_to_transaction(tp)
+    records = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], _UNBOUNDED)
+    for key, value in zip(keys, values, strict=True):
+        records.append(now, key, value)
+    batch = ProducerBatch(tp, records)
+    with accumulator._tp_lock(tp):
+        if accumulator._closed:
+            raise IllegalStateError("the producer is closed")
+        accumulator._batches[tp].append(batch)
+        accumulator._incomplete.add(batch)
+    producer._sender.wakeup()
 
 
 class BackgroundCall:
@@ -83,7 +135,7 @@ class TransactionalProducer:
         except BaseException:
             self.leave()
             raise
-        self._packs = can_pack(self._producer)
+        self._queues = can_queue(self._producer)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -91,15 +143,15 @@ class TransactionalProducer:
 
     def send(self, stretch: Stretch) -> None:
         """Send records in the open transaction; `commit` raises the error if this fails."""
-        tp, keys, values, now = stretch
         if self._failure is not None:
             return  # the whole transaction will be repeated
         try:
-            if self._packs:
-                send_packed(self._producer, tp, pack(keys, values), len(values), now)
-            else:
-                for key, value in zip(keys, values, strict=True):
-                    self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
+            if self._queues:
+                queue(self._producer, stretch)
+                return
+            tp, keys, values, now = stretch
+            for key, value in zip(keys, values, strict=True):
+                self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
         except Exception as error:
             self._failure = error
 
