@@ -1,7 +1,4 @@
-"""Encodings of text files.
-
-Encodings in which a line does not end in a newline byte, such as UTF-16, are converted to UTF-8.
-"""
+"""Encodings of text files: all but UTF-8 are converted to it."""
 
 from __future__ import annotations
 
@@ -17,21 +14,20 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 codecs.register_error(_DAMAGED, lambda error: ("\udcff", getattr(error, "end", 0)))
 
 
-def codec_of(source: str, name: str) -> tuple[str, bool]:
-    """Return the name of a codec, and whether its lines end in one newline byte."""
+def codec_of(source: str, name: str) -> str | None:
+    """Return the name of a codec, None for UTF-8."""
     try:
-        codec = codecs.lookup(name).name
-        fits = "a\n".encode(codec).endswith(b"a\n") and b"a\nb".decode(codec) == "a\nb"
-        known = fits or "a\n".encode(codec).decode(codec) == "a\n"
+        codec = codecs.lookup(name)
+        is_known = codec.incrementaldecoder is not None and "a\n".encode(name).decode(name) == "a\n"
     except (LookupError, UnicodeError, ValueError):
-        known = fits = False
-    if not known:
+        is_known = False
+    if not is_known:
         raise ConnectorError(
             f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16",
             "value",
             option="encoding",
         ) from None
-    return ("utf-8" if codec == "utf-8-sig" else codec), fits
+    return None if codec.name.startswith("utf-8") else codec.name
 
 
 class Transcoded(Converted):

@@ -47,8 +47,7 @@ class TextSource(PrefetchSource):
         super().__init__()
         self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
-        asked = options.text("encoding")
-        self._encoding, fits = codec_of(self.name, asked or "utf-8")
+        codec = codec_of(self.name, options.text("encoding") or "utf-8")
         follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
         self._format = make(options)
         options.finish()
@@ -56,10 +55,7 @@ class TextSource(PrefetchSource):
         if follow and (packed or path == "-"):
             raise ConnectorError(f"{self.name}: at_end=wait is for growing files of plain text", option="at_end")
         self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
-        self._transcoded = None
-        if asked is None or not fits:
-            self._stream = self._transcoded = Transcoded(self._stream, None if fits else self._encoding, self.name)
-            self._encoding = "utf-8"
+        self._stream = self._transcoded = Transcoded(self._stream, codec, self.name)
         self._warned = False
         if elements:
             self._stream = ArrayLines(self._stream, self.name, follow=follow)
@@ -144,7 +140,7 @@ class TextSource(PrefetchSource):
     def _at_once(self, lines: list[bytes]) -> Batch | None:
         """Parse lines with one record each at once. None if they must be parsed one by one."""
         reader = self._reader
-        if not self._sampled or reader.long or self._encoding != "utf-8" or not 0 < len(lines) <= self._batch_size:
+        if not self._sampled or reader.long or not 0 < len(lines) <= self._batch_size:
             return None
         events = self._format.at_once(lines)
         if events is None:
@@ -185,7 +181,7 @@ class TextSource(PrefetchSource):
             return None
         self._cut = True
         batch = self._batch(Records(), self._reader.line)
-        tail = self._reader.tail.decode(self._encoding, "replace")
+        tail = self._reader.tail.decode(errors="replace")
         batch.rejected.append(Rejected(damage, self._origin(self._reader.line + 1), tail))
         return batch
 
@@ -211,7 +207,7 @@ class TextSource(PrefetchSource):
         """Decode lines without their newlines. Also return the reasons for damaged ones, by line."""
         if not self._reader.long:
             try:
-                text = b"".join(lines).decode(self._encoding)
+                text = b"".join(lines).decode()
             except UnicodeDecodeError:
                 pass
             else:
@@ -226,16 +222,16 @@ class TextSource(PrefetchSource):
         if self._reader.line + i + 1 in self._reader.long:
             bad[i] = f"longer than {MAX_LINE_BYTES >> 20} MiB"
         try:
-            text = line.decode(self._encoding)
+            text = line.decode()
         except UnicodeDecodeError:
             bad.setdefault(i, self._not_valid)
-            text = line.decode(self._encoding, "replace")
+            text = line.decode(errors="replace")
         return text.removesuffix("\n")
 
     @property
     def _not_valid(self) -> str:
         """Reason for a line that cannot be decoded."""
-        codec = (self._transcoded.codec if self._transcoded is not None else None) or self._encoding
+        codec = self._transcoded.codec or "utf-8"
         hint = ": say encoding= if the file has another, such as latin-1 or cp1252"
         return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
 

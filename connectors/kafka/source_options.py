@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.kafka.clients import client_options
-from connectors.kafka.decoder import Decoder
 from connectors.kafka.failures import START_S
 from connectors.kafka.order import ArrivalOrder, TimeOrder
-from connectors.kafka.values import ALIASES, FORMATS
+from connectors.kafka.values import ALIASES, FORMATS, Decoder
 from connectors.options import Options
 
 _LEAST_FETCH = 1 << 14  # bytes per partition and fetch, for any number of partitions

@@ -1,26 +1,33 @@
-"""Formats of record values: JSON, Avro and CSV, one event per record."""
+"""Records to events: values are JSON, Avro or CSV, one event per record."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, TextColumns
 from connectors.dialect import Dialect
 from connectors.errors import ConnectorError
+from connectors.events import Batch, Origins, Position, Rejected
 from connectors.format_json import FEWEST_EVENTS, JsonFormat
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
+from connectors.string_columns import LazyStrings
 from connectors.times import Times
 
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list})
 _CONFLUENT = 5  # a zero byte and the number of a schema, as schema registries have it
+# Beside the topic in positions; no topic can have these names.
+_UNITS, _NUMBERS = "time units", "spellings of numbers"
+_SHOWN_BYTES = 1000  # of a value that is too long
 
 
 @dataclass(slots=True)
@@ -42,16 +49,35 @@ class Decoded:
     bad: Bad = field(default_factory=dict)
 
 
-class ValueFormat(Protocol):
-    """Protocol of a value format."""
+class ValueFormat(ABC):
+    """Base class of value formats."""
 
     times: Times
     """Reads the times of events, and knows the units of those that are numbers."""
     numbers: NumberColumns
     """Reads the numbers in texts, and knows their spelling."""
 
+    @abstractmethod
+    def _row(self, value: bytes) -> Any:
+        """Decode a value. Raise ValueError or csv.Error with the reason if it is malformed."""
+
+    @abstractmethod
+    def _events(self, rows: list[Any]) -> Events:
+        """Convert decoded values."""
+
     def read(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; malformed values do not affect the others."""
+        good, rows, bad = [], [], {}
+        for i, value in enumerate(values):
+            try:
+                rows.append(self._row(value))
+            except UnicodeDecodeError:
+                bad[i] = f"not valid utf-8{_frame_hint(value)}"
+            except (ValueError, csv.Error) as error:
+                bad[i] = str(error)
+            else:
+                good.append(i)
+        return Decoded(good, self._events(rows), bad)
 
 
 class JsonValues(ValueFormat):
@@ -61,11 +87,16 @@ class JsonValues(ValueFormat):
         self._format = JsonFormat(options)
         self.times, self.numbers = self._format.times, self._format.numbers
 
+    def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        """Decode all values at once. None if they must be decoded one by one."""
+        return self._format.rows(values)
+
     def read(self, values: Sequence[bytes]) -> Decoded:
-        rows = self._format.rows(values)
-        if rows is not None:
-            return Decoded(list(range(len(rows))), self._format.events(rows))
-        return _read(values, self._row, self._format.events)
+        rows = self._rows(values)
+        return super().read(values) if rows is None else Decoded(list(range(len(rows))), self._events(rows))
+
+    def _events(self, rows: list[Any]) -> Events:
+        return self._format.events(rows)
 
     def _row(self, value: bytes) -> dict[str, Any]:
         row = self._format.row(str(value, "utf-8"))
@@ -96,10 +127,7 @@ class CsvValues(ValueFormat):
         self.times, self.numbers = self._columns.times, self._columns.numbers
         self._first: list[list[str]] = []
 
-    def read(self, values: Sequence[bytes]) -> Decoded:
-        return _read(values, self._cells, self._events)
-
-    def _events(self, rows: list[list[str]]) -> Events:
+    def _events(self, rows: list[Any]) -> Events:
         if not self.numbers.is_sampled:
             self._first += rows
             if len(self._first) >= FEWEST_EVENTS:
@@ -108,7 +136,7 @@ class CsvValues(ValueFormat):
                 self._first = []
         return self._columns.read(rows)
 
-    def _cells(self, value: bytes) -> list[str]:
+    def _row(self, value: bytes) -> list[str]:
         rows = list(self._dialect.reader(io.StringIO(str(value, "utf-8"), newline=""), strict=True))
         if len(rows) != 1:
             raise ValueError(f"{len(rows)} records in one value, not 1{_frame_hint(value)}")
@@ -117,13 +145,12 @@ class CsvValues(ValueFormat):
         return rows[0]
 
 
-class AvroValues(ValueFormat):
+class AvroValues(JsonValues):
     """Avro records with a schema from a file, with or without a schema-registry prefix."""
 
     def __init__(self, options: Options) -> None:
         path = options.text("schema")
-        rows = JsonFormat(options)
-        self._events, self.times, self.numbers = rows.events, rows.times, rows.numbers
+        super().__init__(options)
         if path is None:
             raise ConnectorError(
                 f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)", "needs", option="schema"
@@ -145,8 +172,8 @@ class AvroValues(ValueFormat):
                 f"{options.name}: option `schema`: {path} is not the schema of a record", "schema", option="schema"
             )
 
-    def read(self, values: Sequence[bytes]) -> Decoded:
-        return _read(values, self._row, self._events)
+    def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        return None
 
     def _row(self, value: bytes) -> dict[str, Any]:
         if self._framed:
@@ -179,24 +206,6 @@ FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv
 ALIASES = {"jsonl": "json"}
 
 
-def _read(values: Sequence[bytes], row_of: Callable[[bytes], Any], events_of: Callable[[list[Any]], Events]) -> Decoded:
-    try:
-        return Decoded(list(range(len(values))), events_of([row_of(value) for value in values]))
-    except (ValueError, csv.Error):
-        pass
-    good, rows, bad = [], [], {}
-    for i, value in enumerate(values):
-        try:
-            rows.append(row_of(value))
-        except UnicodeDecodeError:
-            bad[i] = f"not valid utf-8{_frame_hint(values[i])}"
-        except (ValueError, csv.Error) as error:
-            bad[i] = str(error)
-        else:
-            good.append(i)
-    return Decoded(good, events_of(rows), bad)
-
-
 def _frame_hint(value: bytes) -> str:
     """Return a hint if a value starts with a schema-registry prefix, else an empty string."""
     if value[:1] != b"\0" or len(value) < _CONFLUENT:
@@ -217,3 +226,89 @@ def _simple(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return [shown(value)] if isinstance(value, tuple) else str(value)
+
+
+class Decoder:
+    """Convert the records of a topic to batches.
+
+    Parameters
+    ----------
+    topic
+        Name of the topic.
+    values
+        Format of the values.
+    max_value_bytes
+        Maximum size of a value; longer values are rejected.
+    """
+
+    def __init__(self, topic: str, values: ValueFormat, max_value_bytes: int) -> None:
+        self._topic, self._values, self._most = topic, values, max_value_bytes
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return self._values.numbers.notices.texts
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Restore the column formats that a position contains."""
+        self._values.times.guesses = dict(position.get(_UNITS, {}))
+        self._values.numbers.restore(position.get(_NUMBERS, {}))
+
+    def batch(self, records: Sequence[Any], position: Position) -> Batch:
+        """Convert records to a batch; its position includes the column formats."""
+        rejected = [self._rejected(record, reason) for record in records if (reason := self._oddity(record.value))]
+        if rejected:
+            records = [record for record in records if not self._oddity(record.value)]
+        decoded = self._values.read([record.value for record in records])
+        if decoded.bad:
+            rejected += [self._rejected(records[i], reason) for i, reason in decoded.bad.items()]
+            records = [records[i] for i in decoded.good]
+        events = decoded.events
+        rejected += [self._rejected(records[i], reason) for i, reason in sorted(events.bad.items())]
+        places = {
+            "partition": [record.partition for record in records],
+            "offset": [record.offset for record in records],
+        }
+        units, numbers = self._values.times.guesses, self._values.numbers.decided
+        batch = Batch(
+            events.features,
+            events.labels,
+            Origins({"topic": self._topic}, {**places}),
+            position | ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {}),
+            raw=LazyStrings([record.value for record in records], text_of),
+            keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
+            times=[record.timestamp for record in records] if events.times is None else events.times,
+            headers=[record.headers for record in records],
+        ).without(events.bad)
+        batch.rejected = rejected
+        return batch
+
+    def _rejected(self, record: Any, reason: str) -> Rejected:
+        value = record.value
+        raw = None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
+        return Rejected(reason, {"topic": self._topic, "partition": record.partition, "offset": record.offset}, raw)
+
+    def _oddity(self, value: bytes | None) -> str:
+        """Return the reason for rejecting a value, else an empty string."""
+        if value is None:
+            return "a tombstone: a record without a value"
+        if len(value) <= self._most:
+            return ""
+        limit = f"max_value_bytes={self._most:,}"
+        return f"a value of {len(value):,} bytes, longer than {limit} (only its beginning is kept here)"
+
+
+def text_of(value: bytes) -> str:
+    """Decode bytes as UTF-8, or encode them as base64 with the prefix ``base64:``."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(value).decode()
+
+
+def _key(key: bytes | None) -> str | bytes | None:
+    """Decode a key as UTF-8; return it unchanged if it is not valid."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key
