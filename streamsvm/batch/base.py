@@ -228,6 +228,17 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
+    @property
+    def predict_proba(self) -> Any:
+        """Not available: scores are not calibrated. `CalibratedClassifierCV` calibrates them on held-out rows."""
+        name = type(self).__name__
+        raise AttributeError(
+            f"{name} has no probabilities: sklearn.calibration.CalibratedClassifierCV({name}()) calibrates its scores "
+            "on held-out rows",
+            name="predict_proba",
+            obj=self,
+        )
+
     def _validated(self, X: Any) -> Any:
         """Validate rows for prediction."""
         check_is_fitted(self)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -38,6 +39,16 @@ def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
     if reason is not None and (reason is not WEIGHTS or isinstance(estimator, SampledCuts)):
         pytest.skip(reason)
     check(estimator)
+
+
+@pytest.mark.parametrize("make", [SmoothedNewton, IndexedBCD, SampledCuts])
+def test_probabilities_come_from_a_calibration_on_held_out_rows(make):
+    y = (X[:, 0] > 0.0).astype(int)
+    assert not hasattr(make(), "predict_proba")
+    with pytest.raises(AttributeError, match="CalibratedClassifierCV"):
+        make().predict_proba(X)
+    proba = CalibratedClassifierCV(make(), cv=3).fit(X, y).predict_proba(X)
+    assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
 @pytest.mark.parametrize("make", [SmoothedNewton, IndexedBCD, SampledCuts])
