@@ -13,7 +13,7 @@ from connectors.options import Options
 from connectors.parquet import import_arrow
 from connectors.registry import Setting
 from connectors.results import check_link
-from connectors.sinks import FileSink, sync_directory, writing
+from connectors.sinks import FileSink, make_directory, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 
@@ -30,7 +30,7 @@ class ParquetSink(FileSink):
         self._pa = import_arrow(path)
         try:
             check_link(path)
-            os.makedirs(path, exist_ok=True)
+            make_directory(path)
         except OSError as error:
             raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
         self._parts = self._durable = self._count() if setting.resume else 0

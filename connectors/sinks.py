@@ -245,7 +245,7 @@ def _open_standard_output() -> io.FileIO:
 def sync_directory(path: str) -> None:
     """Make new names in a directory durable, if the system supports it."""
     try:
-        fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        fd = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
     except OSError:
         return
     try:
@@ -254,6 +254,16 @@ def sync_directory(path: str) -> None:
         pass
     finally:
         os.close(fd)
+
+
+def make_directory(path: str) -> None:
+    """Create a directory and its parents; make their names durable, if the system supports it."""
+    path = os.path.realpath(path)
+    if not os.path.isdir(os.path.dirname(path)):
+        make_directory(os.path.dirname(path))
+    if not os.path.isdir(path):
+        os.mkdir(path)
+    sync_directory(path)
 
 
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:

@@ -18,7 +18,7 @@ from streamsvm.delayed.segments import Segment
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
 from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
-from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
+from streamsvm.models.archive import decode_labels, encode_label, make_directory, read_archive, write_archive
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.parameters import ParameterError
 
@@ -209,7 +209,8 @@ class Store(Contents):
             raise TypeError("rows that are objects cannot be saved")
         self.trim()
         self.segments.compact_last()
-        folder.mkdir(exist_ok=True)
+        if not folder.is_dir():
+            make_directory(folder)
         for i, segment in enumerate(self.segments.all[:-1]):
             if not segment.is_saved:
                 write_archive(folder / self._file(segment), {"class": _CLASS}, self._segment(i))

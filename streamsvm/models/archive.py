@@ -217,11 +217,47 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make new and removed names in a directory durable.
+
+    Parameters
+    ----------
+    path
+        The directory.
+
+    Raises
+    ------
+    OSError
+        Where that fails.
+    """
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents durably.
+
+    Parameters
+    ----------
+    path
+        The directory, which may exist.
+
+    Raises
+    ------
+    OSError
+        Where that fails.
+    """
+    if not path.parent.is_dir():
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # a directory may have a parent that is not readable
+        sync_directory(path.parent)
 
 
 def clear_halfway(path: Path) -> None:

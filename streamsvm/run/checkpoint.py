@@ -14,7 +14,15 @@ from typing import IO
 
 from connectors.events import Position
 from streamsvm.core.library import kind_of_code
-from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
+from streamsvm.models.archive import (
+    CHECKPOINT,
+    check_names,
+    clear_halfway,
+    make_directory,
+    read_archive,
+    sync_directory,
+    write_archive,
+)
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
@@ -88,7 +96,7 @@ class Checkpoint:
 
     def __enter__(self) -> Checkpoint:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory)
             self._lock = lock(self.directory / "lock")
         except OSError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
@@ -139,8 +147,10 @@ class Checkpoint:
 
     def discard(self) -> None:
         """Discard the state of an earlier run."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        if self.path.exists():
+            with writing(self.path):
+                self.path.unlink()
+                sync_directory(self.directory)  # otherwise it may come back after a power failure, without its results
         self.keep_pieces(frozenset())
 
     def write(self, snapshot: Snapshot) -> None:

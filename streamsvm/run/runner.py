@@ -315,8 +315,9 @@ class Runner:
         self._outputs.check_replaced()
         if checkpoint is not None:
             checkpoint.discard()
-        if self._outputs.is_live:
-            self._snapshot()  # live sinks commit between checkpoints, so a first checkpoint must exist
+        # A first checkpoint precedes all results: live sinks commit between checkpoints, and a power failure may leave
+        # results that cannot be recognized.
+        self._snapshot()
         self._outputs.flush()
 
     def _use_model(self) -> None:

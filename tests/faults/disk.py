@@ -1,0 +1,447 @@
+"""A recorder of what a program changes on disk, and what a disk holds after a power failure at any moment.
+
+`Disk` replaces `open` and the functions of `os` that change files. It records writes, truncations, changed names and
+syncs of files and directories below a root, and carries them out, except the syncs. Code that bypasses these functions,
+for example a C library that opens a path itself, is noticed: `check` compares each recorded file with the real one.
+
+`disks` returns what a disk may hold if the power fails after a number of recorded changes. A synced change is durable.
+Any subset of the others may be, with the bytes of a write in any subset of its sectors. Only a rename is atomic.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import io
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+Before = Callable[[str, str], "int | None"]
+ROOT = 0  # number of the root directory
+
+
+@dataclass(frozen=True)
+class Write:
+    """Bytes written to a file at an offset."""
+
+    node: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """New size of a file."""
+
+    node: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names in directories that changed at once: the new node of each, or None."""
+
+    names: tuple[tuple[tuple[int, str], int | None], ...]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Sync of a file or directory."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Moment at which the program may rely on what it has synced."""
+
+    value: Any
+
+
+Change = Write | Truncate | Names | Sync | Mark
+Tree = dict[str, bytes | None]
+"""Content by path below the root; None for a directory, the target for a symbolic link."""
+
+
+def overwritten(content: bytes, change: Write | Truncate) -> bytes:
+    """Return the content of a file after a change."""
+    if isinstance(change, Truncate):
+        return content[: change.size].ljust(change.size, b"\0")
+    end = change.offset + len(change.data)
+    return content[: change.offset].ljust(change.offset, b"\0") + change.data + content[end:]
+
+
+@dataclass
+class Contents:
+    """Files and directories as nodes: content of files, and names in directories. Directories have negative numbers."""
+
+    files: dict[int, bytes] = field(default_factory=dict)
+    names: dict[tuple[int, str], int] = field(default_factory=dict)
+    n_nodes: int = 0
+
+    @classmethod
+    def of(cls, root: Path) -> Contents:
+        """Return the contents of a directory."""
+        found = cls()
+        for path in sorted(root.rglob("*")):
+            node = found.new(is_folder=path.is_dir() and not path.is_symlink())
+            found.names[found.find(path.parent, root), path.name] = node
+            if path.is_symlink():
+                found.files[node] = f"-> {os.readlink(path)}".encode()
+            elif node > 0:
+                with _OPEN(path, "rb") as file:
+                    found.files[node] = file.read()
+        return found
+
+    def copy(self) -> Contents:
+        """Return a copy."""
+        return Contents(dict(self.files), dict(self.names), self.n_nodes)
+
+    def new(self, *, is_folder: bool) -> int:
+        """Return a new node without a name."""
+        self.n_nodes += 1
+        return -self.n_nodes if is_folder else self.n_nodes
+
+    def content(self, node: int) -> bytes:
+        """Return the content of a file."""
+        return self.files.get(node, b"")
+
+    def find(self, path: Path, root: Path) -> int:
+        """Return the node of a path."""
+        node = ROOT
+        for name in path.relative_to(root).parts:
+            node = self.names[node, name]
+        return node
+
+    def change(self, change: Change) -> None:
+        """Apply a change at once."""
+        if isinstance(change, Write | Truncate):
+            self.files[change.node] = overwritten(self.content(change.node), change)
+        elif isinstance(change, Names):
+            for name, node in change.names:
+                self.names.pop(name, None)
+                if node is not None:
+                    self.names[name] = node
+
+    def tree(self) -> Tree:
+        """Return all reachable files and directories by path."""
+        found: Tree = {}
+        todo = [(ROOT, "")]
+        while todo:
+            folder, prefix = todo.pop()
+            for (parent, name), node in self.names.items():
+                if parent == folder:
+                    found[prefix + name] = None if node < 0 else self.content(node)
+                    if node < 0:
+                        todo.append((node, f"{prefix}{name}/"))
+        return dict(sorted(found.items()))
+
+
+def write_tree(tree: Tree, root: Path) -> None:
+    """Create files and directories."""
+    root.mkdir(parents=True)
+    for name, content in tree.items():
+        if content is None:
+            (root / name).mkdir()
+        elif content.startswith(b"-> "):
+            (root / name).symlink_to(content[3:].decode())
+        else:
+            (root / name).write_bytes(content)
+
+
+# Recording --------------------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """Records changes below a directory while it is active as a context manager.
+
+    Parameters
+    ----------
+    root
+        The directory.
+    before
+        Called before each system call with its name and path. It may raise an error, or return the number of bytes that
+        a write may take.
+
+    Attributes
+    ----------
+    start
+        Contents at the start.
+    now
+        Contents after all recorded changes.
+    history
+        Changes in order.
+    """
+
+    def __init__(self, root: Path, before: Before | None = None) -> None:
+        self.root = root.resolve()
+        self.start, self.now = Contents.of(self.root), Contents.of(self.root)
+        self.history: list[Change] = []
+        self._before = before or _nothing
+        self._patches = contextlib.ExitStack()
+
+    def __enter__(self) -> Disk:
+        replaced = {
+            **{name: functools.partial(self._sync, name) for name in ("fsync", "fdatasync")},
+            **{name: functools.partial(self._rename, name) for name in ("replace", "rename")},
+            **{name: functools.partial(self._remove, name) for name in ("unlink", "remove", "rmdir")},
+            "mkdir": self._mkdir,
+            "open": self._os_open,
+            "ftruncate": self._ftruncate,
+        }
+        for name, function in replaced.items():
+            self._patches.enter_context(mock.patch.object(os, name, function))
+        for module in (builtins, io):
+            self._patches.enter_context(mock.patch.object(module, "open", self._open))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+    def mark(self, value: Any) -> None:
+        """Record a moment at which the program may rely on what it has synced."""
+        self.history.append(Mark(value))
+
+    def check(self) -> None:
+        """Raise an error if files differ from what was recorded."""
+        found, recorded = Contents.of(self.root).tree(), self.now.tree()
+        differing = [name for name in found | recorded if found.get(name, 0) != recorded.get(name, 0)]
+        assert not differing, f"changed by code that the recorder does not see: {differing}"
+
+    # What files call ----------------------------------------------------------------------------------------------
+
+    def before(self, call: str, path: str | Path) -> int | None:
+        """Let a system call fail."""
+        return self._before(call, str(path))
+
+    def change(self, change: Change) -> None:
+        """Record a change that was carried out."""
+        self.history.append(change)
+        self.now.change(change)
+
+    def place(self, path: Any) -> Path | None:
+        """Return the absolute path of a file below the root, without symbolic links in its parents; else None."""
+        if isinstance(path, int):
+            path = os.readlink(f"/proc/self/fd/{path}")
+        path = os.fsdecode(path)
+        whole = Path(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
+        return whole if whole.is_relative_to(self.root) else None
+
+    def find(self, path: Path) -> int:
+        """Return the node of an existing file or directory."""
+        return self.now.find(path, self.root)
+
+    def rename(self, *new: tuple[Path, int | None]) -> None:
+        """Record names that change at once."""
+        self.change(Names(tuple(((self.find(path.parent), path.name), node) for path, node in new)))
+
+    # Replacements -------------------------------------------------------------------------------------------------
+
+    def _open(
+        self, file: Any, mode: str = "r", buffering: int = -1, *text: Any, opener: Any = None, **more: Any
+    ) -> Any:
+        place = self.place(file)
+        if place is None or place.is_dir():
+            return _OPEN(file, mode, buffering, *text, opener=opener, **more)
+        raw = Recorded(self, file, mode.replace("t", "").replace("b", ""), opener, more.pop("closefd", True))
+        if buffering == 0:
+            return raw
+        size = io.DEFAULT_BUFFER_SIZE if buffering < 0 else buffering
+        kind = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
+        buffer = kind(raw, size)
+        return buffer if "b" in mode else io.TextIOWrapper(buffer, *text, **more)
+
+    def _os_open(self, path: Any, flags: int, *mode: int, **more: Any) -> int:
+        place = self.place(os.path.realpath(path))
+        if place is None:
+            return _OS["open"](path, flags, *mode, **more)
+        self.before("open", place)
+        is_new = not place.exists()
+        fd = _OS["open"](path, flags, *mode, **more)
+        self.opened(place, is_new=is_new, size=0 if flags & os.O_TRUNC else None)
+        return fd
+
+    def opened(self, place: Path, *, is_new: bool, size: int | None) -> None:
+        """Record that a file was created or truncated when it was opened."""
+        if is_new:
+            self.rename((place, self.now.new(is_folder=False)))
+        elif size is not None and self.now.content(self.find(place)):
+            self.change(Truncate(self.find(place), size))
+
+    def _sync(self, call: str, file: Any) -> None:
+        place = self.place(file if isinstance(file, int) else file.fileno())
+        if place is not None and not place.name.endswith(" (deleted)"):
+            self.before(call, place)
+            self.history.append(Sync(self.find(place)))
+
+    def _rename(self, call: str, source: Any, target: Any, **more: Any) -> None:
+        old, new = self.place(source), self.place(target)
+        if old is None or new is None:
+            return _OS[call](source, target, **more)
+        self.before(call, new)
+        _OS[call](source, target, **more)
+        return self.rename((old, None), (new, self.find(old)))
+
+    def _remove(self, call: str, path: Any, **more: Any) -> None:
+        place = self.place(path)
+        if place is not None:
+            self.before(call, place)
+        _OS[call](path, **more)
+        if place is not None:
+            self.rename((place, None))
+
+    def _mkdir(self, path: Any, *mode: int, **more: Any) -> None:
+        place = self.place(path)
+        if place is not None:
+            self.before("mkdir", place)
+        _OS["mkdir"](path, *mode, **more)
+        if place is not None:
+            self.rename((place, self.now.new(is_folder=True)))
+
+    def _ftruncate(self, file: int, size: int) -> None:
+        place = self.place(file)
+        if place is not None:
+            self.before("ftruncate", place)
+        _OS["ftruncate"](file, size)
+        if place is not None:
+            self.change(Truncate(self.find(place), size))
+
+
+_OPEN = io.open
+_OS: dict[str, Any] = {name: getattr(os, name) for name in dir(os)}
+
+
+def _nothing(call: str, path: str) -> None:
+    """Let a system call succeed."""
+
+
+class Recorded(io.FileIO):
+    """An unbuffered file whose changes are recorded."""
+
+    def __init__(self, disk: Disk, file: Any, mode: str, opener: Any, closefd: bool) -> None:
+        self._disk, self._node = disk, -1
+        place = disk.place(file if isinstance(file, int) else os.path.realpath(file))
+        assert place is not None
+        self.place = place
+        is_new = not place.exists()
+        if opener is None:  # otherwise it calls `os.open`
+            disk.before("open", place)
+        super().__init__(file, mode, closefd=closefd, opener=opener)
+        if not isinstance(file, int):
+            disk.opened(place, is_new=is_new and mode[0] != "r", size=0 if mode[0] == "w" else None)
+        self._node = disk.find(place)
+
+    def write(self, data: Any) -> int:
+        data = bytes(data)
+        most = self._disk.before("write", self.place)
+        at = len(self._disk.now.content(self._node)) if "a" in self.mode else self.tell()
+        n = super().write(data if most is None else data[:most])
+        assert n is not None
+        self._disk.change(Write(self._node, at, data[:n]))
+        return n
+
+    def truncate(self, size: int | None = None) -> int:
+        self._disk.before("truncate", self.place)
+        size = super().truncate(size)
+        self._disk.change(Truncate(self._node, size))
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        self._disk.before("read", self.place)
+        n = super().readinto(buffer)
+        assert n is not None
+        return n
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._disk.before("read", self.place)
+        data = super().read(-1 if size is None else size)
+        assert data is not None
+        return data
+
+    def readall(self) -> bytes:
+        self._disk.before("read", self.place)
+        data = super().readall()
+        assert data is not None
+        return data
+
+
+# Power failures ---------------------------------------------------------------------------------------------------
+
+
+Pending = list[Write | Truncate | Names]
+Choice = Callable[[Write | Truncate | Names], Iterable[Write | Truncate | Names]]
+"""What reaches the disk of a change that is not synced."""
+
+
+def moments(disk: Disk) -> Iterator[tuple[int, Contents, Pending]]:
+    """Yield for each number of recorded changes what is durable after them, and what is not."""
+    durable, pending = disk.start, list[Write | Truncate | Names]()
+    yield 0, durable, pending
+    for n, change in enumerate(disk.history, 1):
+        if isinstance(change, Sync):
+            durable = durable.copy()
+            for one in pending:
+                if _is_synced(one, change.node):
+                    durable.change(one)
+            pending = [one for one in pending if not _is_synced(one, change.node)]
+        elif not isinstance(change, Mark):
+            pending = [*pending, change]
+        yield n, durable, pending
+
+
+def _is_synced(change: Write | Truncate | Names, node: int) -> bool:
+    if isinstance(change, Names):
+        return any(folder == node for (folder, _), _ in change.names)
+    return change.node == node
+
+
+def survivor(durable: Contents, pending: Pending, choose: Choice) -> Tree:
+    """Return what a disk holds after a power failure, if `choose` decides about each change that is not synced."""
+    found = durable.copy()
+    for change in pending:
+        for one in choose(change):
+            found.change(one)
+    return found.tree()
+
+
+def choices(pending: Pending, rng: random.Random, n_random: int) -> Iterator[Choice]:
+    """Yield ways to decide about changes that are not synced.
+
+    They are all, none, names only, data only, all but one, one only, torn, and random.
+    """
+    yield lambda change: [change]
+    yield lambda change: []
+    yield lambda change: [change] if isinstance(change, Names) else []
+    yield lambda change: [] if isinstance(change, Names) else [change]
+    for one in pending:
+        yield lambda change, one=one: [] if change is one else [change]
+        yield lambda change, one=one: [change] if change is one else []
+    yield lambda change: [change] if isinstance(change, Names) else torn(rng, change)
+    for _ in range(n_random):
+        share = rng.random()
+        yield lambda change, share=share: torn(rng, change) if rng.random() < share else _one_of(rng, change)
+
+
+def _one_of(rng: random.Random, change: Write | Truncate | Names) -> Pending:
+    return [change] if rng.random() < 0.5 else []
+
+
+def torn(rng: random.Random, change: Write | Truncate | Names) -> Pending:
+    """Return some sectors of a write. The file may have its new size without them."""
+    if not isinstance(change, Write):
+        return _one_of(rng, change)
+    size, found = rng.choice((1, 64, 512, 4096)), list[Write | Truncate | Names]()
+    end = change.offset + len(change.data)
+    if rng.random() < 0.5:  # the size is known to the disk before the data
+        found.append(Write(change.node, end, b""))
+    for at in range(change.offset // size * size, end, size):
+        if rng.random() < 0.5:
+            first = max(at, change.offset)
+            found.append(Write(change.node, first, change.data[first - change.offset : at + size - change.offset]))
+    return found

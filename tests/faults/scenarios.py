@@ -1,0 +1,151 @@
+"""Short runs over files for tests of faults."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow.parquet
+
+from streamsvm.delayed import segments
+from streamsvm.run import Run, RunConfig
+from streamsvm.run.checkpoint import Checkpoint, Snapshot
+
+_LABELS = {True: "UP", False: "DOWN"}
+
+
+def write_events(path: Path, n: int) -> None:
+    """Write events with two features, their labels, a missing label and two malformed lines."""
+    lines = ["a,b,y"]
+    for i in range(n):
+        a, b = (i * 7919 % 1000) / 500 - 1, (i * 104729 % 1000) / 500 - 1
+        label = "" if i % 41 == 7 else _LABELS[a + b > 0]
+        lines.append(f"{'oops' if i in (5, 32) else round(a, 3)},{b:.3f},{label}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_joined(folder: Path, n: int) -> None:
+    """Write events with keys and times, and labels that arrive later, some of them too late or never."""
+    events, labels = ["id,t,a,b"], []
+    for i in range(n):
+        a, b = (i * 7919 % 1000) / 500 - 1, (i * 104729 % 1000) / 500 - 1
+        events.append(f"k{i},{i * 1000},{'oops' if i == 5 else round(a, 3)},{b:.3f}")
+        if i % 11:
+            labels.append((i * 1000 + (90_000 if i % 13 == 0 else 4000 + i % 7 * 3000), f"k{i}", _LABELS[a + b > 0]))
+    rows = [f"{key},{time},{label}" for time, key, label in sorted(labels)]
+    (folder / "events.csv").write_text("\n".join(events) + "\n")
+    (folder / "labels.csv").write_text("\n".join(["id,t,y", *rows]) + "\n")
+
+
+@dataclass
+class Scenario:
+    """A run over files in its working directory.
+
+    Parameters
+    ----------
+    options
+        Settings of the run.
+    outputs
+        Files and directories of results.
+    joined
+        Whether labels are a stream of their own.
+    earlier
+        Settings of an earlier run in the same directory that are different; None without an earlier run.
+    first
+        Settings of the first run only, such as `reset`.
+    n_events
+        Number of events.
+    """
+
+    options: dict[str, Any]
+    outputs: tuple[str, ...] = ("out.csv", "out.csv.rejected.jsonl")
+    joined: bool = False
+    earlier: dict[str, Any] | None = None
+    first: dict[str, Any] = field(default_factory=dict)
+    n_events: int = 60
+
+    @property
+    def _all(self) -> dict[str, Any]:
+        own = {"model": "cpm", "label": "y", "checkpoint": "state/check", "save": "model", "summary": "summary.json"}
+        return own | {"checkpoint_every": 20} | self.options
+
+    def prepare(self, folder: Path) -> None:
+        """Write the input, and the results of an earlier run if there is one."""
+        for name in ("deep", "far"):  # directories in which nothing else is synced
+            (folder / name).mkdir(parents=True)
+        (folder / "link.csv").symlink_to("far/out.csv")
+        write_joined(folder, self.n_events) if self.joined else write_events(folder / "in.csv", self.n_events)
+        if self.earlier is not None:
+            with working(folder):
+                Run(RunConfig(**self._all | self.earlier)).start()
+
+    def run(self, folder: Path, *, first: bool = False, every: int | None = None) -> None:
+        """Start or resume the run, with a checkpoint after every `every` events."""
+        more = (self.first if first else {}) | ({} if every is None else {"checkpoint_every": every})
+        with working(folder):
+            Run(RunConfig(**self._all | more)).start()
+
+    def results(self, folder: Path) -> dict[str, Any]:
+        """Return the content of the results, without clock times."""
+        summary = json.loads((folder / "summary.json").read_text())
+        summary.pop("process")
+        found: dict[str, Any] = {"summary": summary}
+        for name in (*self.outputs, "model"):
+            path = folder / name
+            found[name] = pyarrow.parquet.read_table(path).to_pylist() if path.is_dir() else path.read_bytes()
+        if not self.joined:  # a run with delayed labels has a random salt
+            found["checkpoint"] = (folder / "state" / "check" / "checkpoint.safetensors").read_bytes()
+        return found
+
+
+_JOINED = {
+    **{"source": "events.csv?batch_size=10", "label_source": "labels.csv?batch_size=10", "join": "id", "time": "t"},
+    "time_unit": "ms",
+    **{"label_timeout": "20s", "out": "out.csv", "label_output": "joined.csv", "types": "a:number"},
+}
+
+_CSV = {"source": "in.csv?batch_size=10", "out": "out.csv", "types": "a:number"}
+
+SCENARIOS = {
+    "csv": Scenario(_CSV),
+    "reset": Scenario(
+        _CSV | {"out": "link.csv", "dead_letter": "deep/new/dead.parquet"},
+        outputs=("far/out.csv", "deep/new/dead.parquet"),
+        earlier={"max_events": 30},
+        first={"reset": True},
+    ),
+    "link": Scenario(_CSV | {"out": "link.csv", "dead_letter": "dead.csv"}, outputs=("far/out.csv", "dead.csv")),
+    "gzip": Scenario(
+        _CSV | {"out": "deep/out.jsonl.gz", "dead_letter": "dead.csv"}, outputs=("deep/out.jsonl.gz", "dead.csv")
+    ),
+    "parquet": Scenario(
+        _CSV | {"out": "deep/new/out.parquet", "dead_letter": "far/dead.jsonl"},
+        outputs=("deep/new/out.parquet", "far/dead.jsonl"),
+    ),
+    "joined": Scenario(_JOINED, outputs=("out.csv", "joined.csv", "out.csv.rejected.jsonl"), joined=True),
+}
+
+
+@contextlib.contextmanager
+def working(folder: Path) -> Iterator[None]:
+    """Work in a directory, with small segments of pending events."""
+    with contextlib.chdir(folder), mock.patch.object(segments, "SEGMENT", 16):
+        yield
+
+
+@contextlib.contextmanager
+def watched(seen: Any) -> Iterator[None]:
+    """Call `seen` with each snapshot that was written."""
+    write = Checkpoint.write
+
+    def written(checkpoint: Checkpoint, snapshot: Snapshot) -> None:
+        write(checkpoint, snapshot)
+        seen(snapshot.source)
+
+    with mock.patch.object(Checkpoint, "write", written):
+        yield
