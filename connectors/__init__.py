@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from connectors.errors import ConnectorError, UnreachableError
     from connectors.events import Batch, Features, Origins, Position, Rejected, SparseRows, Table
-    from connectors.opening import open_sink, open_source
+    from connectors.registry import open_sink, open_source
     from connectors.streams import Sink, Source
 
 __all__ = [
@@ -32,8 +32,8 @@ _HOMES = {
     "Source": "streams",
     "ConnectorError": "errors",
     "UnreachableError": "errors",
-    "open_sink": "opening",
-    "open_source": "opening",
+    "open_sink": "registry",
+    "open_source": "registry",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.options import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
+from connectors.cells import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
 from connectors.string_columns import CategoricalColumn, StringColumn
 
 # Column kinds for `ArrowCells.read`: numbers with NaN if missing; times as integer milliseconds, or as text if a value

@@ -1,17 +1,40 @@
-"""Text cells: missing values, and how messages show a cell."""
+"""Text cells: missing values, numbers, and how messages show a cell."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
-from connectors.options import MISSING_NUMBERS
+_WORDS = (
+    *("", "?", "na", "n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "\\n"),
+    *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),
+    *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+)
+MISSING = frozenset(
+    "".join(letters)
+    for text in _WORDS
+    for letters in product(*(dict.fromkeys((letter, letter.upper())) for letter in text))
+)
+"""Markers of a missing number, category or label, in lower or upper case: those of pandas and some more."""
+MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
+"""Markers of a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
+USUAL_MISSING_NUMBERS = frozenset(
+    (
+        *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
+        *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
+    )
+)
+"""The frequent markers. Each costs time in pyarrow, in every column of every batch."""
 
 Cells = Sequence[str]
 Bad = dict[int, str]
 """Why an event cannot be taken, by row number."""
 
 _SHOWN = 80
+
+
+_MEMO_SIZE = 1 << 16
 
 
 def is_missing(cell: str, missing: frozenset[str] = MISSING_NUMBERS) -> bool:
@@ -23,3 +46,48 @@ def shown(value: Any) -> str:
     """Return the repr of a value, truncated for use in a message."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+class Memo(dict[Any, Any]):
+    """Dictionary that converts a text on first access and caches the result.
+
+    It is cleared when it grows too large.
+
+    Parameters
+    ----------
+    convert
+        Function that converts a text.
+    """
+
+    def __init__(self, convert: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._convert = convert
+
+    def __missing__(self, text: str) -> Any:
+        value = self._convert(text)
+        if len(self) > _MEMO_SIZE:
+            self.clear()
+        self[text] = value
+        return value
+
+
+def number_of(value: Any) -> float:
+    """Convert a value to float. Texts such as ``1_000``, which Python accepts, are identifiers here.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a number.
+    """
+    if isinstance(value, str) and "_" in value:
+        raise ValueError(f"not a number: {shown(value)}")
+    return float(value)
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a text is a number in Python format."""
+    try:
+        number_of(cell)
+    except ValueError:
+        return False
+    return True

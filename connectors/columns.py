@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
-from connectors.cells import Bad, Cells, shown
+from connectors.cells import MISSING, MISSING_NUMBERS, Bad, Cells, Memo, shown
 from connectors.counters import is_index, warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
-from connectors.memo import Memo
 from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns
-from connectors.options import MISSING, MISSING_NUMBERS, Roles
+from connectors.options import Roles
 from connectors.string_columns import CategoricalColumn, StringColumn
 from connectors.times import Times
 

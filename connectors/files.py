@@ -8,10 +8,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
-from connectors.encodings import Transcoded, codec_of
+from connectors.conversions import ArrayLines, Transcoded, codec_of
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
 from connectors.formats import SAMPLE, Records, TextFormat

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from connectors.cells import Bad, shown
+from connectors.cells import Bad, number_of, shown
 from connectors.columns import Events, Labels
 from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
 from connectors.line_writers import JsonLines
-from connectors.number_columns import NumberColumns, number_of
+from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
 from connectors.sinks import open_lines
 from connectors.spelling import LONGEST

@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from connectors.cells import Bad, shown
+from connectors.cells import MISSING, Bad, number_of, shown
 from connectors.columns import Events, Labels
-from connectors.counters import direction
+from connectors.counters import direction, sentinels
 from connectors.errors import ConnectorError
 from connectors.events import SparseRows
 from connectors.files import TextSource
 from connectors.formats import Records, TextFormat, line_records
 from connectors.notices import Notice, Notices
-from connectors.number_columns import number_of
-from connectors.options import MISSING, Options
-from connectors.sentinels import sentinels
+from connectors.options import Options
 
 _FEWEST = 50
 

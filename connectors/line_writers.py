@@ -14,8 +14,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from connectors.cells import Memo
 from connectors.events import Results
-from connectors.memo import Memo
 from connectors.string_columns import CategoricalColumn, StringColumn
 
 _TEXT_OR_NONE = frozenset({str, NoneType})

@@ -7,17 +7,17 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.cells import Bad, Cells, is_missing, shown
+from connectors.cells import MISSING_NUMBERS, Bad, Cells, is_missing, is_number, number_of, shown
 from connectors.errors import ConnectorError
 from connectors.notices import Notice, Notices
-from connectors.options import MISSING_NUMBERS, Roles
+from connectors.options import Roles
 from connectors.spelling import (
     CURRENCIES,
     LONGEST,
@@ -28,11 +28,12 @@ from connectors.spelling import (
     looks_like_numbers,
     number_with_more,
     readings,
+    repeated_texts,
     unit_of,
     with_unit,
 )
 
-_MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
+_LEAST_REPEATS = 5
 _MOST_TEXTS = 20
 _UNCLEAR = "unclear"
 _SPELLED = "0"  # key that counts the numbers in another format
@@ -57,71 +58,12 @@ def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING
     return np.array([_number(name, i, cell, bad, missing) for i, cell in enumerate(cells)], dtype=np.float64)
 
 
-def number_of(value: Any) -> float:
-    """Convert a value to float. Texts such as ``1_000``, which Python accepts, are identifiers here.
-
-    Raises
-    ------
-    ValueError
-        If the value is not a number.
-    """
-    if isinstance(value, str) and "_" in value:
-        raise ValueError(f"not a number: {shown(value)}")
-    return float(value)
-
-
 def _number(name: str, i: int, cell: str, bad: Bad, missing: frozenset[str]) -> float:
     try:
         return math.nan if is_missing(cell, missing) else number_of(cell)
     except ValueError:
         bad.setdefault(i, f"'{name}' is not a number: {shown(cell)}")
         return math.nan
-
-
-def is_number(cell: str) -> bool:
-    """Return whether a text is a number in Python format."""
-    try:
-        number_of(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
-    """Return texts that mark missing values in a column of numbers, such as ``unknown``.
-
-    There are at most two such texts. Each has no digits and occurs at least five times.
-
-    More than half of the cells must be numbers, and nine in ten of the cells other than markers. A column of few
-    distinct integers, such as 1, 2, 3 and A, stays categorical.
-
-    Parameters
-    ----------
-    name
-        The column.
-    there
-        First cells of the column, without missing ones.
-
-    Examples
-    --------
-    >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
-    {'unknown': 0.25}
-    >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
-    {}
-    """
-    repeated = {text: n for text, n in Counter(there).items() if n >= _LEAST_REPEATS and text != name}
-    texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
-    if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(there):
-        return {}
-    numbers = [cell for cell in there if cell not in texts]
-    read = max(([*filter(spelling.reads, numbers)] for spelling in SPELLINGS), key=len)
-    if 10 * len(read) < 9 * len(numbers) or _are_codes({*read}):
-        return {}
-    return {text: n / len(there) for text, n in texts.items()}
-
-
-def _are_codes(numbers: set[str]) -> bool:
-    return len(numbers) < _LEAST_NUMBERS and all(is_number(cell) and number_of(cell).is_integer() for cell in numbers)
 
 
 class AmbiguousError(ValueError):

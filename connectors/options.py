@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import product
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from connectors.cells import MISSING, MISSING_NUMBERS
 from connectors.errors import ConnectorError
 from connectors.spelling import Spelling, declared
 
@@ -25,26 +25,6 @@ TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of time, as the number of units per second."""
 MOST_COLUMNS = 100_000
 """Maximum number of columns of a table, because each is inspected before the first event."""
-_WORDS = (
-    *("", "?", "na", "n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "\\n"),
-    *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),
-    *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
-)
-MISSING = frozenset(
-    "".join(letters)
-    for text in _WORDS
-    for letters in product(*(dict.fromkeys((letter, letter.upper())) for letter in text))
-)
-"""Markers of a missing number, category or label, in lower or upper case: those of pandas and some more."""
-MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
-"""Markers of a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
-USUAL_MISSING_NUMBERS = frozenset(
-    (
-        *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
-        *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
-    )
-)
-"""The frequent markers. Each costs time in pyarrow, in every column of every batch."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:

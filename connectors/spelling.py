@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from connectors.memo import Memo
+from connectors.cells import Memo, is_number, number_of
 
 CURRENCIES = "$€£¥₹"
 LONGEST = 64
@@ -18,6 +18,7 @@ _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
 _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # an IP address, not a number
 _NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # in shell syntax
+_MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 # A column with fewer distinct numbers may contain codes.
 _FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
@@ -252,6 +253,43 @@ def number_with_more(cells: Sequence[str]) -> str:
 def _looks_like_number(cell: str) -> bool:
     once = _SIGNS.sub(r"\1", cell)
     return any(spelling.reads(once) for spelling in SPELLINGS)
+
+
+def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
+    """Return texts that mark missing values in a column of numbers, such as ``unknown``.
+
+    There are at most two such texts. Each has no digits and occurs at least five times.
+
+    More than half of the cells must be numbers, and nine in ten of the cells other than markers. A column of few
+    distinct integers, such as 1, 2, 3 and A, stays categorical.
+
+    Parameters
+    ----------
+    name
+        The column.
+    there
+        First cells of the column, without missing ones.
+
+    Examples
+    --------
+    >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
+    {'unknown': 0.25}
+    >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
+    {}
+    """
+    repeated = {text: n for text, n in Counter(there).items() if n >= _LEAST_REPEATS and text != name}
+    texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
+    if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(there):
+        return {}
+    numbers = [cell for cell in there if cell not in texts]
+    read = max(([*filter(spelling.reads, numbers)] for spelling in SPELLINGS), key=len)
+    if 10 * len(read) < 9 * len(numbers) or _are_codes({*read}):
+        return {}
+    return {text: n / len(there) for text, n in texts.items()}
+
+
+def _are_codes(numbers: set[str]) -> bool:
+    return len(numbers) < _LEAST_NUMBERS and all(is_number(cell) and number_of(cell).is_integer() for cell in numbers)
 
 
 class SpelledNumbers(Memo):

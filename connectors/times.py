@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.arrow_cells import FURTHEST_MS
-from connectors.cells import Bad, shown
+from connectors.cells import MISSING_NUMBERS, Bad, shown
 from connectors.errors import ConnectorError
-from connectors.options import MISSING_NUMBERS, TIME_UNITS
-from connectors.time_formats import options_of
+from connectors.options import TIME_UNITS
 from connectors.time_texts import (
     dashed,
     form_of_date,
@@ -24,6 +23,7 @@ from connectors.time_texts import (
     moment_of,
     number_of,
     numbers_of,
+    options_of,
     time_features,
     time_row,
 )

@@ -11,8 +11,7 @@ from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import Batch, Position
 from connectors.kafka.clients import Brokers, Topic, connect, import_kafka, logger, safe_name, server_list, talking
 from connectors.kafka.failures import START_S, RetryTimeout
-from connectors.kafka.group import Lag
-from connectors.kafka.offsets import LIVE_ANSWER_S, Offsets
+from connectors.kafka.offsets import LIVE_ANSWER_S, Lag, Offsets
 from connectors.kafka.reader import Reader
 from connectors.kafka.source_options import SourceOptions
 from connectors.options import Options

@@ -7,7 +7,7 @@ from typing import Any
 
 from connectors.kafka.clients import client_options
 from connectors.kafka.failures import START_S
-from connectors.kafka.order import ArrivalOrder, TimeOrder
+from connectors.kafka.reader import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS, Decoder
 from connectors.options import Options
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, TextColumns
-from connectors.dialect import Dialect
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
+from connectors.format_csv import Dialect
 from connectors.format_json import FEWEST_EVENTS, JsonFormat
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles

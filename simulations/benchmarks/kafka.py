@@ -174,7 +174,7 @@ def _where(n: int) -> dict[str, float]:
 
     Only the main thread is measured.
     """
-    import connectors.kafka.order as order
+    import connectors.kafka.reader as order
     import connectors.kafka.sink as sink
     import connectors.kafka.source as source
     import connectors.kafka.transactions as transactions

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.counters import direction, form_of_dates
+from connectors.counters import direction, form_of_dates, sentinels
 from connectors.notices import Notice
-from connectors.sentinels import sentinels
 
 if TYPE_CHECKING:
     from streamsvm.features.rows import EncodedRows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.cells import is_missing, shown
 from connectors.notices import Notice, Notices
 from connectors.spelling import are_numbers, conversions
-from connectors.time_formats import formats_of
+from connectors.time_texts import formats_of
 from connectors.times import is_spelled_out
 from streamsvm.features.values import name_key, text_of
 

@@ -192,7 +192,7 @@ class TestJsonArrays:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         url = write(tmp_path / "a.json", '[{"x": 1}, {"x": 2}]')
-        monkeypatch.setattr("connectors.arrays.LARGEST", 10)
+        monkeypatch.setattr("connectors.conversions.LARGEST", 10)
         with raises(ConnectorError, reason="array"):
             open_source(url)
 

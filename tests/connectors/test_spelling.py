@@ -12,8 +12,8 @@ import pytest
 
 from connectors.errors import ConnectorError
 from connectors.kafka.values import CsvValues, JsonValues
-from connectors.opening import open_source
 from connectors.options import Options
+from connectors.registry import open_source
 from connectors.spelling import SPELLINGS, Spelling
 from tests.choices import each_choice
 from tests.errors import raises

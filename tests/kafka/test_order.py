@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.order import ArrivalOrder, TimeOrder
+from connectors.kafka.reader import ArrivalOrder, TimeOrder
 
 PARTITIONS = st.lists(st.lists(st.integers(0, 12), max_size=12), min_size=1, max_size=4)
 
