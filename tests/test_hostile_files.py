@@ -356,9 +356,6 @@ def expansion() -> KernelExpansion:
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gamma NaN": ({"gamma": "nan"}, {}),
     "gamma is a number": ({"gamma": 1}, {}),
-    "other kernel": ({"kernel": "sigmoid"}, {}),
-    "kernel is a list": ({"kernel": []}, {}),
-    "no kernel": ({"kernel": None}, {}),
     "limit NaN": ({"limit": "nan"}, {}),
     "limit negative": ({"limit": "-0x1p0"}, {}),
     "classes twice": ({"classes": ["x", "x"]}, {}),

@@ -46,27 +46,21 @@ class SavedModel(Archived, Model):
 
     __slots__ = ()
     _arrays: ClassVar[tuple[str, ...]]
+    _numbers: ClassVar[tuple[str, ...]] = ()
     scaler: Scaler
-
-    def _settings(self) -> dict[str, Any]:
-        """Settings in the header."""
-        return {}
-
-    @classmethod
-    def _checked(cls, header: Mapping[str, Any]) -> dict[str, Any]:
-        """Read settings from a header."""
-        return {}
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Header and arrays of an archive."""
         header, arrays = self.scaler.state()
         header |= {"class": type(self).__name__, "classes": [encode_label(label) for label in self.classes]}
-        return header | self._settings(), arrays | {name: getattr(self, name) for name in self._arrays}
+        header |= {name: getattr(self, name).hex() for name in self._numbers}
+        return header, arrays | {name: getattr(self, name) for name in self._arrays}
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         scaler = Scaler.from_state(header, arrays, cls._arrays)
-        own: dict[str, Any] = {name: arrays[name] for name in cls._arrays} | cls._checked(header)
+        own: dict[str, Any] = {name: arrays[name] for name in cls._arrays}
+        own |= {name: float.fromhex(header[name]) for name in cls._numbers}
         return cls(classes=decode_labels(header["classes"]), scaler=scaler, **own)  # type: ignore[call-arg]
 
 
@@ -170,6 +164,7 @@ class KernelExpansion(SavedModel):
     """
 
     _arrays: ClassVar[tuple[str, ...]] = ("vectors", "coefs", "biases", "relevance")
+    _numbers: ClassVar[tuple[str, ...]] = ("gamma",)
     classes: list[Any]
     vectors: NDArray[np.float64]
     coefs: NDArray[np.float64]
@@ -228,15 +223,6 @@ class KernelExpansion(SavedModel):
         rows, vectors = rows * root, self.vectors * root
         square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * (rows @ vectors.T)
         return np.asarray(np.exp(-self.gamma * np.maximum(square, 0.0)))
-
-    def _settings(self) -> dict[str, Any]:
-        return {"gamma": self.gamma.hex(), "kernel": "gaussian"}
-
-    @classmethod
-    def _checked(cls, header: Mapping[str, Any]) -> dict[str, Any]:
-        if header["kernel"] != "gaussian":
-            raise ValueError(f"{header['kernel']!r} is not a known kernel")
-        return {"gamma": float.fromhex(header["gamma"])}
 
 
 @dataclass(slots=True)

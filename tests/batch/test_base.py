@@ -29,7 +29,7 @@ SKIPPED = {
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [
-        SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.01, penalize_bias=True),
+        SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.01),
         IndexedBCD(tol=0.01),
         SampledCuts(max_iter=50, tol=0.01, sampling="linear", sample_size=20, average=False),
     ]
@@ -191,7 +191,7 @@ def test_parameters_that_cannot_be_are_refused_by_name():
 # Near the optimum, so that results can be compared.
 EXACT = [
     partial(SmoothedNewton, 0.01, tol=2e-8),
-    partial(SmoothedNewton, 0.01, 0.005, tol=2e-8, penalize_bias=True),
+    partial(SmoothedNewton, 0.01, 0.005, tol=2e-8),
     partial(IndexedBCD, s=np.inf, tol=1e-6, max_iter=1000),
     partial(SampledCuts, 40.0, gamma=0.2, sample_size=500, tol=1e-4, max_iter=2000, average=False),
 ]
@@ -243,7 +243,7 @@ DEGENERATE = {
         "make",
         [
             *(partial(SmoothedNewton, l2, l1) for l2, l1 in ((1e-2, 0.0), (1e-8, 0.0), (0.0, 1e-3))),
-            partial(SmoothedNewton, 1e-3, 1e-3, penalize_bias=True),
+            partial(SmoothedNewton, 1e-3, 1e-3),
             partial(SmoothedNewton, 1e-2, fit_intercept=False),
             partial(IndexedBCD),
             partial(IndexedBCD, s=np.inf, fit_intercept=False),

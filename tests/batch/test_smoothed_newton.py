@@ -29,7 +29,7 @@ def problem(n, d, seed=0, density=1.0):
     return X, np.where(X @ truth + 0.3 + rng.normal(size=n) > 0.0, 1, -1)
 
 
-def solve_by_cone(X, y, l2, l1, penalize_bias, weights=None):
+def solve_by_cone(X, y, l2, l1, weights=None):
     """Return objective and coefficients of Clarabel."""
     import cvxpy
 
@@ -37,8 +37,6 @@ def solve_by_cone(X, y, l2, l1, penalize_bias, weights=None):
     w, b = cvxpy.Variable(d), cvxpy.Variable()
     c = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
     objective = 0.5 * l2 * cvxpy.sum_squares(w) + l1 * cvxpy.norm1(w) + c @ cvxpy.pos(1 - cvxpy.multiply(y, X @ w + b))
-    if penalize_bias:
-        objective += 0.5 * l2 * cvxpy.square(b)
     task = cvxpy.Problem(cvxpy.Minimize(objective))
     task.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
     return task.value, w.value
@@ -48,8 +46,7 @@ def objective_of(model, X, y, weights=None):
     """Return the unsmoothed objective of a fitted two-class model."""
     w, b = model.coef_[0], model.intercept_[0]
     hinge = np.average(np.maximum(0.0, 1.0 - y * (X @ w + b)), weights=weights)
-    bias = b if model.penalize_bias else 0.0
-    return 0.5 * model.l2 * (w @ w + bias * bias) + model.l1 * np.abs(w).sum() + hinge
+    return 0.5 * model.l2 * (w @ w) + model.l1 * np.abs(w).sum() + hinge
 
 
 # The mathematics -------------------------------------------------------------------------------------------------
@@ -93,14 +90,13 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
 
 @each_choice(
     ("as_", [np.asarray, scipy.sparse.csr_matrix]),
-    ("penalize_bias", [False, True]),
     (("l2", "l1"), [(0.01, 0.0), (0.001, 0.01), (0.0, 0.02), (1e-5, 0.0)]),
     (("n", "d", "density"), [(200, 10, 1.0), (60, 100, 0.3), (300, 30, 0.2)]),
 )
-def test_objective_and_support_are_those_of_a_conic_solver(n, d, density, l2, l1, penalize_bias, as_):
+def test_objective_and_support_are_those_of_a_conic_solver(n, d, density, l2, l1, as_):
     X, y = problem(n, d, seed=n, density=density)
-    best, w = solve_by_cone(X, y, l2, l1, penalize_bias)
-    model = SmoothedNewton(l2, l1, tol=2e-7, penalize_bias=penalize_bias).fit(as_(X), y)
+    best, w = solve_by_cone(X, y, l2, l1)
+    model = SmoothedNewton(l2, l1, tol=2e-7).fit(as_(X), y)
     assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-9)
     assert model.objective_ == pytest.approx(best, rel=1e-6)
     assert model.certificate_ <= 2e-7 * model.objective_
@@ -111,7 +107,7 @@ def test_objective_and_support_are_those_of_a_conic_solver(n, d, density, l2, l1
 
 def test_the_certificate_bounds_the_distance_to_the_optimum_all_along():
     X, y = problem(300, 20)
-    best, _ = solve_by_cone(X, y, 0.001, 0.003, False)
+    best, _ = solve_by_cone(X, y, 0.001, 0.003)
     model = SmoothedNewton(0.001, 0.003, tol=1e-6).fit(X, y)
     for step in model.history_:
         assert -1e-9 <= step.objective - best <= step.certificate + 1e-9

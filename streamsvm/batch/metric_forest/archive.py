@@ -17,7 +17,7 @@ are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ class Contents(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
-def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, Any]) -> None:
+def write_index(folder: Path, index: Contents, n_leaves: int, extra: Mapping[str, Any]) -> None:
     """Write `index.svm`; `extra` are additional entries of the header."""
     header = {
         "class": "MetricForest",
@@ -49,7 +49,7 @@ def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, A
         "n_leaves": n_leaves,
         "rows_bytes": index.rows_bytes,
     }
-    write_archive(folder / INDEX_FILE, header | extra, index.arrays)
+    write_archive(folder / INDEX_FILE, header | dict(extra), index.arrays)
 
 
 def read_index(folder: Path) -> Contents:
@@ -65,7 +65,8 @@ def read_index(folder: Path) -> Contents:
         raise ArchiveError(f"{folder / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
     with refusing_damage(folder):
         index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
-        _check_whole(index, int(header["n_leaves"]))
+        _check_ranges(index, int(header["n_leaves"]))
+        _check_blocks(index.arrays, index.n_columns, int(header["n_leaves"]))
     return index
 
 
@@ -85,13 +86,8 @@ def check_size(folder: Path, size: int) -> None:
         raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
 
 
-def _check_whole(index: Contents, n_leaves: int) -> None:
-    """Raise ValueError if an array has a wrong type, shape or range."""
-    _check_ranges(index, n_leaves)
-    _check_blocks(index.arrays, index.n_columns, n_leaves)
-
-
 def _check_ranges(index: Contents, n_leaves: int) -> None:
+    """Raise ValueError if an array has a wrong type, shape or range."""
     arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
     n, n_blocks = len(arrays["ids"]), len(arrays["block_rows"])
     # Shape, minimum, and an exclusive maximum.
@@ -117,6 +113,7 @@ def _check_ranges(index: Contents, n_leaves: int) -> None:
 
 
 def _check_blocks(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int) -> None:
+    """Raise ValueError if the blocks do not fit the rows."""
     n, n_sample = len(arrays["ids"]), len(arrays["sample"])
     rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
     if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():

@@ -33,14 +33,10 @@ class FileBlocks:
         The file, the table of `BlockFile`, and the number of columns.
     index_type
         Type of the column numbers of sparse rows.
-    page_cache
-        Whether the operating system should cache the file.
     """
 
-    def __init__(
-        self, path: Path, table: dict[str, NDArray[Any]], d: int, index_type: np.dtype[Any], page_cache: bool
-    ) -> None:
-        self.path, self.d, self.page_cache = path, d, page_cache
+    def __init__(self, path: Path, table: dict[str, NDArray[Any]], d: int, index_type: np.dtype[Any]) -> None:
+        self.path, self.d = path, d
         self.offsets, self.rows, self.filled = table["block_offset"], table["block_rows"], table["block_filled"]
         self.kinds, self.crcs = table["block_kind"], table["block_crc"]
         self.index_type = index_type
@@ -68,8 +64,6 @@ class FileBlocks:
             at += len(part)
         data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
         self.bytes_read += end - begin
-        if not self.page_cache:
-            os.posix_fadvise(self._file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
         for i in range(first, last):
             start = int(self.offsets[i]) - begin
             if zlib.crc32(data[start : start + int(self.sizes[i])]) != int(self.crcs[i]):

@@ -10,10 +10,11 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ class Dealer:
         """End the input; returns the rows in the temporary file."""
         self._shuffle()
         self.file.sync()
-        return FileBlocks(self.file.path, self.file.table, self.d, self.file.index_type, page_cache=False)
+        return FileBlocks(self.file.path, self.file.table, self.d, self.file.index_type)
 
     def deal(self, blocks: FileBlocks) -> Iterator[tuple[Any, Ints, Ints]]:
         """Yield the parts: rows, label codes, and ids."""
@@ -176,7 +177,7 @@ class Dealer:
 def build(
     path: Path,
     batches: Iterable[tuple[Any, Any]],
-    header: Callable[[], dict[str, Any]] = dict,
+    header: Mapping[str, Any] = MappingProxyType({}),
     *,
     memory: int,
     n_sample: int = 40_000,
@@ -184,8 +185,8 @@ def build(
 ) -> None:
     """Build an index in a new folder, or leave nothing behind.
 
-    `header` is called at the end for additional entries of the header; the other parameters are those of
-    `MetricForest.from_batches`.
+    `header` has additional entries of the header, which may change while the batches are read. The other parameters are
+    those of `MetricForest.from_batches`.
     """
     if path.exists():
         raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
@@ -197,7 +198,7 @@ def build(
             for X, y in batches:
                 dealer.add(X, y)
             index, n_leaves = _write_rows(work, dealer, Grove(rng), n_sample)
-            write_index(work, index, n_leaves, header())
+            write_index(work, index, n_leaves, header)
         work.rename(path)
         _sync_folder(path.parent)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.metric_forest.archive import Contents, check_size, read_index, refusing_damage
 from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, FileBlocks, floats, index_type_of
 from streamsvm.batch.metric_forest.building import build
-from streamsvm.batch.metric_forest.source import SourceRows
+from streamsvm.batch.metric_forest.source import complete_rows
 from streamsvm.batch.rows import Rows
 from streamsvm.parameters import ParameterError
 
@@ -200,15 +201,12 @@ class MetricForest(Rows):
         ValueError
             For columns with values that are not numbers.
         """
-        stream = connectors.open_source(source, **{"batch_size": 8192, **(options or {})})
-        rows = SourceRows(stream, source, progress)
-        try:
-            build(Path(path), rows, rows.header, memory=memory)
-        finally:
-            stream.close()
+        rejected: dict[str, Any] = {"rejected": 0, "first_rejected": []}
+        with closing(connectors.open_source(source, **{"batch_size": 8192, **(options or {})})) as stream:
+            build(Path(path), complete_rows(stream, source, rejected, progress), rejected, memory=memory)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, memory: int = 256 << 20, page_cache: bool = True) -> Self:
+    def open(cls, path: str | os.PathLike[str], *, memory: int = 256 << 20) -> Self:
         """Open an index on disk.
 
         Parameters
@@ -217,8 +215,6 @@ class MetricForest(Rows):
             Folder of the index.
         memory
             Maximum number of bytes that the index and a fit on it hold.
-        page_cache
-            Whether the operating system should cache the file.
 
         Raises
         ------
@@ -228,9 +224,7 @@ class MetricForest(Rows):
         path = Path(path)
         index = read_index(path)
         with refusing_damage(path):
-            blocks = FileBlocks(
-                path / ROWS_FILE, index.arrays, index.n_columns, index_type_of(index.n_columns), page_cache
-            )
+            blocks = FileBlocks(path / ROWS_FILE, index.arrays, index.n_columns, index_type_of(index.n_columns))
             forest = cls(blocks, index)
             forest.memory = memory
             blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))

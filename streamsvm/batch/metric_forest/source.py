@@ -15,8 +15,10 @@ from connectors.events import SparseRows
 REJECTED_KEPT = 20
 
 
-class SourceRows:
-    """Iterator over batches of the complete rows of a source; counts the others.
+def complete_rows(
+    stream: Any, name: str, rejected: dict[str, Any], progress: Callable[[int, float | None], Any] | None
+) -> Iterator[tuple[Any, Any]]:
+    """Yield batches of the complete rows of a source; count the others.
 
     Parameters
     ----------
@@ -24,40 +26,27 @@ class SourceRows:
         The open source.
     name
         Path or URL, for messages.
+    rejected
+        Number of rejected rows, and a description of the first ones; both are updated.
     progress
         Called with the number of rows read, and the share of the source read or None if it is unknown.
     """
-
-    def __init__(self, stream: Any, name: str, progress: Callable[[int, float | None], Any] | None) -> None:
-        self._stream, self._name, self._progress = stream, name, progress
-        self._n_rejected = 0
-        self._first_rejected: list[dict[str, Any]] = []
-
-    def header(self) -> dict[str, Any]:
-        """Return the number of rejected rows, and a description of the first ones."""
-        return {"rejected": self._n_rejected, "first_rejected": self._first_rejected}
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        n = 0
-        for batch in self._stream:
-            for one in batch.rejected:
-                self._reject(one.reason, one.origin)
-            X, is_bad = _rows_of(batch.features, self._name)
-            has_label = np.array([label is not None for label in batch.labels])
-            for i in np.flatnonzero(is_bad | ~has_label).tolist():
-                self._reject("a missing or infinite value" if has_label[i] else "no label", batch.origins[i])
-            keep = np.flatnonzero(has_label & ~is_bad)
-            n += len(keep)
-            if len(keep):
-                yield X[keep], [batch.labels[i] for i in keep]
-            if self._progress is not None:
-                self._progress(n, getattr(self._stream, "fraction", None))
-
-    def _reject(self, reason: str, origin: Any) -> None:
-        self._n_rejected += 1
-        if len(self._first_rejected) < REJECTED_KEPT:
-            described = {key: str(value) for key, value in origin.items()}
-            self._first_rejected.append({"reason": reason, "origin": described})
+    n, first = 0, rejected["first_rejected"]
+    for batch in stream:
+        X, is_bad = _rows_of(batch.features, name)
+        has_label = np.array([label is not None for label in batch.labels])
+        incomplete = np.flatnonzero(is_bad | ~has_label).tolist()
+        found = [(one.reason, one.origin) for one in batch.rejected]
+        found += [("a missing or infinite value" if has_label[i] else "no label", batch.origins[i]) for i in incomplete]
+        rejected["rejected"] += len(found)
+        for reason, origin in found[: REJECTED_KEPT - len(first)]:
+            first.append({"reason": reason, "origin": {key: str(value) for key, value in origin.items()}})
+        keep = np.flatnonzero(has_label & ~is_bad)
+        n += len(keep)
+        if len(keep):
+            yield X[keep], [batch.labels[i] for i in keep]
+        if progress is not None:
+            progress(n, getattr(stream, "fraction", None))
 
 
 def _rows_of(features: Any, source: str) -> tuple[Any, NDArray[np.bool_]]:

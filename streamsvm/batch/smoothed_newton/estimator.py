@@ -51,9 +51,7 @@ class SmoothedNewton(LinearClassifier):
     max_iter
         Maximum number of Newton steps on all rows.
     fit_intercept
-        Whether to fit a bias b. The l1 penalty never includes it.
-    penalize_bias
-        Whether the l2 penalty includes b, as in LIBLINEAR.
+        Whether to fit a bias b. The penalties do not include it.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     init
@@ -118,7 +116,6 @@ class SmoothedNewton(LinearClassifier):
         tol: float = 1e-3,
         max_iter: int = 200,
         fit_intercept: bool = True,
-        penalize_bias: bool = False,
         class_weight: Any = None,
         init: LinearModel | None = None,
         callback: Callable[[Any, Iteration], Any] | None = None,
@@ -129,7 +126,6 @@ class SmoothedNewton(LinearClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
-        self.penalize_bias = penalize_bias
         self.class_weight = class_weight
         self.init = init
         self.callback = callback
@@ -144,10 +140,8 @@ class SmoothedNewton(LinearClassifier):
         check_number("max_iter", self.max_iter, 1, whole=True)
 
     def _penalties(self, matrix: Matrix) -> Penalties:
-        bias_l2 = self.l2 if self.penalize_bias and self.fit_intercept else 0.0
-        needs_peaks = self.l1 > 0.0 or (self.fit_intercept and bias_l2 == 0.0)
-        peaks = matrix.peaks() if needs_peaks else np.empty(0)
-        return Penalties(float(self.l2), float(self.l1), float(bias_l2), bool(self.fit_intercept), peaks)
+        peaks = matrix.peaks() if self.l1 > 0.0 or self.fit_intercept else np.empty(0)
+        return Penalties(float(self.l2), float(self.l1), bool(self.fit_intercept), peaks)
 
     def _problems(self, matrix: Matrix, codes: Ints, weights: Floats, penalties: Penalties) -> list[Problem]:
         """Create a problem for each row of `coef_`, at zero or at the given start."""

@@ -47,8 +47,7 @@ def run(
             problem.z = z
     for problem in problems:
         problem.begin()
-        if problem.penalties.bias_l2 == 0.0:
-            problem.center(tol)
+        problem.center(tol)
     for n_iter in range(1, max_iter + 1):
         active = _not_done(problems)
         assess(matrix, active, scratch)
@@ -99,8 +98,7 @@ def _move(
         is_settled = problem.advance(step, along, descent)
         _sharpen(problem, tol, floor, is_settled)
         problem.is_done = problem.is_done or problem.n_stalled > STALLED
-        if problem.penalties.bias_l2 == 0.0:
-            problem.center(tol * problem.best.objective)
+        problem.center(tol * problem.best.objective)
 
 
 def _foresee(

@@ -147,8 +147,8 @@ class Problem:
         penalties, w, b = self.penalties, self.w, self.b
         hinge, mass, balance, self.slack = self.sums
         self.g = penalties.l2 * w - v
-        self.gb = penalties.bias_l2 * b - balance if penalties.intercept else 0.0
-        objective = hinge + penalties.value(w, b)
+        self.gb = -balance if penalties.intercept else 0.0
+        objective = hinge + penalties.value(w)
         if objective < self.best.objective:
             self.best = Iterate(objective, w.copy(), b)
         bound = self.prove(DualPoint(r, v, mass, balance))
@@ -166,7 +166,7 @@ class Problem:
     def objective(self, matrix: Matrix, w: Floats, b: float) -> float:
         """Compute the unsmoothed objective."""
         z = matrix.scores(w[None], np.empty((1, matrix.shape[0])))[0]
-        return self._hinge(z, b) + self.penalties.value(w, b)
+        return self._hinge(z, b) + self.penalties.value(w)
 
     def _hinge(self, z: Floats, b: float) -> float:
         margins = self.margins._replace(z=z, bias=b, eps=EPS_LAST)
@@ -253,12 +253,12 @@ class Problem:
         """Evaluate the smoothed objective at t along a step; derivatives are one-sided."""
         penalties, (dw, db) = self.penalties, step
         value, slope, curvature = kernels.along(self.margins, dz, db, t)
-        w, b = self.w + t * dw, self.b + t * db
+        w = self.w + t * dw
         # A coordinate that the step sets to zero is at a kink: use the derivative on the side of the step.
         signs = np.where(w == 0.0, np.sign(dw) if t == 0.0 else -np.sign(dw), np.sign(w))
-        slope += penalties.l2 * (w @ dw) + penalties.bias_l2 * b * db + penalties.l1 * (signs @ dw)
-        curvature += penalties.l2 * (dw @ dw) + penalties.bias_l2 * db * db
-        return Along(value + penalties.value(w, b), float(slope), float(curvature))
+        slope += penalties.l2 * (w @ dw) + penalties.l1 * (signs @ dw)
+        curvature += penalties.l2 * (dw @ dw)
+        return Along(value + penalties.value(w), float(slope), float(curvature))
 
     def _line_search(self, step: Step, dz: Floats, value: float, descent: float) -> float:
         """Find a step length near the minimum; 0 if rounding hides any descent."""
@@ -287,16 +287,12 @@ class Problem:
 
     def center(self, target: float) -> None:
         """Minimise over the bias until the classes balance well enough for the bound."""
-        penalties = self.penalties
-        if not penalties.intercept:
+        if not self.penalties.intercept:
             return
-        reach = float(np.abs(self.w) @ penalties.peaks) if penalties.bias_l2 == 0.0 else 0.0
-        enough = 1e-3 * target / (1.0 + reach)
+        enough = 1e-3 * target / (1.0 + float(np.abs(self.w) @ self.penalties.peaks))
         low, high = -math.inf, math.inf
         for _ in range(60):
             slope, curvature = kernels.at_bias(self.margins)
-            slope += penalties.bias_l2 * self.b
-            curvature += penalties.bias_l2
             if abs(slope) <= max(enough, 1e-15):
                 break
             if slope < 0.0:

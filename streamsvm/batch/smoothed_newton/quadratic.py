@@ -34,7 +34,7 @@ class QuadraticModel:
         if penalties.l1 > 0.0:
             damping[:-1] *= np.minimum(penalties.peaks[columns], 1.0) ** 2
         self.ridge = np.maximum(penalties.l2, damping)
-        self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
+        self.ridge[-1] = damping[-1] if penalties.intercept else math.inf
 
     def step(self, g: Floats, n_expected: int) -> Floats:
         """Compute -H^-1 g by the method with the lowest estimated cost.
