@@ -12,8 +12,8 @@ PAGE = Path(__file__).parent / "reference" / "command-line.md"
 
 HEAD = """# Command line
 
-Made from the parser by `python docs/command_line_page.py`; a test says when it is behind. `streamsvm COMMAND
---help-all` shows the same.
+`python docs/command_line_page.py` generates this page from the parser. `streamsvm COMMAND --help-all` prints the same
+text.
 """
 
 

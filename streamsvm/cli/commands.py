@@ -10,7 +10,7 @@ from streamsvm.run.options import Settings
 from streamsvm.run.values import Span
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 2 invalid settings, no data were read; 1 failed; 3 done, but more than half of the events "
+    "Exit codes: 0 done; 1 failed; 2 invalid settings, no data were read; 3 done, but more than half of the events "
     "were rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with "
     "checkpoint and report (a second signal kills)."
 )
@@ -19,8 +19,8 @@ EXIT_CODES = (
 class Run(RunConfig):
     """Predict every event of a stream, then learn from it.
 
-    Predict every event of a stream before learning from its label; write predictions, measure accuracy, keep the
-    model. Without arguments: a generated stream whose concept changes twice.
+    Predict every event of a stream before learning from its label. Write predictions, measure accuracy and save the
+    model. Without arguments, the stream is a generated one whose concept changes twice.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Run(RunConfig):
 class Predict(RunConfig):
     """Predict the events of a stream with a saved model.
 
-    Predict the events of a stream with a saved model, which does not change. No label is needed; where there is one,
+    Predict the events of a stream with a saved model, which does not change. Labels are optional; with labels, the
     accuracy is measured.
 
     Examples
@@ -59,9 +59,9 @@ class Predict(RunConfig):
 class KeyOptions(Settings):
     """Keys.
 
-    Each customer, machine or sensor has a model of its own, which predicts its events and learns from them. The
-    workers of a consumer group share the partitions of a Kafka topic through Quix Streams (extra `quix`). Each event
-    is predicted exactly once, also where workers fail or join.
+    Each customer, machine or sensor has its own model, which predicts its events and learns from them. The workers of
+    a consumer group share the partitions of a Kafka topic through Quix Streams (extra `quix`). Each event is predicted
+    exactly once, even if workers fail or join.
 
     Parameters
     ----------
@@ -72,10 +72,10 @@ class KeyOptions(Settings):
     repartition
         The topic has other keys in Kafka: send events through a topic that is keyed by --field.
     prior_model : FILE
-        A model of all keys that votes beside each key's own: a saved model, or learn for one that each worker learns
-        from its events.
+        A model of all keys that votes together with the model of each key: the file of a saved model, or learn for a
+        model that each worker trains on its events.
     key_ttl : TIME
-        A key without events for this long in event time, as 90d, starts over; after twice that it is removed.
+        A key without events for this long in event time, such as 90d, starts over. After twice that, it is removed.
     """
 
     field: str | None = None
@@ -87,10 +87,10 @@ class KeyOptions(Settings):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PerKey(RunConfig, KeyOptions):
-    """A model for each customer, machine or sensor, on many machines.
+    """Train one model per customer, machine or sensor, on many machines.
 
-    Predict the events of a Kafka topic of JSON objects and learn from them, with a model for each key. The state of
-    the keys belongs to the consumer group: a worker that is started again resumes exactly once.
+    Predict the events of a Kafka topic of JSON objects and learn from them, with one model per key. The state of the
+    keys belongs to the consumer group. A worker that is started again resumes exactly once.
 
     Parameters
     ----------
@@ -127,21 +127,21 @@ class PerKey(RunConfig, KeyOptions):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Watch(Settings):
-    """Serve a page of a run from its checkpoints, or of the page of another machine.
+    """Serve a dashboard of a run from its checkpoints or from its own dashboard.
 
-    Serve a page that shows a run, until interrupted: from its checkpoint directory, which is neither locked nor
-    changed, or from its own page (`run --page`).
+    Serve a dashboard of a run until interrupted. The figures come from the checkpoint directory, which is neither
+    locked nor changed, or from the dashboard of the run (`run --page`).
 
     Parameters
     ----------
     place : DIR|URL
-        The --checkpoint directory of the run, or the URL of its page.
+        The --checkpoint directory of the run, or the URL of its dashboard.
     page : PORT
-        Where to serve the page, as `run --page` (default 8080).
+        Where to serve the dashboard, as for `run --page` (default 8080).
     page_token_file : FILE
-        A file with the token of both pages (default: the environment variable STREAMSVM_PAGE_TOKEN).
+        A file with the token of both dashboards (default: the environment variable STREAMSVM_PAGE_TOKEN).
     quiet
-        Do not print the URL of the page.
+        Do not print the URL of the dashboard.
     """
 
     module: ClassVar[str] = "watch"
@@ -154,20 +154,20 @@ class Watch(Settings):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Warmup(Settings):
-    """Compile now what the first use would compile, as for a container image.
+    """Compile the kernels before the first use, for example in a container image.
 
-    Compile the learners' kernels (and those of the batch solver that has many, where scikit-learn is installed), and
-    print the folder of compiled code: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are set. Compiled code of
-    other versions that was not used for a day is removed.
+    Compile the kernels of the learners, and of the batch solvers if scikit-learn is installed. Print the folder of
+    compiled code, which is under NUMBA_CACHE_DIR or XDG_CACHE_HOME if these are set. Compiled code of other versions
+    that was not used for a day is removed.
 
     Parameters
     ----------
     jobs : N
         Number of processes (default: number of cores).
     all
-        Also compile what only some settings use: coverage, --label-source.
+        Also compile the kernels that only some settings use: coverage, --label-source.
     quiet
-        No progress.
+        Show no progress.
     """
 
     module: ClassVar[str] = "warmup"

@@ -52,36 +52,36 @@ class StreamOptions(Settings):
     Parameters
     ----------
     source : SOURCE
-        A file, - for standard input, or a URL. Settings may follow as a query, as in 'a.csv?delimiter=;' (default
-        synthetic:demo). Files: .csv .tsv .jsonl .libsvm .arff .parquet, also .gz; URLs: synthetic:NAME or
-        kafka://HOST:PORT/TOPIC (where partitions that are ahead in time wait for the others in about
-        ?max_held_bytes=67108864 of memory).
+        A file, - for standard input, or a URL (default synthetic:demo). Settings may follow as a query:
+        'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff .parquet, also .gz; URLs: synthetic:NAME or
+        kafka://HOST:PORT/TOPIC. Partitions of a topic that are ahead in time wait for the others; ?max_held_bytes
+        limits the memory of their records (default 67108864).
     label : NAME
         The column to predict. Events without a label are predicted and not learned.
     types : NAME:TYPE,...
         Declare columns as number, category, time or ignore. A time column gives the features hour and weekday (UTC),
-        each as sine and cosine. By default a text column is a category unless nearly every value is new.
+        each as sine and cosine. By default a text column is a category, unless nearly every value is new.
     ignore : NAME,...
-        Columns to leave out; '' is a column without a name. May be repeated; quote a name with commas, as in --ignore
+        Columns to ignore; '' is a column without a name. May be repeated; quote a name with commas: --ignore
         '"income, yearly",age'.
     time : NAME
         The column with the time of an event: a number since 1970, ISO 8601 or RFC 2822 (UTC without a zone). It is not
-        a feature. Events with an unreadable time are rejected; the order of the stream stays.
+        a feature. Events with an unreadable time are rejected. The order of the stream does not change.
     at_end : {stop, wait}
         What happens at the end of the stream: stop, or wait for more events. Default: stop for files, wait for Kafka.
     max_events : N
-        Stop after N events, including those before a resumption, and leave a checkpoint there.
+        Stop after N events, including those before a resumption, and write a checkpoint.
     broker_timeout : S
-        Seconds to wait for Kafka brokers that do not answer (default: 10 for the first answer and 30 for the first
+        Seconds to wait for Kafka brokers that do not respond (default: 10 for the first response, 30 for the first
         request, then no limit).
     key : NAME
-        The column that identifies an event. It is written beside the prediction.
+        The column that identifies an event. It is written with each prediction.
     missing : TEXT,...
-        Texts that mean a missing value, as the empty text always does (default: NA, NaN, null, None, nil, NaT, N/A, ?,
+        Texts that mean a missing value, in addition to the empty text (default: NA, NaN, null, None, nil, NaT, N/A, ?,
         \N, #DIV/0! and other markers of pandas and Excel in any case; also -, -- and . for numbers and times).
     time_unit : {s, ms, us, ns}
-        The unit of numeric times. Default: the unit in which the first number is a time between 1973 and 2038, else
-        milliseconds; later numbers of another unit are rejected.
+        The unit of numeric times. Default: the unit in which the first number is a time between 1973 and 2038, or
+        milliseconds. Later numbers in another unit are rejected.
     time_format : FORMAT
         The strptime format of all times, such as '%d.%m.%Y %H:%M'.
     format : FORMAT
@@ -89,16 +89,16 @@ class StreamOptions(Settings):
     delimiter : CHAR
         The field separator of CSV (default: a comma, or a tab for TSV).
     decimal : CHAR
-        The decimal separator of numbers in texts, . or , (default: detected from the first cells of a column, with a
-        warning where it is a comma).
+        The decimal separator of numbers in texts, . or , (default: detected from the first cells of a column; a comma
+        causes a warning).
     thousands : CHAR
         The thousands separator of numbers: , . ' or space.
     quote : CHAR
-        The quote character of CSV; none for no quoting (default ").
+        The quote character of CSV; none turns quoting off (default ").
     escape : CHAR
         The escape character of CSV, such as \.
     comment : CHAR
-        Ignore the rest of a CSV line from this character on.
+        The character after which the rest of a CSV line is ignored.
     skip_rows : N
         Skip the first N lines of CSV.
     encoding : NAME
@@ -133,36 +133,36 @@ class StreamOptions(Settings):
 class LateOptions(Settings):
     r"""Delayed labels.
 
-    Events are predicted when they arrive and wait, by key, for labels from a second stream. Training uses the features
-    stored at prediction time. Events and labels are merged in the order of their times.
+    Events are predicted when they arrive. They then wait for their labels from a second stream, joined by key. Training
+    uses the features stored at prediction time. Events and labels are merged in the order of their times.
 
     Parameters
     ----------
     label_source : SOURCE
-        The stream of labels: any source with the columns of --join, --label and --time (Kafka records have a key and a
-        time). Settings may follow, as in 'labels.csv?time=reported'.
+        The stream of labels: any source with the columns of --join, --label and --time. Kafka records have a key and a
+        time. Settings may follow: 'labels.csv?time=reported'.
     join : NAME
         The key column that events and labels share.
     label_timeout : TIME
-        How long an event waits for its label in event time, as 90s, 30m, 12h or 30d. A later label is scored, not
-        learned (default: as long as there is room).
+        How long an event waits for its label in event time, such as 90s, 30m, 12h or 30d. A later label is scored, not
+        learned. Default: until --set max-pending is reached.
     timeout_label : CLASS
-        Learn an event without a label after --label-timeout as this class; drop learns nothing (default drop).
+        Learn an event without a label after --label-timeout with this class; drop learns nothing (default drop).
     label_output : SINK
-        Where joined events go: origin, key, prediction, score, label, lag in seconds, and how the label came.
+        Where joined events are written: origin, key, prediction, score, label, lag in seconds, and status of the label.
     query_output : SINK
-        Where label queries go: origin, key, prediction and score of the events whose labels are worth asking for.
+        Where label queries are written: origin, key, prediction and score of the events whose labels are requested.
     label_budget : SHARE
-        The share of events whose labels are asked for in --query-output (default 0.1): the most informative ones, and
-        some at random. Other labels that arrive are learned too.
+        The share of events whose labels are requested in --query-output (default 0.1): the most informative events, and
+        some at random. Other labels are learned too.
     relearn_corrections
         Also learn a second, different label of an event.
     max_pending : N
-        Most events that wait; then the oldest are dropped (default 1000000).
+        Maximum number of events that wait; beyond it, the oldest are dropped (default 1000000).
     max_pending_bytes : N
-        Most memory of waiting events; then the oldest are dropped (default 1073741824).
+        Maximum memory of waiting events in bytes; beyond it, the oldest are dropped (default 1073741824).
     pending_dir : DIR
-        Keep waiting events in temporary files of this directory; about 100 bytes of each stay in memory.
+        Store waiting events in temporary files in this directory; about 100 bytes per event stay in memory.
     """
 
     label_source: str | None = None
@@ -186,19 +186,19 @@ class ModelOptions(Settings):
     ----------
     model : NAME|FILE
         Blend (the most accurate), bsgd, cpm (the fastest), the file of a saved model, or the path of a River
-        classifier, as river.linear_model.LogisticRegression (default blend).
+        classifier, such as river.linear_model.LogisticRegression (default blend).
     params : NAME=VALUE
-        A parameter of the model as a TOML or Python literal, as effort=low; may be repeated. A class path makes a
-        nested model: --param model=river.tree.HoeffdingTreeClassifier --param model.max_depth=5.
+        A parameter of the model as a TOML or Python literal, such as effort=low; may be repeated. A class path creates
+        a nested model: --param model=river.tree.HoeffdingTreeClassifier --param model.max_depth=5.
     save : FILE
         Save the model at the end, also after an error.
     refit : SOLVER[,every=WHEN][,window=WHAT]
-        Refit a batch model on a window of the stream in the background; it joins the vote, weighted by its recent
-        accuracy. SOLVER: trees (boosted trees, usually the most accurate), cuts (kernel machine), newton or bcd
-        (linear), or the path of a scikit-learn classifier. WHEN: a number of labelled events, as 5000;
-        growing[:FIRST[:FACTOR[:MOST]]]; event time, as 30m or 1d; drift[:DETECTOR[:GATHER]]; several joined by +
-        (default growing:500:1.5:25000). WHAT: the latest N, as 20000; since:TIME, as since:7d; adaptive:N, which
-        drift shortens (default adaptive:50000). Needs the extra `batch`.
+        Refit a batch model on a window of the stream in the background. The model joins the vote, weighted by its
+        recent accuracy. Needs the extra `batch`. SOLVER: trees (boosted trees, usually the most accurate), cuts (kernel
+        machine), newton or bcd (linear), or the path of a scikit-learn classifier. WHEN: a number of labelled events,
+        such as 5000; growing[:FIRST[:FACTOR[:MOST]]]; event time, such as 30m or 1d; drift[:DETECTOR[:GATHER]]; or
+        several of these joined by + (default growing:500:1.5:25000). WHAT: the latest N events, such as 20000;
+        since:TIME, such as since:7d; or adaptive:N, which drift shortens (default adaptive:50000).
     """
 
     model: Any = None
@@ -214,30 +214,30 @@ class ResultOptions(Settings):
     Parameters
     ----------
     out : SINK
-        Where predictions go: a file, - for standard output (CSV), or a URL. A prediction before the first label is null
-        (empty in CSV). Files: .csv, .tsv, .jsonl or .parquet; URLs: kafka://HOST:PORT/TOPIC.
+        Where predictions are written: a file, - for standard output (CSV), or a URL. A prediction before the first
+        label is null (empty in CSV). Files: .csv, .tsv, .jsonl or .parquet; URLs: kafka://HOST:PORT/TOPIC.
     dead_letter : SINK
-        Where rejected events go, with the reason; 'null:' only counts them (default: OUT.rejected.jsonl if --out is a
-        file, else they are only counted).
+        Where rejected events are written, with the reason; 'null:' only counts them. Default: OUT.rejected.jsonl if
+        --out is a file; otherwise they are only counted.
     proba
         Also write the probabilities of all known classes in a field `proba`: an object, or its JSON text in CSV and
         Parquet.
     coverage : SHARE
         Also write, in a field `set`, a list of labels that contains the true one for this share of events under any
-        drift, as 0.9.
+        drift, such as 0.9.
     coverage_by_class
-        Keep the coverage for the events of each class, however rare.
+        Guarantee the coverage for the events of each class, even for rare classes.
     cost : TRUE:DECIDED=COST,...
-        Also write, in a field `decision`, the label with the smallest expected cost, as fraud:fine=10,fine:fraud=1, or
-        a table in TOML. Other errors cost 1. Learning does not change.
+        Also write, in a field `decision`, the label with the smallest expected cost: fraud:fine=10,fine:fraud=1, or a
+        table in TOML. Other errors cost 1. Learning does not change.
     class_weight : LABEL=WEIGHT,...
         Multiply the costs of a class; balanced uses the inverse of the class's frequency.
     abstain : COST
-        Decide null where every decision is expected to cost more.
+        Write null as the decision if every decision has a higher expected cost.
     alarms : LABEL=SHARE
         Also write, in a field `alarm`, whether an event is among this share of the most probable events of the class,
-        as fraud=0.01. fraud=recall:0.9 finds this share of the class, fraud=precision:0.8 is right for this share of
-        alarms. The threshold follows the stream.
+        such as fraud=0.01. fraud=recall:0.9 detects this share of the class. With fraud=precision:0.8, this share of
+        the alarms is correct. The threshold adapts to the stream.
     explain : N
         Also write, in a field `reasons`, the N features that contribute most to each prediction, in log-odds. Takes
         about a millisecond per event.
@@ -262,15 +262,15 @@ class ResultOptions(Settings):
 class CheckpointOptions(Settings):
     r"""Checkpoint.
 
-    A run that is killed at any moment and started again with the same settings ends with the same model, predictions
-    and measures.
+    A run that is killed and started again with the same settings resumes. Its model, predictions and metrics equal
+    those of an uninterrupted run.
 
     Parameters
     ----------
     checkpoint : DIR
         The directory of the checkpoint.
     checkpoint_every : N|TIME
-        Write a checkpoint every N events, as 10000, or every time span, as 30s; or both, as 10000,30s (default 5s).
+        Write a checkpoint every N events (10000), every time span (30s), or both (10000,30s; default 5s).
     reset
         Start over and discard the checkpoint.
     """
@@ -287,26 +287,25 @@ class ReportOptions(Settings):
     Parameters
     ----------
     quiet
-        Show no progress and no summary; warnings stay.
+        Show neither progress nor report; warnings are still shown.
     summary : FILE
-        Write the final figures as JSON.
+        Write the final metrics as JSON.
     plot : FILE
         Plot accuracy over time with baselines and feature relevance (.png, .svg, .pdf).
     page : PORT
-        Serve a live page of the run on 127.0.0.1:PORT, or on ADDRESS:PORT. Beyond this machine it needs a token: the
-        environment variable STREAMSVM_PAGE_TOKEN or the setting page-token-file. Viewers open
-        http://ADDRESS:PORT/#token=TOKEN.
+        Serve a dashboard of the run on 127.0.0.1:PORT, or on ADDRESS:PORT. Other machines need a token: the environment
+        variable STREAMSVM_PAGE_TOKEN or the setting page-token-file. Viewers open http://ADDRESS:PORT/#token=TOKEN.
     page_token_file : FILE
         A file with the token of --page.
     metrics_port : PORT
         Serve metrics for Prometheus on 127.0.0.1:PORT, or on ADDRESS:PORT.
     window : N
-        Events of the recent accuracy (default 1000).
+        Number of events over which recent metrics are computed (default 1000).
     log_every : S
-        Seconds between progress lines where standard error is not a terminal (default 5).
+        Seconds between progress lines if standard error is not a terminal (default 5).
     config : FILE
-        Read settings from a TOML file: the long options and settings are its keys, the table [model] has `name` and the
-        parameters. The command line wins.
+        Read settings from a TOML file. Its keys are the long options and settings; the table [model] has `name` and the
+        parameters. The command line takes precedence.
     """
 
     quiet: bool = False

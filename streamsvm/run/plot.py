@@ -98,7 +98,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     if names:
         _draw_relevance(panels["relevance"], history.at, names, relevance)
     last = panels[list(heights)[-1]]
-    last.set_xlabel("events with a label")
+    last.set_xlabel("labelled events")
     last.set_xlim(0, max(report.metrics.judged, 1))
     most = 8 if report.metrics.judged < 1_000_000 else 5  # numbers with more digits are wider
     last.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=True))
@@ -124,7 +124,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
         axes.axvline(drop.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     _mark_refits(axes, report)
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
-    axes.set_ylabel(f"over the last {metrics.curve.width_of(window):,} events")
+    axes.set_ylabel(f"accuracy over the last {metrics.curve.width_of(window):,}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
 
@@ -133,8 +133,8 @@ def _timed(report: Report) -> dict[str, list[str]]:
     """Return the panels of measures over time, with the lines in each."""
     totals = dict(zip(COLUMNS, report.metrics.measures.curve.totals().tolist(), strict=True))
     panels = {
-        "Losses of probabilities": ["log_loss", "brier"],
-        "Sets of labels": ["covered", "size"],
+        "Log loss and Brier score": ["log_loss", "brier"],
+        "Prediction sets": ["covered", "size"],
         "Cost": ["cost"],
         "Alarms": ["alarms"],
     }
@@ -148,9 +148,9 @@ def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None
     names = {
         "log_loss": f"log loss {overall['log_loss']:.3f}",
         "brier": f"Brier score {overall['brier']:.3f}",
-        "covered": f"have the label {overall['coverage']:.1%}",
-        "size": f"labels in a set {overall['size']:.2f}",
-        "cost": f"of an event {overall['cost']:.3g}",
+        "covered": f"coverage {overall['coverage']:.1%}",
+        "size": f"mean set size {overall['size']:.2f}",
+        "cost": f"mean per event {overall['cost']:.3g}",
         "alarms": f"share of events {overall['alarms']:.2%}",
     }
     for name, color in zip(lines, _COLORS, strict=False):
@@ -211,7 +211,7 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_title("Relevance of features", loc="left", fontsize=11)
+    axes.set_title("Feature relevance", loc="left", fontsize=11)
     axes.set_ylabel("relevance")
     # Set later, because matplotlib omits labels that begin with an underscore from legends.
     for text, name in zip(_dress(axes).get_texts(), names, strict=True):

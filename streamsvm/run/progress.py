@@ -65,7 +65,8 @@ def _quality(report: Report) -> str:
     metrics = report.metrics
     parts = []
     if metrics.judged:
-        parts.append(f"accuracy {metrics.accuracy:.4f}, of the last {metrics.n_recent:,} {metrics.recent_accuracy:.4f}")
+        recent = f"recent accuracy {metrics.recent_accuracy:.4f} (last {metrics.n_recent:,})"
+        parts.append(f"accuracy {metrics.accuracy:.4f}, {recent}")
     if report.late is not None:
         parts.append(_late(report.late))
     if report.refits is not None and report.refits.last:

@@ -84,15 +84,15 @@ def _head(report: Report) -> list[str]:
     ended = _ENDED.get(report.ended, f"by {report.ended}")
     lines = [f"{metrics.taken:,} events of {report.source} by {report.model}, ended {ended}"]
     if report.resumed is not None:
-        lines.append(f"resumed after {report.resumed:,} events; times are those of the {report.events:,} taken since")
+        lines.append(f"resumed after {report.resumed:,} events; times cover the {report.events:,} events since")
     if report.events:
         each, model = (1e6 * s / report.events for s in (report.seconds, report.learner_seconds))
         rate = report.events / report.seconds
-        lines.append(f"{rate:,.0f} events/s, {each:,.2f} µs an event, {model:,.2f} µs of it in the model")
+        lines.append(f"{rate:,.0f} events/s, {each:,.2f} µs per event, of which {model:,.2f} µs in the model")
     if report.first_prediction_s is not None:
         lines.append(f"first prediction {report.first_prediction_s:.2f} s after the start")
     if report.compile_seconds > 0.0:
-        lines.append(f"kernels compiled in {report.compile_seconds:.1f} s, which is in none of these times")
+        lines.append(f"kernels compiled in {report.compile_seconds:.1f} s, not included in these times")
     if report.out is not None:
         lines.append(f"predictions in {report.out}")
     return lines
@@ -102,9 +102,9 @@ def _nothing(report: Report) -> str:
     """Explain why there is nothing to measure."""
     metrics = report.metrics
     if not metrics.taken:
-        return "no event came: nothing to measure"
+        return "no events: nothing to measure"
     if report.late is not None and report.late.store.counts["labels"] and not metrics.unanswered:
-        return "no label found its event: nothing to learn or to measure"
+        return "no label matched an event: nothing to learn or to measure"
     if not metrics.unanswered:
         return "no event had a label: nothing to learn or to measure (does --label name the right column?)"
     return "no event had both a label and a prediction: nothing to measure"
@@ -114,23 +114,23 @@ def _measures(report: Report, scores: Scores) -> list[str]:
     metrics = report.metrics
     no_change, majority = metrics.baseline("no_change"), metrics.baseline("majority")
     lines = [
-        f"accuracy           {metrics.accuracy:.4f}   over {metrics.judged:,} events with a label",
-        f"  recently         {metrics.recent_accuracy:.4f}   over the last {metrics.n_recent:,}",
-        f"  no change        {no_change:.4f}   had each label been predicted to be the one before it",
-        f"  majority         {majority:.4f}   had it been predicted to be the most frequent one so far",
+        f"accuracy           {metrics.accuracy:.4f}   over {metrics.judged:,} labelled events",
+        f"  recent           {metrics.recent_accuracy:.4f}   over the last {metrics.n_recent:,}",
+        f"  no change        {no_change:.4f}   baseline: always predict the previous label",
+        f"  majority         {majority:.4f}   baseline: always predict the most frequent label so far",
         f"balanced accuracy  {scores.balanced_accuracy:.4f}",
         f"Cohen's kappa      {scores.kappa:.4f}",
     ]
     lines += _drop_lines(metrics)
     if metrics.accuracy < max(no_change, majority) - _BASELINE_MARGIN:
-        lines.append("the model is below a baseline that looks at no feature")
+        lines.append("the model is less accurate than a baseline that ignores the features")
     return lines
 
 
 def _probabilities(metrics: Metrics) -> list[str]:
     """Return lines about probabilities and decisions, overall and recent."""
     overall, recent, classes = metrics.figures(), metrics.figures(recent=True), metrics.ranked()
-    of = f"of {shown(classes[0][0])}; " if len(classes) == 1 else "in the mean over classes; "
+    of = f"of {shown(classes[0][0])}; " if len(classes) == 1 else "mean over classes; "
     lines = []
     for name, title, what in (
         ("log_loss", "log loss", ""),
@@ -139,9 +139,9 @@ def _probabilities(metrics: Metrics) -> list[str]:
         ("roc_auc", "ROC AUC", of),
         ("average_precision", "average precision", of),
         ("recall_at_alarms", "", ""),
-        ("coverage", "coverage", f"by sets of {overall['size']:.2f} labels in the mean; "),
-        ("cost", "cost", "of an event; "),
-        ("alarms", "alarms", "of events with a label; "),
+        ("coverage", "coverage", f"mean set size {overall['size']:.2f}; "),
+        ("cost", "cost", "mean per event; "),
+        ("alarms", "alarms", "share of labelled events; "),
         ("precision", "  precision", ""),
         ("recall", "  recall", ""),
     ):
@@ -151,7 +151,7 @@ def _probabilities(metrics: Metrics) -> list[str]:
             lines += [f"  recall           {', '.join(shares)}"] if shares else []
         elif value == value:
             size = f", {recent['size']:.2f}" if name == "coverage" else ""
-            lines.append(f"{title:18} {value:.4f}   {what}recently {recent[name]:.4f}{size}")
+            lines.append(f"{title:18} {value:.4f}   {what}recent {recent[name]:.4f}{size}")
     return lines
 
 
@@ -177,7 +177,7 @@ def _drop_lines(metrics: Metrics) -> list[str]:
         return []
     last = [f"{drop.judged:,} ({drop.before:.3f} to {drop.after:.3f})" for drop in drops.last[-_MOST_DROPS:]]
     earlier = f", {drops.count - len(last):,} earlier ones" if drops.count > len(last) else ""
-    return [f"drift: the accuracy fell more than by chance, noticed after {', '.join(last)}{earlier} of these events"]
+    return [f"drift: significant drop of accuracy, detected after {', '.join(last)}{earlier} labelled events"]
 
 
 def _class_table(classes: list[ClassScore]) -> list[str]:
@@ -201,32 +201,32 @@ def _late(report: Report) -> list[str]:
     n, lags = report.late.summary(), report.late.lags
     taken = report.metrics.events
     lines = [
-        f"labels came later: {n['answered']:,} of {taken:,} events had theirs in time; {n['waiting']:,} events wait"
+        f"late labels: {n['answered']:,} of {taken:,} events got their label in time; {n['waiting']:,} events wait"
     ]
     if n["answered"] + n["late"]:
         times = ", ".join(f"{name} {span(lags.quantile(q) / 1000.0)}" for name, q in QUANTILES.items())
-        lines.append(f"  after their events: {times}")
+        lines.append(f"  delay: {times}")
     if report.late.budget is not None:
         asked, seen = report.late.budget.n_asked, report.late.budget.n_seen
         lines.append(
-            f"  asked for the labels of {asked:,} ({100.0 * asked / max(seen, 1):.1f} %): accuracy is over these"
+            f"  requested labels of {asked:,} events ({100.0 * asked / max(seen, 1):.1f} %); accuracy covers only these"
         )
     others = {
         "expired events": n["expired"],
-        "labels after that, not learned": n["late"],
-        "labels of no known event": n["unmatched"],
-        "labels whose event has not come": n["early"],
-        "labels repeated": n["repeated"],
-        "labels corrected": n["corrected"],
-        "events with the key of another": n["duplicates"],
-        "dropped for want of room": n["dropped"],
+        "labels after expiry, not learned": n["late"],
+        "labels without an event": n["unmatched"],
+        "labels waiting for their event": n["early"],
+        "repeated labels": n["repeated"],
+        "corrected labels": n["corrected"],
+        "events with a duplicate key": n["duplicates"],
+        "dropped because memory was full": n["dropped"],
     }
     if any(others.values()):
         lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in others.items() if count))
     now = report.late.estimate.now
     if now.events:
         lines.append(
-            f"estimated accuracy {now.accuracy:.4f} ± {now.error:.4f}   over the last {now.events:,} predictions, by "
+            f"estimated accuracy {now.accuracy:.4f} ± {now.error:.4f}   over the last {now.events:,} predictions, from "
             "their probabilities"
         )
     return lines
@@ -244,7 +244,7 @@ def _knowledge(report: Report) -> list[str]:
     if report.leaders:
         heads = [_leader(head) for head in report.leaders[:_MOST_LEADERS]]
         alone = " by itself" if report.autocorrelation is not None and report.autocorrelation["weight"] else ""
-        lines.append(f"leading now: {f'{alone}; '.join(heads)}{alone}")
+        lines.append(f"leading members: {f'{alone}; '.join(heads)}{alone}")
     if report.autocorrelation is not None:
         lines.append(_autocorrelation(report.autocorrelation))
     if report.relevance:
@@ -253,10 +253,10 @@ def _knowledge(report: Report) -> list[str]:
         ]
         left_out = len(report.relevance) - len(first)
         more = f", and {left_out:,} more" if left_out > 0 else ""
-        lines.append(f"features that matter most now (relevance): {', '.join(first)}{more}")
+        lines.append(f"most relevant features: {', '.join(first)}{more}")
     since, changes = report.changes()
     if changes:
-        lines.append(f"changed since {since:,} of these events:")
+        lines.append(f"changes since event {since:,}:")
         lines += [f"  {change}" for change in changes]
     return lines
 
@@ -275,15 +275,15 @@ def _refit_lines(refits: Refits | None) -> list[str]:
     if refits is None:
         return []
     if not refits.count:
-        return ["no refits: none was due, or none had ended"]
+        return ["no refits: none was due or completed"]
     outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in refits.outcomes.items())
-    head = f"refits: {refits.count:,} ({outcomes}) in {refits.seconds:.1f} s; {refits.share:.0%} of the vote is theirs"
+    head = f"refits: {refits.count:,} ({outcomes}) in {refits.seconds:.1f} s; share of the vote {refits.share:.0%}"
     return [head, *map(_refit_line, refits.last[-_MOST_REFITS:])]
 
 
 def _refit_line(refit: dict[str, Any]) -> str:
     settings = "".join(f", {name} {shown(value)}" for name, value in refit["settings"].items())
-    score = "" if refit["score"] is None else f", {refit['score']:.4f} right on the newer part"
+    score = "" if refit["score"] is None else f", accuracy {refit['score']:.4f} on the newer part"
     what = f"{refit['solver']} on {refit['events']:,} events{settings}{score}, {refit['seconds']:.1f} s"
     share = f" with {refit['share']:.0%}" if refit["outcome"] == "votes" else ""
     return f"  after {refit['event']:,}: {what}: {shown(refit['outcome'], _LONGEST)}{share}"
@@ -303,7 +303,9 @@ def _rejected_lines(report: Report) -> list[str]:
     count = report.metrics.rejected
     if not count:
         return []
-    where = "counted only (--dead-letter FILE keeps them)" if report.rejected is None else f"kept in {report.rejected}"
+    where = (
+        "only counted (--dead-letter FILE writes them)" if report.rejected is None else f"written to {report.rejected}"
+    )
     lines = [f"{count:,} events rejected, {where}"]
     for example in report.examples:
         place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())

@@ -133,9 +133,9 @@ def test_figures_move(page: Any, stream: Stream) -> None:
     assert before > 1_900
     stream.grow(500)
     wait_for(lambda: number(page, "events") >= before + 490, "more events")
-    assert "right recently" in shown(page, "#right")
+    assert "Recent accuracy" in shown(page, "#right")
     assert float(figure(page, "log loss")) < 0.5
-    assert "in all, kept in out.csv.rejected.jsonl" in shown(page, "#rejects")
+    assert "in total, written to out.csv.rejected.jsonl" in shown(page, "#rejects")
     assert "'calm' is not a number: …" in shown(page, "#rejects")
     assert "oops" in shown(page, "#rejects pre")
     for panel in ("accuracy", "rate", "relevance"):
@@ -228,7 +228,7 @@ def test_accuracy_says_over_which_events_it_is(page: Any, run: Running) -> None:
         s.late = {events: 1000, model: .75, no_change: .5, majority: .25}
     """
     found = after_message(page, last_two, "[$('accuracy-over').textContent, $('right').textContent]")
-    assert found == ["over the last 5,000 events", "75.0 % right recently"]
+    assert found == ["over the last 5,000 events", "Recent accuracy 75.0 %"]
     page.refresh()
     wait_for(lambda: shown(page, "#status-text") == "running", "the page")
     by(page, "by events")
@@ -269,7 +269,7 @@ def test_an_event_gives_its_reasons(page: Any) -> None:
         return set(page.execute_script(names)) == {"calm", SCRIPT, EVIL, "site"}
 
     wait_for(told_apart, "all features")
-    assert "the model as it is now" in shown(page, "#reasons")
+    assert "The current model predicts" in shown(page, "#reasons")
     assert len(page.find_elements("css selector", "#nearest tbody tr")) == 6  # the event and five vectors
     page.find_element("css selector", "body").send_keys("\ue00c")  # Escape
     assert not page.find_element("id", "reasons").is_displayed()

@@ -56,7 +56,7 @@ def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     first = json.loads(rejected[0])
     assert (first["line"], first["raw"].split(",")[0]) == (7, "oops")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "16 events rejected, kept in", "UP"):
+    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "16 events rejected, written to", "UP"):
         assert text in result.stdout
     assert "first prediction" in result.stdout
 
@@ -389,7 +389,7 @@ def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm:
     assert streamsvm("run", "good.csv", *reading, "--out", "o.csv", "--quiet").returncode == 0
     assert not (tmp_path / "o.csv.rejected.jsonl").stat().st_size
     before = set(tmp_path.iterdir())
-    assert "counted only (--dead-letter FILE keeps them)" in streamsvm("run", "bad.csv", *reading).stdout
+    assert "only counted (--dead-letter FILE writes them)" in streamsvm("run", "bad.csv", *reading).stdout
     assert set(tmp_path.iterdir()) == before
 
 

@@ -20,7 +20,7 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
     assert streamsvm(*asked, "--out", "o.jsonl", "--max-events", "233").returncode == 0
     done = streamsvm(*asked, "--out", "o.jsonl")
     assert done.returncode == 0, done.stderr
-    assert "of an event; recently" in done.stdout
+    assert "mean per event; recent" in done.stdout
     rows = json_lines(tmp_path / "o.jsonl")
     costs, watched = [], []
     for row in rows[1:]:

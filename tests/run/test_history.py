@@ -138,8 +138,8 @@ def test_the_report_says_who_leads_and_what_matters(blend: Report) -> None:
     assert figures["leaders"] == model.leaders()
     assert [row["feature"] for row in figures["relevance"]] == list(model.relevance)
     lines, first = text(report).splitlines(), next(iter(model.relevance))
-    assert any(line.startswith(f"leading now: {model.leaders()[0]['member']} (") for line in lines)
-    assert any(line.startswith(f"features that matter most now (relevance): {first} ") for line in lines)
+    assert any(line.startswith(f"leading members: {model.leaders()[0]['member']} (") for line in lines)
+    assert any(line.startswith(f"most relevant features: {first}") for line in lines)
     plain = text(demo(CPMClassifier(), 500))
     assert "leading" not in plain
     assert "matter" not in plain
@@ -157,7 +157,7 @@ def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path: P
     drawn = (tmp_path / "p.svg").read_text()
     assert "<!-- over the last 1,024 events -->" in drawn
     assert "<!-- Prequential accuracy" in drawn
-    assert "<!-- Relevance of features" not in drawn  # this model has none
+    assert "<!-- Feature relevance" not in drawn  # this model has none
 
 
 # Special streams -----------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_what_label_autocorrelation_gave_stands_beside_the_leader(clockwork: Rep
     assert figures["autocorrelation_weight"] == model.autocorrelation_weight > 0.5
     assert figures["autocorrelation_log_loss"]["with"] < 0.1 < 1.0 < figures["autocorrelation_log_loss"]["without"]
     lines = text(report).splitlines()
-    (leading,) = (line for line in lines if line.startswith("leading now"))
+    (leading,) = (line for line in lines if line.startswith("leading members"))
     assert leading.count(" by itself") == leading.count(" accuracy ")
     (used,) = (line for line in lines if line.startswith("label autocorrelation"))
     assert f"weight {model.autocorrelation_weight:.2f}" in used
@@ -199,8 +199,8 @@ def test_names_are_shown_as_they_are_and_all_panels_are_drawn(tmp_path: Path, cl
     assert {row["feature"] for row in summary(clockwork)["relevance"]} == {"_x$y$", "device = web", "device = app"}
     plot(clockwork, tmp_path / "p.svg")
     drawn = (tmp_path / "p.svg").read_text()
-    names = ("_x$y$", "device = web", "device = app", "Prequential accuracy on $a$_{.csv", "Relevance of features")
-    for name in (*names, "Losses of probabilities", "Sets of labels", "Cost", "Alarms"):
+    names = ("_x$y$", "device = web", "device = app", "Prequential accuracy on $a$_{.csv", "Feature relevance")
+    for name in (*names, "Log loss and Brier score", "Prediction sets", "Cost", "Alarms"):
         assert f"<!-- {name} -->" in drawn
 
 
@@ -209,7 +209,7 @@ def test_drift_is_a_line_and_a_mark(tmp_path: Path) -> None:
     (drop,) = report.metrics.drops.last
     assert 3000 < drop.judged < 3500
     assert summary(report)["accuracy_drops"] == [{"judged": drop.judged, "before": drop.before, "after": drop.after}]
-    assert f"drift: the accuracy fell more than by chance, noticed after {drop.judged:,} (" in text(report)
+    assert f"drift: significant drop of accuracy, detected after {drop.judged:,} (" in text(report)
     plot(report, tmp_path / "p.svg")
     assert "<!-- accuracy fell -->" in (tmp_path / "p.svg").read_text()
 

@@ -209,7 +209,7 @@ def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: P
 @pytest.mark.parametrize(
     ("lines", "options", "said"),
     [
-        ("x,y\n", ("--label", "y"), "no event came: nothing to measure"),
+        ("x,y\n", ("--label", "y"), "no events: nothing to measure"),
         ("x,y\n1,\n2,\n", ("--label", "y"), "no event had a label: nothing to learn or to measure"),
         ("x,y\n1,a\n", ("--label", "y"), "no event had both a label and a prediction: nothing to measure"),
     ],
