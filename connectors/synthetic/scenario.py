@@ -44,6 +44,7 @@ import numpy as np
 from connectors.errors import ConnectorError
 from connectors.synthetic import disturbances
 from connectors.synthetic.disturbances import Disturbance, Draw, Event, UndrawableError, share
+from connectors.synthetic.machine import Machine
 
 Rows: TypeAlias = "Iterator[tuple[dict[Any, Any], Any]]"
 
@@ -55,7 +56,7 @@ _EVENTS = 100_000
 
 
 class Family(NamedTuple):
-    """A generator of `river.datasets.synth`.
+    """A generator: `Machine`, or one of `river.datasets.synth`.
 
     Parameters
     ----------
@@ -101,6 +102,7 @@ FAMILIES = {
     "agrawal": Family("Agrawal", "classification_function", 10),
     "hyperplane": Family("Hyperplane", moving=("mag_change",)),
     "led": Family("LEDDrift", "n_drift_features", 8, fixed=(("irrelevant_features", True),)),
+    "machine": Family("Machine", "fault", 3),
     "mixed": Family("Mixed", "classification_function", 2),
     "rbf": Family("RandomRBF", seeds=("seed_model", "seed_sample")),
     "rbfdrift": Family("RandomRBFDrift", seeds=("seed_model", "seed_sample"), moving=("change_speed",)),
@@ -113,6 +115,8 @@ FAMILIES = {
 
 
 def _generator(name: str) -> Any:
+    if name == Machine.__name__:
+        return Machine
     return getattr(sys.modules.get(_SYNTH) or _import_generators(), name)
 
 

@@ -30,7 +30,7 @@ _MOST_FEATURES = len(_COLORS)
 # Marks of refits by outcome; the last is for all others.
 _REFITS = {"votes": ("^", "#009e73"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
-_DIAGRAM = 3.2  # height of the calibration diagram in inches
+_DIAGRAM = (1.13, 0.14, 0.18, 0.42)  # place and size of the calibration diagram, relative to the panel of accuracy
 _FORMATS = (".png", ".svg", ".pdf")
 _MADE_BY = "streamsvm"
 # Metadata of PNG, SVG and PDF as matplotlib writes them.
@@ -62,8 +62,8 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Plot accuracy over a sliding window, with the baselines "no change" and "majority" over equal windows.
 
     Dashed lines mark accuracy drops, and marks at the bottom the starts of refits. Further panels, if known, show
-    losses of probabilities, coverage and size of prediction sets, costs, and relevance of features. The last panel is a
-    calibration diagram.
+    losses of probabilities, coverage and size of prediction sets, costs, and relevance of features. A small diagram
+    shows calibration.
     """
     from matplotlib import rc_context
 
@@ -82,17 +82,13 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     names, relevance = history.relevance(_MOST_FEATURES)
     heights = {"accuracy": 3.6} | dict.fromkeys(_timed(report), 1.4)
     heights |= {"relevance": 2.6} if names else {}
-    points = report.metrics.measures.reliability.points()
-    over_time, below = 0.9 + 1.05 * sum(heights.values()), _DIAGRAM if points else 0.0
-    figure = Figure(figsize=(9, over_time + below), layout="constrained")
+    figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
     FigureCanvasAgg(figure)
-    top: Any = figure
-    if points:
-        parts: Any = figure.subfigures(2, 1, height_ratios=[over_time, below])
-        top, bottom = parts
-        _draw_reliability(bottom, points, report.metrics.measures.reliability.error)
-    panels: Any = top.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
+    panels: Any = figure.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
     _draw_accuracy(panels["accuracy"], report)
+    reliability = report.metrics.measures.reliability
+    if points := reliability.points():
+        _draw_reliability(panels["accuracy"].inset_axes(_DIAGRAM), points, reliability.error)
     for name, lines in _timed(report).items():
         _draw_timed(panels[name], name, lines, report)
     if names:
@@ -116,8 +112,9 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     window = min(metrics.window, max(1, metrics.judged // 10))
     ends, shares = metrics.curve.windowed(window)
     names = {"model": report.model.rpartition(".")[2], "no_change": "no change", "majority": "majority"}
+    far_below = _cut_gap(axes, shares) if len(shares) else []
     for line, name in enumerate(CURVE_LINES):
-        overall = f"{names[name]} {metrics.baseline(name):.1%}"
+        overall = f"{names[name]} {metrics.baseline(name):.1%}" + " (below)" * (line in far_below)
         axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
     for i, drop in enumerate(metrics.drops.last):
         label = "accuracy fell" if i == 0 else None
@@ -127,6 +124,18 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     axes.set_ylabel(f"accuracy over the last {metrics.curve.width_of(window):,}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
+
+
+def _cut_gap(axes: Any, shares: NDArray[np.float64]) -> list[int]:
+    """Cut off baselines so far below other lines that half of the axis would be empty; returns them."""
+    low, high = shares[:, 0].min(), shares[:, 0].max()
+    baselines = sorted(range(1, shares.shape[1]), key=lambda line: -shares[:, line].max())
+    for i, line in enumerate(baselines):
+        if 2.0 * (low - shares[:, line].max()) > high - shares[:, line].min():
+            axes.set_ylim(bottom=low - max(0.1 * (high - low), 0.005))
+            return baselines[i:]
+        low = min(low, shares[:, line].min())
+    return []
 
 
 def _timed(report: Report) -> dict[str, list[str]]:
@@ -159,23 +168,26 @@ def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None
     _dress(axes)
 
 
-def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error: float) -> None:
-    """Plot accuracy by predicted probability; marks grow with the number of predictions."""
-    from matplotlib.ticker import PercentFormatter
+def _draw_reliability(axes: Any, points: list[tuple[float, float, int]], error: float) -> None:
+    """Plot accuracy by predicted probability, beside a dashed line of perfect calibration.
 
-    axes = figure.subplots()
+    Marks grow with the number of predictions.
+    """
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
     said, right, n = np.array(points).T
-    axes.plot([0, 1], [0, 1], label="perfect calibration", color="#8a8a8a", linewidth=1.1, linestyle=(0, (4, 3)))
-    axes.plot(said, right, color=_COLORS[0], linewidth=1.2)
-    sizes = 12.0 + 120.0 * n / n.max()
-    axes.scatter(said, right, sizes, color=_COLORS[0], label=f"predictions, calibration error {error:.3f}", zorder=3)
-    axes.set_title("Calibration", loc="left", fontsize=11)
-    axes.set_xlabel("predicted probability")
-    axes.set_ylabel("accuracy")
-    axes.set_xlim(min(0.5, said.min()) - 0.02, 1.02)
-    for axis in (axes.xaxis, axes.yaxis):
+    axes.plot([0, 1], [0, 1], color="#8a8a8a", linewidth=1.0, linestyle=(0, (4, 3)))
+    axes.plot(said, right, color=_COLORS[0], linewidth=1.0)
+    axes.scatter(said, right, 5.0 + 40.0 * n / n.max(), color=_COLORS[0], zorder=3, clip_on=False)
+    axes.set_title(f"Calibration error {error:.3f}", loc="left", fontsize=8)
+    axes.set_xlabel("predicted probability", fontsize=8)
+    axes.set_ylabel("accuracy", fontsize=8, labelpad=1)
+    for axis, values in ((axes.xaxis, said), (axes.yaxis, right)):
+        axis.set_view_interval(min(0.5, values.min()) - 0.03, 1.03, ignore=True)
+        axis.set_major_locator(MaxNLocator(3))
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    _dress(axes)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _mark_refits(axes: Any, report: Report) -> None:

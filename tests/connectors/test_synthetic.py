@@ -49,9 +49,25 @@ def test_drift_is_abrupt_or_gradual_about_its_position() -> None:
     assert 0.1 < gradual[1000:1250].mean() < 0.4
 
 
+@pytest.mark.parametrize("fault", [("vibration", "temperature"), ("pressure", "flow"), ("current", "speed")])
+def test_each_worn_part_of_the_machine_shows_in_its_own_sensors(fault: tuple[str, str]) -> None:
+    faults = [("vibration", "temperature"), ("pressure", "flow"), ("current", "speed")]
+    rows = events(open_source(f"synthetic:machine?n=2000&fault={faults.index(fault)}"))
+    is_worn = np.array([label == "worn" for _, label, _ in rows])
+    assert 0.2 < is_worn.mean() < 0.4
+    related = {name: abs(np.corrcoef([x[name] for x, _, _ in rows], is_worn)[0, 1]) for name in rows[0][0]}
+    assert set(sorted(related, key=related.__getitem__)[-2:]) == set(fault)
+    assert sorted(related.values())[-3] < 0.1 < 0.3 < min(related[name] for name in fault)
+
+
+def test_a_share_of_noise_that_cannot_be_is_refused() -> None:
+    with raises(ConnectorError, "noise"):
+        events(open_source("synthetic:machine?noise=1.5"))
+
+
 def test_labels_are_plain_values() -> None:
     kinds = {type(label) for name in FAMILIES for _, label, _ in events(open_source(f"synthetic:{name}?n=20"))}
-    assert kinds == {int, bool}
+    assert kinds == {int, bool, str}
 
 
 def test_resuming_with_other_options_is_refused() -> None:

@@ -160,6 +160,19 @@ def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path: P
     assert "<!-- Feature relevance" not in drawn  # this model has none
 
 
+def test_a_baseline_that_would_leave_half_of_the_axis_empty_is_below_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    drawn = {}
+    for name, noise in (("noisy", 0.6), ("clear", 0.0)):
+        path = tmp_path / f"{name}.csv"
+        y = rng.integers(0, 2, 2_000)
+        x = np.where(rng.random(2_000) < noise, 1 - y, y)
+        path.write_text("a,label\n" + "".join(f"{a},{label}\n" for a, label in zip(x, y, strict=True)))
+        plot(run(CPMClassifier(), open_source(str(path), label="label")), tmp_path / f"{name}.svg")
+        drawn[name] = (tmp_path / f"{name}.svg").read_text().count("(below) -->")
+    assert drawn == {"noisy": 0, "clear": 2}
+
+
 # Special streams -----------------------------------------------------------------------------------------------
 
 
