@@ -1,4 +1,4 @@
-"""Pictures of the simulations, where pages that are read in the checkout find them: the site takes them along."""
+"""Add the pictures and raw results of the simulations to the site, where pages link to them in the checkout."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-PICTURES = Path(__file__).resolve().parents[1] / "simulations" / "pictures"
+SIMULATIONS = Path(__file__).resolve().parents[1] / "simulations"
+FOLDERS = ("pictures", "results")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pictures as files of the site."""
-    for picture in sorted(PICTURES.glob("*.png")):
-        files.append(File.generated(config, f"pictures/{picture.name}", abs_src_path=str(picture)))
+    """Add the files to the site."""
+    for folder in FOLDERS:
+        for path in sorted((SIMULATIONS / folder).glob("*.*")):
+            if path.suffix in (".png", ".json", ".parquet"):
+                files.append(File.generated(config, f"{folder}/{path.name}", abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Have pages name them where they are in the site."""
+    """Change links to the places in the site."""
     up = "../" * page.file.src_uri.count("/")
-    return re.sub(r"\]\((?:\.\./)+simulations/pictures/", f"]({up}pictures/", markdown)
+    return re.sub(rf"\]\((?:\.\./)+simulations/({'|'.join(FOLDERS)})/", rf"]({up}\1/", markdown)

@@ -1,53 +1,158 @@
-"""``python -m simulations``: list all simulations and their stored results."""
+"""Simulations: benchmarks of learners and solvers.
+
+    python -m simulations                       list the benchmarks and their results
+    python -m simulations NAME                  measure what has no result yet, store it, and print the tables
+    python -m simulations NAME --only ozone LR  measure results whose names contain all of these texts
+    python -m simulations tables                update the tables of the documentation; --check lists outdated pages
+    python -m simulations.drift                 every learner under every kind of drift
+
+Each result is stored when it is measured, with commit, command, machine and versions, so an interrupted command
+continues. `python -m simulations NAME --help` shows further options.
+"""
 
 from __future__ import annotations
 
-import ast
-from functools import cache
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from simulations.keeping import PICTURES, RESULTS, ROOT
+from simulations import tables
+from simulations.harness import Benchmark, measure
+from simulations.storage import DOCS, RESULTS, ROOT, Results, replace
 
-_FOLDER = ROOT / "simulations"
+BENCHMARKS = {
+    "streams": "simulations.benchmarks.streams:BENCHMARK",
+    "heldout": "simulations.benchmarks.heldout:BENCHMARK",
+    "arena": "simulations.benchmarks.heldout:ARENA",
+    "beside": "simulations.benchmarks.beside:BENCHMARK",
+    "ends": "simulations.benchmarks.ends:BENCHMARK",
+    "kafka-throughput": "simulations.benchmarks.kafka:THROUGHPUT",
+    "kafka-latency": "simulations.benchmarks.kafka:LATENCY",
+    "decisions-coverage": "simulations.benchmarks.decisions:COVERAGE",
+    "decisions-rare": "simulations.benchmarks.decisions:RARE",
+    "refits": "simulations.benchmarks.refits:BENCHMARK",
+    "delays": "simulations.benchmarks.delays:BENCHMARK",
+    "pending": "simulations.benchmarks.pending:BENCHMARK",
+    "label-budget": "simulations.benchmarks.label_budget:BENCHMARK",
+    "keyed-accuracy": "simulations.benchmarks.keyed:BENCHMARK",
+    "multi-merge": "simulations.papers.multi_merge:BENCHMARK",
+    "newton-table": "simulations.papers.newton_table:BENCHMARK",
+    "sampled-cuts": "simulations.papers.sampled_cuts:BENCHMARK",
+    "indexed-figures": "simulations.papers.indexed_figures:BENCHMARK",
+}
+"""Benchmarks by name: the module and its attribute."""
 
 
-@cache
-def programs() -> dict[str, str]:
-    """Return each runnable module or package, with the first line of its docstring."""
-    found = {}
-    for path in sorted(_FOLDER.rglob("*.py")):
-        if path != Path(__file__) and "def main(" in path.read_text(encoding="utf-8"):
-            place = path.parent if path.name == "__main__.py" else path.with_suffix("")
-            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            found[".".join(place.relative_to(ROOT).parts)] = text.partition("\n")[0]
+def benchmark(name: str) -> Benchmark:
+    """Import a benchmark."""
+    module, _, attribute = BENCHMARKS[name].partition(":")
+    found: Benchmark = getattr(importlib.import_module(module), attribute)
     return found
 
 
-def stem(program: str) -> str:
-    """Return the prefix of the file names of a simulation's results and plots."""
-    return program.rpartition(".")[2].replace("_", "-")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        print(__doc__, listing(), sep="\n")
+        return 0
+    if given[0] == "tables":
+        return update_pages("--check" in given)
+    if given[0] not in BENCHMARKS:
+        print(__doc__)
+        return 0 if given[0] in ("-h", "--help") else 2
+    chosen = benchmark(given[0])
+    options = _options(chosen, given[1:])
+    results = Results(options.out)
+    failed = 0 if options.show else measure(chosen, options, results)
+    if not options.list:
+        print("\n\n".join(shown(chosen, results)))
+        if chosen.draw is not None and options.draw:
+            chosen.draw(results.rows)
+    return min(failed, 1)
 
 
-def kept_of(program: str) -> list[Path]:
-    """Return the results and plots of a simulation."""
-    longer = [stem(other) for other in programs() if stem(other).startswith(stem(program) + "-")]
-    own = [path for path in all_kept() if (path.stem + "-").startswith(stem(program) + "-")]
-    return sorted(path for path in own if not any((path.stem + "-").startswith(other + "-") for other in longer))
+def _options(chosen: Benchmark, given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(f"python -m simulations {chosen.name}", description=chosen.about)
+    chosen.arguments(parser)
+    add, name = parser.add_argument, f"{chosen.name}.json"
+    add("--only", nargs="+", default=[], metavar="TEXT", help="results whose names contain all of these texts")
+    add("--again", action="store_true", help="measure again instead of using stored results")
+    add("--jobs", type=int, default=1, help="parallel processes (1; more affect the times)")
+    add("--list", action="store_true", help="list the results and which are measured, and exit")
+    add("--show", action="store_true", help="print the tables of stored results, and exit")
+    add("--draw", action="store_true", help="also plot the results")
+    default = Path(name) if chosen.is_of_the_user else RESULTS / name
+    add("--out", type=Path, default=default, help=f"file of results ({name if chosen.is_of_the_user else default})")
+    return parser.parse_args(given)
 
 
-def all_kept() -> list[Path]:
-    """Return all results and plots."""
-    return [*RESULTS.glob("*.json"), *RESULTS.glob("*.parquet"), *PICTURES.glob("*.png")]
+def shown(chosen: Benchmark, results: Results) -> list[str]:
+    """Return the tables of a benchmark, and how its results were measured."""
+    older = partial(results.is_older, subject=chosen.subject)
+    made = [table.markdown(results.rows, older) for table in chosen.tables.values()]
+    return [*filter(None, made), tables.sources(results, chosen.subject)]
 
 
-def main() -> None:
-    """Print the list."""
-    for program, title in programs().items():
-        print(f"python -m {program}\n    {title}")
-        for path in kept_of(program):
-            print(f"    {path.relative_to(ROOT)}")
-        print()
+def listing() -> str:
+    """List the benchmarks, with their numbers of results and of older ones."""
+    lines = []
+    for name in BENCHMARKS:
+        chosen, results = benchmark(name), tables.stored(name)
+        n_older = sum(results.is_older(row, chosen.subject) for row in results.rows.values())
+        state = f"{len(results.rows)} results, {n_older} of them older than the last change of results"
+        lines.append(f"{name}\n    {chosen.about}\n    {state if results.rows else 'no results are stored'}")
+    return "\n".join(lines)
+
+
+# Tables of the documentation ------------------------------------------------------------------------------------------
+
+
+def made() -> dict[str, Callable[[], str]]:
+    """Return functions that generate the tables of the documentation, by name."""
+    found: dict[str, Callable[[], str]] = {"drift": _drift}
+    for name in BENCHMARKS:
+        for table in benchmark(name).tables:
+            found[table] = partial(_table, name, table)
+    return found
+
+
+def _drift() -> str:
+    from simulations.drift.report import front_table
+
+    return front_table()
+
+
+def _table(name: str, table: str) -> str:
+    """Generate a table; the last table of a benchmark also tells how its results were measured."""
+    chosen, results = benchmark(name), tables.stored(name)
+    text = chosen.tables[table].markdown(results.rows, partial(results.is_older, subject=chosen.subject))
+    is_last = table == list(chosen.tables)[-1]
+    return f"{text}\n\n{tables.sources(results, chosen.subject)}" if is_last else text
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages of the documentation with their tables generated from the stored results."""
+    from simulations.drift.report import documented
+
+    functions, found = made(), {DOCS / "drift.md": documented()}
+    for page in tables.PAGES:
+        found[page] = tables.relative(page, tables.renewed(page.read_text(encoding="utf-8"), functions))
+    return found
+
+
+def update_pages(check: bool) -> int:
+    """Update the tables of the documentation, or check them; returns the exit status."""
+    behind = {page: text for page, text in pages().items() if text != page.read_text(encoding="utf-8")}
+    for page, text in behind.items():
+        if not check:
+            replace(page, text)
+        print(f"{page.relative_to(ROOT)} {'is out of date' if check else 'written'}")
+    return 1 if check and behind else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

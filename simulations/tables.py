@@ -1,77 +1,202 @@
-"""Update the tables in the documentation from stored results.
-
-    python -m simulations.tables           update the tables
-    python -m simulations.tables --check   list pages that are out of date; exit with status 1 if there are any
-
-A table is delimited by ``<!-- NAME: made by python -m simulations.tables -->`` and ``<!-- end of NAME -->``.
-"""
+"""Tables of results in Markdown: declarations of columns, and the pages that contain tables."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import re
-import sys
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from simulations.keeping import ROOT, replace
+from simulations.storage import DOCS, RESULTS, RESULTS_LAST_CHANGED_AT, SEPARATOR, Results, Rows
 
-PAGES = tuple(ROOT / "docs" / page for page in ("benchmarks.md", "how-to/simulate.md"))
-
-
-# The function that generates each table.
-TABLES = {
-    "streams": "simulations.benchmarks.blend.streams:table",
-    "arena": "simulations.benchmarks.arena:table",
-    "coverage": "simulations.benchmarks.decisions:coverage_table",
-    "rare": "simulations.benchmarks.decisions:rare_table",
-    "ends": "simulations.benchmarks.ends:markdown",
-    "refits_stay": "simulations.benchmarks.refits:stay_table",
-    "refits_drift": "simulations.benchmarks.refits:drift_table",
-    "delays": "simulations.benchmarks.delays:table",
-    "label_budget": "simulations.benchmarks.label_budget:table",
-    "keyed": "simulations.benchmarks.keyed:accuracy_table",
-    "keyed_events": "simulations.benchmarks.keyed:events_table",
-    "drift": "simulations.drift.report:front_table",
-}
+PAGES = (DOCS / "benchmarks.md", DOCS / "how-to" / "simulate.md")
+OLDER = "†"
 
 
-def table(name: str) -> str:
-    """Generate a table."""
-    module, _, function = TABLES[name].partition(":")
-    made: str = getattr(importlib.import_module(module), function)()
-    return made
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Parameters
+    ----------
+    title
+        Title of the column.
+    value
+        Function of the results of a row of the table that returns a number, a text, or None for an empty cell.
+    format
+        Format of a number.
+    best
+        ``max`` or ``min``: the best of these columns in a row is in bold.
+    """
+
+    title: str
+    value: Callable[[Rows], Any]
+    format: str = "{:.1f}"
+    best: Callable[[Iterable[float]], float] | None = None
 
 
-def renewed(text: str) -> str:
+@dataclass(frozen=True)
+class Table:
+    """A table of results.
+
+    Parameters
+    ----------
+    title
+        Title of the first column.
+    row
+        Function of the parts of a result's name that returns the row of the table, or None to leave the result out.
+    columns
+        The other columns.
+    last
+        Title of a last row of all results; empty for none.
+    """
+
+    title: str
+    row: Callable[[Sequence[str]], str | None]
+    columns: Sequence[Column]
+    last: str = ""
+
+    def markdown(self, rows: Rows, is_older: Callable[[Mapping[str, Any]], bool] = lambda _: False) -> str:
+        """Format the results, empty without any; rows with results older than the last change are marked."""
+        grouped: dict[str, Rows] = {}
+        for key, measured in rows.items():
+            name = self.row(key.split(SEPARATOR))
+            if name is not None:
+                grouped.setdefault(name, {})[key] = measured
+        if not grouped:
+            return ""
+        lines = [[self.title, *(column.title for column in self.columns)]]
+        for name, own in grouped.items():
+            mark = f" {OLDER}" if any(map(is_older, own.values())) else ""
+            lines.append([name + mark, *self._cells([column.value(own) for column in self.columns])])
+        if self.last:
+            lines.append([self.last, *self._cells([column.value(rows) for column in self.columns])])
+        return markdown(lines)
+
+    def _cells(self, values: Sequence[Any]) -> list[str]:
+        compared = [
+            float(column.format.format(value).replace(",", ""))
+            for column, value in zip(self.columns, values, strict=True)
+            if column.best and value is not None
+        ]
+        best = next((column.best(compared) for column in self.columns if column.best and compared), None)
+        cells = []
+        for column, value in zip(self.columns, values, strict=True):
+            text = value or "" if value is None or isinstance(value, str) else column.format.format(value)
+            is_best = bool(column.best and text) and float(text.replace(",", "")) == best
+            cells.append(f"**{text}**" if is_best else text)
+        return cells
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Format lines of cells as a table; the first line has the titles."""
+    shown = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([shown[0], "|---" * len(lines[0]) + "|", *shown[1:]])
+
+
+def part(index: int) -> Callable[[Sequence[str]], str]:
+    """Return a function for `Table.row`: a part of the name of a result is the row."""
+    return lambda parts: parts[index]
+
+
+def pick(rows: Rows, *parts: object) -> Rows:
+    """Select the results whose names have all of these parts."""
+    wanted = {str(each) for each in parts}
+    return {key: row for key, row in rows.items() if wanted <= set(key.split(SEPARATOR))}
+
+
+def of(measure: str, *parts: object, how: Callable[[list[float]], float] | None = None) -> Callable[[Rows], Any]:
+    """Return a function for `Column.value`: the mean, or another statistic, of a measure of some results."""
+
+    def value(rows: Rows) -> float | None:
+        found = [row[measure] for row in pick(rows, *parts).values() if measure in row]
+        return (how or mean)(found) if found else None
+
+    return value
+
+
+def mean(values: Iterable[Any]) -> Any:
+    """Return the mean of numbers; None if there are none."""
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return statistics.fmean(numbers) if numbers else None
+
+
+def slashed(
+    values: Sequence[float | None], form: str = "{:.1f}", best: Callable[[list[str]], str] | None = None
+) -> str:
+    """Format several numbers in a cell, the best one in bold; empty without numbers."""
+    shown = [form.format(value) for value in values if value is not None]
+    top = best(shown, key=float) if best and shown else ""  # type: ignore[call-arg]
+    return " / ".join(f"**{text}**" if text == top else text for text in shown)
+
+
+# Sources --------------------------------------------------------------------------------------------------------------
+
+
+def sources(results: Results, subject: str) -> str:
+    """Describe how results were measured: a sentence per command, and the meaning of the mark."""
+    has_older = any(results.is_older(row, subject) for row in results.rows.values())
+    is_ours = results.path.parent == RESULTS
+    link = f"[Raw results](../simulations/results/{results.path.name})." if is_ours else f"Raw results: {results.path}."
+    return " ".join([described(results.runs), *([older(subject)] if has_older else []), link])
+
+
+def described(runs: Iterable[Mapping[str, Any]]) -> str:
+    """Describe measurements in sentences; those that differ only in the commit share one."""
+    commits: dict[tuple[str, str], dict[str, None]] = {}
+    others = {f"{run['source']}.": None for run in runs if "source" in run}
+    for run in runs:
+        if "source" not in run:
+            own = commits.setdefault((run["command"], _conditions(run)), {})
+            own[f"{run['commit']} of {day(run['date'])}" if run["date"] else run["commit"]] = None
+    made = [
+        f"Measured with `{command}` at commit {' and '.join(own)} ({how})." for (command, how), own in commits.items()
+    ]
+    return " ".join([*made, *others])
+
+
+def _conditions(run: Mapping[str, Any]) -> str:
+    machine = run.get("machine")
+    where = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}" if machine else ""
+    return ", ".join([where or "machine not recorded", *(f"{name} {v}" for name, v in run["versions"].items())])
+
+
+def older(subject: str) -> str:
+    """Explain the mark of older results."""
+    commit, date = RESULTS_LAST_CHANGED_AT[subject]
+    return f"{OLDER} Measured before {commit} of {day(date)}, the last commit that changed results of {subject}."
+
+
+def day(date: str) -> str:
+    """Format the day of a date."""
+    when = datetime.fromisoformat(date)
+    return f"{when.day} {when:%B %Y}"
+
+
+# Pages ----------------------------------------------------------------------------------------------------------------
+
+
+def renewed(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """Return a page with its tables generated from the stored results."""
     for name in re.findall(r"<!-- (\w+): made by", text):
-        begin = f"<!-- {name}: made by python -m simulations.tables -->"
+        begin = f"<!-- {name}: made by python -m simulations tables -->"
         head, _, rest = text.partition(begin)
         _, end, tail = rest.partition(f"<!-- end of {name} -->")
-        if not end:
-            raise SystemExit(f"table {name} has no end marker")
-        text = f"{head}{begin}\n\n{table(name)}\n\n{end}{tail}"
+        if not end or name not in made:
+            raise SystemExit(f"table {name} has no end marker, or no benchmark declares it")
+        text = f"{head}{begin}\n\n{made[name]()}\n\n{end}{tail}"
     return text
 
 
-def main() -> None:
-    """Update or check the pages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="check only")
-    check = parser.parse_args().check
-    made = {page: renewed(page.read_text()) for page in PAGES}
-    behind = [page for page, text in made.items() if text != page.read_text()]
-    for page in behind:
-        if not check:
-            replace(page, made[page])
-        print(f"{_shown(page)} {'is out of date' if check else 'written'}")
-    sys.exit(1 if check and behind else 0)
+def stored(name: str) -> Results:
+    """Return the results of a benchmark that are in the repository."""
+    return Results(RESULTS / f"{name}.json")
 
 
-def _shown(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-if __name__ == "__main__":
-    main()
+def relative(page: Path, text: str) -> str:
+    """Adapt links to results to the folder of a page."""
+    up = "../" * (len(page.relative_to(DOCS).parts) - 1)
+    return text.replace("](../simulations/", f"]({up}../simulations/")

@@ -1,3 +1,3 @@
-"""Accuracy and cost of learners and solvers, compared with others."""
+"""Accuracy and cost of learners, compared with others."""
 
 from __future__ import annotations

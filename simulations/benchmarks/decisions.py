@@ -1,11 +1,8 @@
 """Prediction sets and rare classes.
 
-    python -m simulations.benchmarks.decisions coverage   prediction sets on all streams, and fixed conformal sets
-    python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000, and River
-    python -m simulations.benchmarks.decisions show       tables of stored results
-
 Every event is predicted, then learned. River has conformal intervals for regression, but no prediction sets for
-classification. `rare` takes about 15 minutes on one core because of River's forests, `coverage` one or two minutes.
+classification. `decisions-rare` takes about 15 minutes on one core because of River's forests, `decisions-coverage` one
+or two minutes.
 """
 
 from __future__ import annotations
@@ -13,13 +10,20 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors import open_source
 from simulations import data, generators
-from simulations.keeping import keep, kept
+from simulations.harness import Benchmark, Case, key_of
+from simulations.storage import Rows, rounded
+from simulations.tables import Column, Table, of
+from streamsvm import CPMClassifier, StreamSVMClassifier
+from streamsvm.decide.conformal import ConformalSets
+from streamsvm.decide.costs import Costs
 
 COVERAGES = (0.8, 0.9, 0.95)
 FIRST, WINDOW = 1_000, 500  # calibration events of fixed sets, and window of the minimum coverage
@@ -37,35 +41,34 @@ SKIPPED = 500  # events excluded from averages
 # Coverage ---------------------------------------------------------------------------------------------------------
 
 
-def streams() -> Iterator[tuple[str, Any, list[Any]]]:
-    """Yield all streams: real ones in their order, then generated ones."""
-    for name in data.STREAMS:
-        yield name, *data.load_stream(name, MOST)
-    for name in generators.GENERATORS:
-        yield name, *generators.load(name, 0, MOST)
+STREAMS: dict[str, Callable[[], Any]] = {
+    **{name: partial(data.load_stream, name, MOST) for name in data.STREAMS},
+    **{name: partial(generators.load, name, 0, MOST) for name in generators.GENERATORS},
+}
+SETS: dict[str, Callable[..., NDArray[np.bool_]]] = {
+    "sets": lambda proba, codes, wanted: ConformalSets(wanted).run(proba, codes),
+    "by class": lambda proba, codes, wanted: ConformalSets(wanted, by_class=True).run(proba, codes),
+    "fixed": lambda proba, codes, wanted: fixed(proba, codes, wanted),
+}
 
 
-def coverage() -> None:
+def coverage(stream: str) -> Rows:
     """Compare prediction sets with fixed ones, from the same probabilities."""
-    from streamsvm import StreamSVMClassifier
-    from streamsvm.decide.conformal import ConformalSets
+    X, y = STREAMS[stream]()
+    model = StreamSVMClassifier()
+    _, proba = model.test_then_train(X, y, proba=True)
+    codes = np.array([model.classes_.index(label) for label in y])
+    return {
+        key_of(wanted, kind): of_sets(make(proba, codes, wanted), codes, wanted)
+        for wanted in COVERAGES
+        for kind, make in SETS.items()
+    }
 
-    result = {}
-    for name, X, y in streams():
-        model = StreamSVMClassifier()
-        _, proba = model.test_then_train(X, y, proba=True)
-        codes = np.array([model.classes_.index(label) for label in y])
-        cells = {}
-        for wanted in COVERAGES:
-            found = {
-                "sets": ConformalSets(wanted).run(proba, codes),
-                "by class": ConformalSets(wanted, by_class=True).run(proba, codes),
-                "fixed": fixed(proba, codes, wanted),
-            }
-            cells[str(wanted)] = {kind: of_sets(members, codes, wanted) for kind, members in found.items()}
-        result[name] = {"events": len(y), "accuracy": _rounded(float((proba.argmax(axis=1) == codes).mean())), **cells}
-        print(name, cells["0.9"], flush=True)
-        keep("decisions-coverage", result, lines=True)
+
+def coverage_cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List all streams: real ones in their order, then generated ones."""
+    for name in STREAMS:
+        yield Case(name, partial(coverage, name), several=True)
 
 
 def fixed(proba: NDArray[Any], codes: NDArray[Any], wanted: float) -> NDArray[np.bool_]:
@@ -90,21 +93,17 @@ def of_sets(members: NDArray[np.bool_], codes: NDArray[Any], wanted: float) -> d
     windows = np.convolve(hits, np.ones(WINDOW) / WINDOW, "valid") if len(hits) >= WINDOW else np.array([hits.mean()])
     own = codes[start:]
     of_class = [hits[own == c].mean() for c in np.unique(own) if (own == c).sum() >= 100]
-    return {
-        "coverage": _rounded(hits.mean()),
-        "size": _rounded(members[start:].sum(axis=1).mean()),
-        "least": _rounded(windows.min()),
-        "least of a class": _rounded(min(of_class, default=float("nan"))),
-    }
+    least = {"least of a class": min(of_class)} if of_class else {}
+    sizes = members[start:].sum(axis=1)
+    return rounded({"coverage": hits.mean(), "size": sizes.mean(), "least": windows.min()} | least)
 
 
 # Rare classes -----------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1)
 def thinned(name: str, ratio: int) -> tuple[list[dict[Any, Any]], list[int]]:
     """Return a stream whose rarer class is reduced to one event per `ratio` others."""
-    from connectors import open_source
-
     n = RATIOS[ratio]
     rng, rows, labels = np.random.default_rng(ratio), [], []
     slug = name.lower().replace(" ", "-")
@@ -123,8 +122,6 @@ def thinned(name: str, ratio: int) -> tuple[list[dict[Any, Any]], list[int]]:
 def peers() -> dict[str, Callable[[], Any]]:
     """Return factories of the compared classifiers."""
     from river import forest, imblearn, linear_model, preprocessing
-
-    from streamsvm import CPMClassifier, StreamSVMClassifier
 
     even = {0: 0.5, 1: 0.5}
 
@@ -153,98 +150,81 @@ def probabilities(model: Any, rows: list[dict[Any, Any]], y: list[int]) -> NDArr
     return found
 
 
-def rare(only: list[str] | None = None) -> None:
+def rare(stream: str, ratio: int, peer: str) -> dict[str, float]:
     """Compute average precision, log loss, and the cost of optimal decisions.
 
-    The cost of a miss is the ratio of the classes.
+    The cost of a miss is the ratio of the classes; it is relative to always predicting one class, whichever is cheaper.
     """
     from sklearn import metrics
 
-    from streamsvm.decide.costs import Costs
+    rows, y = thinned(stream, ratio)
+    start = time.perf_counter()
+    p = probabilities(peers()[peer](), rows, y)
+    us = 1e6 * (time.perf_counter() - start) / len(y)
+    truth, proba = np.array(y), np.column_stack([1.0 - p, p])
+    costs = Costs([[0.0, 1.0], [float(ratio), 0.0]]).run(proba, truth, [0, 1])[1][SKIPPED:]
+    own, said = truth[SKIPPED:], p[SKIPPED:]
+    found = {
+        "average precision": metrics.average_precision_score(own, said),
+        "log loss": metrics.log_loss(own, np.clip(said, 1e-6, 1.0 - 1e-6)),
+        "cost": costs.sum() / min(ratio * own.sum(), (1 - own).sum()),
+        "us": us,
+    }
+    return rounded(found) | {"events": len(y), "rare": int(truth.sum())}
 
-    result = kept("decisions-rare")
+
+def rare_cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List all streams, ratios and learners."""
     for ratio in RATIOS:
-        for name in only or DRIFTING:
-            key = f"{name} 1:{ratio}"
-            cells = dict(result.get(key, {}))
-            missing = {peer: make for peer, make in peers().items() if peer not in cells}
-            if not missing:
-                continue
-            rows, y = thinned(name, ratio)
-            truth = np.array(y)
-            for peer, make in missing.items():
-                start = time.perf_counter()
-                p = probabilities(make(), rows, y)
-                us = 1e6 * (time.perf_counter() - start) / len(y)
-                proba = np.column_stack([1.0 - p, p])
-                costs = Costs([[0.0, 1.0], [float(ratio), 0.0]]).run(proba, truth, [0, 1])[1][SKIPPED:]
-                own, said = truth[SKIPPED:], p[SKIPPED:]
-                cells[peer] = {
-                    "average precision": _rounded(metrics.average_precision_score(own, said)),
-                    "log loss": _rounded(metrics.log_loss(own, np.clip(said, 1e-6, 1.0 - 1e-6))),
-                    # Relative to always predicting one class, whichever is cheaper.
-                    "cost": _rounded(costs.sum() / min(ratio * own.sum(), (1 - own).sum())),
-                    "us": _rounded(us),
-                }
-            ordered = {peer: cells[peer] for peer in peers()}
-            result[key] = {"events": len(y), "rare": int(truth.sum()), **ordered}
-            print(key, {peer: (cell["average precision"], cell["cost"]) for peer, cell in ordered.items()}, flush=True)
-            keep("decisions-rare", result, ("river", "numpy", "numba", "scikit-learn"), lines=True)
+        for name in DRIFTING:
+            for peer in peers():
+                yield Case(key_of(name, f"1:{ratio}", peer), partial(rare, name, ratio, peer))
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def coverage_table() -> str:
-    """Return the table of coverage and size at each level, over all streams."""
-    found = kept("decisions-coverage")
-    lines = [
-        "| target | sets | coverage | minimum of a window of 500 | mean size | minimum of a class |",
-        "|---|---|---|---|---|---|",
-    ]
-    for wanted in COVERAGES:
-        for kind in ("sets", "by class", "fixed"):
-            cells = [stream[str(wanted)][kind] for stream in found.values()]
-            coverages = [cell["coverage"] for cell in cells]
-            lines.append(
-                f"| {wanted:g} | {kind} | {np.mean(coverages):.3f} ({min(coverages):.3f} to {max(coverages):.3f}) "
-                f"| {min(cell['least'] for cell in cells):.3f} | {np.mean([cell['size'] for cell in cells]):.2f} "
-                f"| {np.nanmin([cell['least of a class'] for cell in cells]):.3f} |"
-            )
-    return "\n".join(lines)
+def spread(rows: Rows) -> str:
+    """Format mean, minimum and maximum of the coverage."""
+    found = [row["coverage"] for row in rows.values()]
+    return f"{np.mean(found):.3f} ({min(found):.3f} to {max(found):.3f})"
 
 
-def rare_table() -> str:
-    """Return the table of means over the streams of each ratio."""
-    found = kept("decisions-rare")
-    names = [name for name in next(iter(found.values())) if name not in ("events", "rare")]
-    lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-    for ratio in RATIOS:
-        cells = [cell for key, cell in found.items() if key.endswith(f":{ratio}")]
-        for measure, places in (("average precision", 3), ("cost", 3), ("log loss", 4)):
-            means = [float(np.mean([cell[name][measure] for cell in cells])) for name in names]
-            best = (max if measure == "average precision" else min)(means)
-            shown = [f"**{mean:.{places}f}**" if mean == best else f"{mean:.{places}f}" for mean in means]
-            lines.append(f"| 1:{ratio}, {measure} | {' | '.join(shown)} |")
-    return "\n".join(lines)
+COVERAGE = Benchmark(
+    "decisions-coverage",
+    "Coverage and size of prediction sets, and of fixed conformal sets from the same probabilities.",
+    coverage_cases,
+    {
+        "coverage": Table(
+            "target, sets",
+            lambda parts: f"{float(parts[1]):g}, {parts[2]}",
+            [
+                Column("coverage", spread),
+                Column(f"minimum of a window of {WINDOW}", of("least", how=min), "{:.3f}"),
+                Column("mean size", of("size"), "{:.2f}"),
+                Column("minimum of a class", of("least of a class", how=min), "{:.3f}"),
+            ],
+        )
+    },
+)
 
 
-def show() -> None:
-    """Print all tables."""
-    print(coverage_table(), rare_table(), sep="\n\n")
+def _rare_table(measure: str, form: str, best: Callable[..., float]) -> Table:
+    return Table(
+        measure,
+        lambda parts: parts[1],
+        [Column(peer, of(measure, peer), form, best) for peer in peers()],
+    )
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
-def main() -> None:
-    """Run the selected part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    programs = {"coverage": coverage, "rare": rare, "show": show}
-    parser.add_argument("what", choices=programs)
-    programs[parser.parse_args().what]()
-
-
-if __name__ == "__main__":
-    main()
+RARE = Benchmark(
+    "decisions-rare",
+    "Average precision, cost of decisions and log loss with a rare class, compared with River.",
+    rare_cases,
+    {
+        "rare": _rare_table("average precision", "{:.3f}", max),
+        "rare_cost": _rare_table("cost", "{:.3f}", min),
+        "rare_loss": _rare_table("log loss", "{:.4f}", min),
+    },
+    packages=("river", "numpy", "numba", "scikit-learn"),
+)

@@ -11,16 +11,22 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simulations.keeping import keep, kept
+from connectors import open_sink, open_source
+from simulations.harness import Benchmark, Case, key_of
+from simulations.storage import Rows
+from simulations.tables import Column, Table, of, part
+from streamsvm import CPMClassifier
+from streamsvm.run.runner import runner_of
 
-EVENTS, BATCH = 60_000, 1024
-FORMATS, TABLES = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps")
+EVENTS, BATCH, REPEATS = 60_000, 1024, 5
+FORMATS, TABLES, ALONE = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps"), "learner alone"
 
 
 def table(kind: str, n: int) -> dict[str, Any]:
@@ -55,75 +61,74 @@ def write(columns: dict[str, Any], path: Path) -> None:
             file.writelines(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
 
 
-def once(path: str) -> dict[str, float]:
-    """Time a run in this process, after a short run that compiles and imports."""
-    from connectors import open_sink, open_source
-    from streamsvm import CPMClassifier
-    from streamsvm.run.runner import runner_of
+def run(kind: str, suffix: str) -> dict[str, float]:
+    """Time runs in this process, after a short run that compiles and imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{kind}.{suffix}"
+        write(table(kind, EVENTS), path)
+        once(path, 20_000)
+        return medians(partial(once, path))
 
-    for most in (20_000, None):
-        with tempfile.TemporaryDirectory() as folder:
-            source, sink = open_source(path, label="label"), open_sink(f"{folder}/out.csv")
-            start, began = time.process_time(), time.perf_counter()
-            report = runner_of(CPMClassifier(), source, out=sink, max_events=most).run()
-            seconds, clock = time.process_time() - start, time.perf_counter() - began
-            source.close()
-            sink.close()
+
+def once(path: Path, most: int | None = None) -> dict[str, float]:
+    """Time a run."""
+    source, sink = open_source(str(path), label="label"), open_sink(str(path.with_name("out.csv")))
+    start, began = time.process_time(), time.perf_counter()
+    report = runner_of(CPMClassifier(), source, out=sink, max_events=most).run()
+    seconds, clock = time.process_time() - start, time.perf_counter() - began
+    source.close()
+    sink.close()
     each = 1e6 / report.events
     return {"us": each * seconds, "clock us": each * clock, "accuracy": report.metrics.accuracy}
 
 
 def learner(kind: str) -> dict[str, float]:
     """Time the learner alone, on batches of the runner's size."""
-    from streamsvm import CPMClassifier
-
     columns = table(kind, EVENTS)
     labels = columns.pop("label")
     arrays = {k: np.array(v, object if isinstance(v[0], str) else float) for k, v in columns.items()}
-    for _ in range(2):
+
+    def once() -> dict[str, float]:
         model, seconds = CPMClassifier(), 0.0
         for first in range(0, EVENTS, BATCH):
-            part = slice(first, first + BATCH)
-            rows = model._space.encode({k: v[part] for k, v in arrays.items()}, np.ones(len(labels[part]), bool))
+            here = slice(first, first + BATCH)
+            rows, _, _, _ = model.encode_labelled({k: v[here] for k, v in arrays.items()}, labels[here])
             start = time.process_time()
-            model.run_batch(rows, labels[part])
+            model.run_batch(rows, labels[here])
             seconds += time.process_time() - start
-    return {"us": 1e6 * seconds / EVENTS}
+        return {"us": 1e6 * seconds / EVENTS}
+
+    once()
+    return medians(once)
 
 
-def markdown() -> str:
-    """Format CPU and wall time per event in microseconds."""
-    found = kept("ends")
-    lines = [f"| | learner alone | {' | '.join(FORMATS)} |", "|---" * (2 + len(FORMATS)) + "|"]
-    for kind in TABLES:
-        cells = [f"{found[f'{kind}, learner alone']['us']:.2f}"]
-        cells += [f"{cell['us']:.2f} ({cell['clock us']:.2f})" for cell in (found[f"{kind}, {s}"] for s in FORMATS)]
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def medians(measure: Callable[[str], dict[str, float]], what: str, repeats: int) -> dict[str, float]:
+def medians(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
     """Return the medians of repeated measurements."""
-    runs = [measure(what) for _ in range(repeats)]
+    runs = [measure() for _ in range(REPEATS)]
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
-    result: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in TABLES:
-            columns = table(kind, EVENTS)
-            result[f"{kind}, learner alone"] = medians(learner, kind, repeats)
-            for suffix in FORMATS:
-                path = Path(folder) / f"{kind}.{suffix}"
-                write(columns, path)
-                result[f"{kind}, {suffix}"] = medians(once, str(path), repeats)
-            print({name: found for name, found in result.items() if name.startswith(kind)}, flush=True)
-    keep("ends", result, lines=True)
+def cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List the tables, without and with a file of each format."""
+    for kind in TABLES:
+        yield Case(key_of(kind, ALONE), partial(learner, kind))
+        yield from (Case(key_of(kind, suffix), partial(run, kind, suffix)) for suffix in FORMATS)
 
 
-if __name__ == "__main__":
-    main()
+def cell(suffix: str, rows: Rows) -> str:
+    """Format CPU and wall time of a format."""
+    return f"{of('us', suffix)(rows):.2f} ({of('clock us', suffix)(rows):.2f})"
+
+
+BENCHMARK = Benchmark(
+    "ends",
+    "CPU and wall time per event of complete runs from a file to predictions.",
+    cases,
+    {
+        "ends": Table(
+            "µs per event",
+            part(0),
+            [Column(ALONE, of("us", ALONE), "{:.2f}"), *(Column(s, partial(cell, s)) for s in FORMATS)],
+        )
+    },
+)

@@ -1,18 +1,15 @@
 """Throughput of Kafka input and output, and latency of predictions.
 
-    python -m simulations.benchmarks.kafka throughput    consuming, decoding, learning, writing predictions
-    python -m simulations.benchmarks.kafka latency       from producing an event to its prediction, at steady rates
-
-The run starts a broker, as the tests do, unless `STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20 features,
-about 300 bytes, on three partitions. Broker, client and learner share the machine. Results are stored in
-`simulations/results`.
+`kafka-throughput` measures consuming, decoding, learning and writing predictions; `kafka-latency` measures the time
+from producing an event to its prediction, at steady rates. The run starts a broker, as the tests do, unless
+`STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20 features, about 300 bytes, on three partitions. Broker,
+client and learner share the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import importlib.util
 import multiprocessing
 import os
@@ -22,18 +19,22 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simulations.keeping import keep
+from simulations.harness import Benchmark, Case, key_of
+from simulations.storage import Rows
+from simulations.tables import Column, Table, of, part
 
 STARTER = Path(__file__).parents[2] / "tests" / "kafka" / "broker.py"
 PACKAGES = ("kafka-python", "crc32c", "orjson", "numpy", "numba")
 PARTITIONS = 3
 COMMITS = (0.0, 0.01, 0.1, 1.0)
+DECODING = "decoding"
 
 
 def broker_starter() -> Any:
@@ -124,7 +125,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
         return time.perf_counter() - start
 
 
-def throughput(n: int, repeats: int) -> None:
+def throughput(n: int, repeats: int) -> Rows:
     """Time all variants in turns; the minimum of each counts."""
     import orjson
 
@@ -134,11 +135,11 @@ def throughput(n: int, repeats: int) -> None:
         _fill(address, topic, values)
         ways: dict[str, Callable[[], float]] = {
             "bare": lambda: _consume(address, topic, n, None),
-            "decoding": lambda: _consume(address, topic, n, orjson.loads),
+            DECODING: lambda: _consume(address, topic, n, orjson.loads),
             "learning": lambda: _learn(address, topic, None, 0.0),
         }
         for commit in COMMITS:
-            ways[f"predictions, commit_interval={commit}"] = functools.partial(_learn, address, topic, out, commit)
+            ways[f"predictions, commit_interval={commit}"] = partial(_learn, address, topic, out, commit)
         _learn(address, topic, None, 0.0)  # loads the compiled steps
         walls: dict[str, list[float]] = {name: [] for name in ways}
         cpus: dict[str, list[float]] = {name: [] for name in ways}
@@ -147,79 +148,20 @@ def throughput(n: int, repeats: int) -> None:
                 cpu = time.process_time()
                 walls[name].append(way())
                 cpus[name].append(time.process_time() - cpu)
-    base, base_cpu = min(walls["decoding"]), min(cpus["decoding"])
-    result = {"events": n, "bytes": statistics.fmean(map(len, values)), "repeats": repeats, "load": os.getloadavg()[0]}
-    print(f"{n:,} events of {result['bytes']:.0f} bytes, best of {repeats}; load average {result['load']:.1f}")
-    for name in ways:
-        wall, cpu = min(walls[name]), min(cpus[name])
-        pairs = [a / b for a, b in zip(walls["decoding"], walls[name], strict=True)]
-        row = {
-            "events/s": n / wall,
-            "of decoding": base / wall,
-            "of decoding, median of rounds": statistics.median(pairs),
-            "cpu us": cpu / n * 1e6,
-            "of decoding by cpu": base_cpu / cpu,
-        }
-        result[name] = {key: round(value, 3) for key, value in row.items()}
-        print(
-            f"{name:34} {row['events/s']:9,.0f}/s  {row['of decoding']:5.2f} of decoding (median of rounds "
-            f"{statistics.median(pairs):.2f})  {row['cpu us']:6.2f} us of CPU per event"
-        )
-    result["where"] = _where(n)
-    keep("kafka-throughput", result, PACKAGES)
+    load = round(os.getloadavg()[0], 1)
+    return {name: _row(n, walls[name], walls[DECODING], cpus[name]) | {"load": load} for name in ways}
 
 
-def _where(n: int) -> dict[str, float]:
-    """Measure microseconds per event of each part of a run with predictions.
-
-    Only the main thread is measured.
-    """
-    import connectors.kafka.reader as order
-    import connectors.kafka.sink as sink
-    import connectors.kafka.source as source
-    import connectors.kafka.transactions as transactions
-    import streamsvm.delayed.models as models
-    import streamsvm.run.metrics as metrics
-    from connectors.kafka import values
-
-    parts = {
-        "fetch": (source.KafkaSource, "_fetch"),
-        "order": (order.TimeOrder, "take"),
-        "decode": (values.JsonValues, "read"),
-        "batch, decoding included": (source.KafkaSource, "_batch"),
-        "model": (models.OwnModel, "step"),
-        "metrics": (metrics.Metrics, "update"),
-        "write": (sink.KafkaSink, "write"),
-        "pack and queue, part of write": (transactions.Transactions, "add"),
-        "commit, mostly waiting": (transactions.Transactions, "_end"),
+def _row(n: int, walls: list[float], decoding: list[float], cpus: list[float]) -> dict[str, float]:
+    """Return the rate of a variant, also relative to decoding alone."""
+    pairs = [a / b for a, b in zip(decoding, walls, strict=True)]
+    row = {
+        "events/s": n / min(walls),
+        "of decoding": min(decoding) / min(walls),
+        "of decoding, median of rounds": statistics.median(pairs),
+        "cpu us": min(cpus) / n * 1e6,
     }
-    spent = dict.fromkeys(parts, 0.0)
-
-    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def measure(*args: Any, **kwargs: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                spent[name] += time.perf_counter() - start
-
-        return measure
-
-    kept = {name: getattr(owner, method) for name, (owner, method) in parts.items()}
-    with _broker() as address:
-        topic, out = _topic(address, "events"), _topic(address, "predictions")
-        _fill(address, topic, _values(n))
-        for name, (owner, method) in parts.items():
-            setattr(owner, method, timed(name, kept[name]))
-        try:
-            total = _learn(address, topic, out, 1.0)
-        finally:
-            for name, (owner, method) in parts.items():
-                setattr(owner, method, kept[name])
-    where = {name: round(seconds / n * 1e6, 3) for name, seconds in {**spent, "all": total}.items()}
-    for name, each in where.items():
-        print(f"{name:34} {each:6.2f} us per event")
-    return where
+    return {key: round(value, 3) for key, value in row.items()}
 
 
 # Latency ----------------------------------------------------------------------------------------------------------
@@ -227,24 +169,19 @@ def _where(n: int) -> dict[str, float]:
 _WARM_S = 10.0  # warm-up: loading of compiled code, and just-in-time compilation in the broker
 
 
-def latency(rates: Sequence[int], commits: Sequence[float], seconds: float) -> None:
+def latency(rate: int, commit: float | None, seconds: float) -> dict[str, float]:
     """Measure the latency of the command line at a steady rate.
 
-    Producer, learner and a reader at `read_committed` are separate processes.
+    Producer, learner and a reader at `read_committed` are separate processes. Without `commit`, measure that of the
+    record itself.
     """
-    result: dict[str, Any] = {"load": os.getloadavg()[0]}
     with _broker() as address:
         topic, out = _topic(address, "events"), _topic(address, "predictions")
         _fill(address, topic, _values(60_000))
         _learn(address, topic, out, 0.0)  # warms up the broker, which is several times slower at first
-        ways: dict[str, tuple[int, float | None]] = {f"{rate}/s, record itself": (rate, None) for rate in rates}
-        ways |= {f"{rate}/s, commit_interval={commit}": (rate, commit) for commit in commits for rate in rates}
-        for name, (rate, commit) in ways.items():
-            waits = np.array(_waits(address, rate, seconds, commit)) * 1e3
-            p50, p99 = np.percentile(waits, [50, 99])
-            result[name] = {"p50 ms": round(p50, 1), "p99 ms": round(p99, 1), "n": len(waits)}
-            print(f"{name}: p50 {p50:.0f} ms, p99 {p99:.0f} ms over {len(waits):,} events", flush=True)
-    keep("kafka-latency", result, PACKAGES)
+        waits = np.array(_waits(address, rate, seconds, commit)) * 1e3
+    p50, p99 = np.percentile(waits, [50, 99])
+    return {"p50 ms": round(p50, 1), "p99 ms": round(p99, 1), "n": len(waits), "load": round(os.getloadavg()[0], 1)}
 
 
 def _produce(address: str, topic: str, rate: int, seconds: float) -> None:
@@ -317,21 +254,61 @@ def _arrivals(address: str, topic: str, n: int) -> list[float]:
     return [found[sent] for sent in sorted(found)]
 
 
-def main() -> None:
-    """Run the selected measurement."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["throughput", "latency"])
+def throughput_cases(options: argparse.Namespace) -> Iterator[Case]:
+    """Measure all variants in one case, in turns."""
+    yield Case("throughput", partial(throughput, options.events, options.repeats), several=True)
+
+
+def throughput_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add numbers of events and repetitions."""
     parser.add_argument("--events", type=int, default=150_000)
     parser.add_argument("--repeats", type=int, default=5)
+
+
+def latency_cases(options: argparse.Namespace) -> Iterator[Case]:
+    """List all rates and commit intervals."""
+    for commit in (None, *COMMITS):
+        for rate in options.rates:
+            name = "record itself" if commit is None else f"commit_interval={commit}"
+            yield Case(key_of("latency", f"{rate}/s, {name}"), partial(latency, rate, commit, options.seconds))
+
+
+def latency_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add rates and the time of each."""
     parser.add_argument("--rates", type=int, nargs="+", default=[1000, 100])
-    parser.add_argument("--commits", type=float, nargs="+", default=COMMITS)
     parser.add_argument("--seconds", type=float, default=20.0)
-    args = parser.parse_args()
-    if args.what == "throughput":
-        throughput(args.events, args.repeats)
-    else:
-        latency(args.rates, args.commits, args.seconds)
 
 
-if __name__ == "__main__":
-    main()
+THROUGHPUT = Benchmark(
+    "kafka-throughput",
+    "Throughput of consuming, decoding, learning and writing predictions with Kafka.",
+    throughput_cases,
+    {
+        "kafka_throughput": Table(
+            "Kafka",
+            part(1),
+            [
+                Column("events per second", of("events/s"), "{:,.0f}"),
+                Column("ratio to decoding", of("of decoding"), "{:.2f}"),
+                Column("CPU µs per event", of("cpu us")),
+            ],
+        )
+    },
+    packages=PACKAGES,
+    arguments=throughput_arguments,
+)
+
+LATENCY = Benchmark(
+    "kafka-latency",
+    "Time from producing an event to its prediction with Kafka, at steady rates.",
+    latency_cases,
+    {
+        "kafka_latency": Table(
+            "rate, commit interval",
+            part(1),
+            [Column("median, ms", of("p50 ms"), "{:,.0f}"), Column("99 %, ms", of("p99 ms"), "{:,.0f}")],
+        )
+    },
+    packages=PACKAGES,
+    arguments=latency_arguments,
+)

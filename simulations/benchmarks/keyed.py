@@ -1,8 +1,5 @@
 """Accuracy of one model per key.
 
-    python -m simulations.benchmarks.keyed                 all streams
-    python -m simulations.benchmarks.keyed --only flights  streams whose name starts with this
-
 The benchmark predicts each event before it learns it. "one" is one model with the key as a feature. "alone" is a CPM
 per key. "keyed" is a CPM per key whose parent is the single model, which learns too. The constants of
 `streamsvm.keyed.parent` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
@@ -15,23 +12,27 @@ from __future__ import annotations
 import argparse
 import importlib.util
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulations.data import load_rows, load_stream, rows_of
-from simulations.keeping import keep, kept
+from simulations.harness import Benchmark, Case, key_of
+from simulations.storage import Rows
+from simulations.tables import Column, Table, of, pick, slashed
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, LiveKeys
 from streamsvm.online.base import OnlineClassifier
 
-ACCURACY = "keyed-accuracy"
 Keyed = tuple[list[dict[str, Any]], list[Any]]
 """Events with labels, and their keys."""
 
 EVENTS = 60_000
+WAYS, ALL = ("one", "alone", "keyed"), "all"
 UP_TO = (3, 10, 30, 100, 300, 1_000, EVENTS)
 PARENTS: dict[str, Callable[[], OnlineClassifier]] = {
     "CPM": lambda: CPMClassifier(categories=("key",)),
@@ -111,8 +112,8 @@ STREAMS: dict[str, Callable[[], Keyed]] = {
 }
 
 
-def compare(stream: str, parent: str) -> dict[str, Any]:
-    """Measure accuracies in percent, overall and by the key's number of events."""
+def compare(stream: str, parent: str) -> Rows:
+    """Measure accuracies in percent, over all events and by the number of events of their key."""
     events, keys = STREAMS[stream]()
     one = PARENTS[parent]()
     alone, keyed = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=one, parent_learns=True)
@@ -129,60 +130,58 @@ def compare(stream: str, parent: str) -> dict[str, Any]:
         n = next(n for n in UP_TO if met[key] <= n)
         right[n] += [label is not None and label == event["label"] for label in predicted]
         shares[n] += 1
-    whole = 100.0 * sum(right.values()) / len(events)
-    by_events = {
-        f"to {n}": [round(float(100.0 * part / shares[n]), 2) for part in right[n]] + [shares[n]]
-        for n in UP_TO
-        if shares[n]
-    }
-    names = ("one", "alone", "keyed")
-    accuracies = {name: round(float(value), 2) for name, value in zip(names, whole, strict=True)}
-    return {"keys": len(met), "events": len(events), **accuracies, "by events": by_events}
+    found = {ALL: accuracies(sum(right.values()), len(events)) | {"keys": len(met)}}
+    return found | {upto(n): accuracies(right[n], shares[n]) for n in UP_TO if shares[n]}
 
 
-def accuracy_table() -> str:
-    """Return the table of stored accuracies, a row per stream."""
-    heads = [f"{name}, {parent}" for parent in PARENTS for name in ("one for all", "with parent")]
-    lines = [f"| | keys | alone | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
-    for stream, found in kept(ACCURACY).items():
-        cells = [_pair(found[parent]["one"], found[parent]["keyed"]) for parent in PARENTS]
-        first = found["CPM"]
-        lines.append(f"| {stream} | {first['keys']:,} | {first['alone']:.2f} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def accuracies(right: NDArray[np.float64], n: int) -> dict[str, float]:
+    """Return the accuracies of one model, of models per key, and of these with the parent, in percent."""
+    found = {name: round(float(100.0 * value / n), 2) for name, value in zip(WAYS, right, strict=True)}
+    return found | {"events": n}
 
 
-def events_table() -> str:
-    """Return the table of mean accuracies by the number of events of the key.
-
-    Cells are: one model for all / alone / with parent.
-    """
-    found = kept(ACCURACY)
-    lines = [f"| events of the key | {' | '.join(PARENTS)} |", "|---" * (1 + len(PARENTS)) + "|"]
-    for before, n in zip((0, *UP_TO), UP_TO, strict=False):
-        cells = []
-        for parent in PARENTS:
-            rows = [row[:3] for each in found.values() if (row := each[parent]["by events"].get(f"to {n}"))]
-            one, alone, keyed = np.mean(rows, axis=0)
-            cells.append(f"{one:.1f} / {alone:.1f} / {keyed:.1f}")
-        lines.append(f"| {before + 1:,} to {n:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def upto(n: int) -> str:
+    """Return the name of a range of numbers of events."""
+    return f"{([0, *UP_TO])[UP_TO.index(n)] + 1:,} to {n:,}"
 
 
-def _pair(one: float, keyed: float) -> str:
-    return f"{one:.2f} | **{keyed:.2f}**" if keyed > one else f"**{one:.2f}** | {keyed:.2f}"
-
-
-def main() -> None:
-    """Measure, and store each part at once."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="NAME", help="prefix of the names of streams")
-    args = parser.parse_args()
+def cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List all streams and parents."""
     for stream in STREAMS:
-        if stream.startswith(args.only):
-            found = {parent: compare(stream, parent) for parent in PARENTS}
-            keep(ACCURACY, kept(ACCURACY) | {stream: found}, lines=True)
-            print(stream, found, flush=True)
+        for parent in PARENTS:
+            yield Case(key_of(stream, parent), partial(compare, stream, parent), several=True)
 
 
-if __name__ == "__main__":
-    main()
+def columns() -> list[Column]:
+    """Return the columns of the accuracies: a CPM per key alone, then one model and a CPM with this parent."""
+    found = [Column("keys", of("keys", "CPM"), "{:,.0f}"), Column("alone", of("alone", "CPM"), "{:.2f}")]
+    for parent in PARENTS:
+        found.append(Column(f"one for all, {parent}", partial(pair, parent, "one", "keyed")))
+        found.append(Column(f"with parent, {parent}", partial(pair, parent, "keyed", "one")))
+    return found
+
+
+def pair(parent: str, which: str, other: str, rows: Rows) -> str:
+    """Format an accuracy, in bold if it is not below another."""
+    (row,) = pick(rows, parent).values()
+    return f"**{row[which]:.2f}**" if row[which] >= row[other] else f"{row[which]:.2f}"
+
+
+def ways(parent: str, rows: Rows) -> str:
+    """Format mean accuracies over the streams: one model / alone / with parent."""
+    return slashed([of(way, parent)(rows) for way in WAYS])
+
+
+BENCHMARK = Benchmark(
+    "keyed-accuracy",
+    "Accuracy of a model per key, alone and with a parent, and of one model for all keys.",
+    cases,
+    {
+        "keyed": Table("stream", lambda parts: parts[0] if parts[2] == ALL else None, columns()),
+        "keyed_events": Table(
+            "events of the key",
+            lambda parts: parts[2] if parts[2] != ALL else None,
+            [Column(parent, partial(ways, parent)) for parent in PARENTS],
+        ),
+    },
+)

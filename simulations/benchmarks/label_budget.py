@@ -1,8 +1,5 @@
 """Accuracy with costly labels: requested by `LabelBudget`, at random, and all.
 
-    python -m simulations.benchmarks.label_budget                    all streams
-    python -m simulations.benchmarks.label_budget electricity        some streams
-
 The default classifier runs on the first 20,000 events. An event is predicted, and learned at once if its label is
 requested; all predictions count. Random requests have the same number of labels. Results are means over three seeds.
 """
@@ -10,17 +7,21 @@ requested; all predictions count. Random requests have the same number of labels
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulations.data import STREAMS, load_stream, rows_of
-from simulations.keeping import keep, kept
+from simulations.harness import Benchmark, Case, key_of
+from simulations.storage import Rows
+from simulations.tables import Column, Table, of, part, slashed
 from streamsvm import LabelBudget, StreamSVMClassifier
 
-RESULT, EVENTS, SEEDS = "label-budget", 20_000, 3
-SHARES = (0.01, 0.05, 0.1, 0.3)
+EVENTS, SEEDS = 20_000, 3
+SHARES, ALL = (0.01, 0.05, 0.1, 0.3), "all"
 
 
 def asking(rows: list[dict[Any, Any]], labels: list[Any], budget: LabelBudget) -> tuple[float, int]:
@@ -42,7 +43,7 @@ def given(table: Any, labels: list[Any], which: NDArray[np.bool_]) -> float:
     return float(np.mean([one is not None and one == label for one, label in zip(predicted, labels, strict=True)]))
 
 
-def cell(stream: str, share: float) -> dict[str, float]:
+def measure(stream: str, share: float) -> dict[str, float]:
     """Measure accuracies and the share of requested labels, in percent."""
     table, labels = load_stream(stream, EVENTS)
     rows, n, found = rows_of(table), len(labels), []
@@ -54,42 +55,38 @@ def cell(stream: str, share: float) -> dict[str, float]:
     return {"asked": asked, "budget": accuracy, "random": at_random}
 
 
-def markdown(result: dict[str, dict[str, Any]]) -> str:
-    """Format a table of requested / random labels for each share, and of all labels."""
-    head = [f"{100.0 * share:g} %" for share in SHARES]
-    lines = [f"| | {' | '.join(head)} | all |", "|---" * (len(head) + 2) + "|"]
-    means = np.zeros((len(SHARES), 2))
-    for stream, found in result.items():
-        pairs = [(found[f"{share:g}"]["budget"], found[f"{share:g}"]["random"]) for share in SHARES]
-        means += np.array(pairs) / len(result)
-        lines.append(f"| {stream} | {_cells(pairs)} | {found['all']:.1f} |")
-    whole = np.mean([found["all"] for found in result.values()])
-    return "\n".join([*lines, f"| mean | {_cells(means.tolist())} | {whole:.1f} |"])
+def with_all(stream: str) -> dict[str, float]:
+    """Measure the accuracy with all labels, in percent."""
+    table, labels = load_stream(stream, EVENTS)
+    return {"accuracy": round(100.0 * given(table, labels, np.ones(len(labels), bool)), 2)}
 
 
-def _cells(pairs: Any) -> str:
-    return " | ".join(
-        f"**{one:.1f}** / {other:.1f}" if one >= other else f"{one:.1f} / **{other:.1f}**" for one, other in pairs
-    )
+def cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List all streams with an order, and all shares of labels."""
+    for stream in STREAMS:
+        if stream != "airlines":
+            yield from (Case(key_of(stream, share), partial(measure, stream, share)) for share in SHARES)
+            yield Case(key_of(stream, ALL), partial(with_all, stream))
 
 
-def table() -> str:
-    """Return the table of the stored results."""
-    return markdown(kept(RESULT))
+def cell(share: float, rows: Rows) -> str:
+    """Format the accuracies with requested and random labels, as means over the streams."""
+    return slashed([of(which, share)(rows) for which in ("budget", "random")], best=max)
 
 
-def main() -> None:
-    """Measure, and store each stream at once."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    streams = [stream for stream in STREAMS if stream != "airlines"]  # without airlines, which has no order
-    parser.add_argument("streams", nargs="*", default=streams, help=", ".join(streams))
-    for stream in parser.parse_args().streams:
-        rows, labels = load_stream(stream, EVENTS)
-        found: dict[str, Any] = {f"{share:g}": cell(stream, share) for share in SHARES}
-        found["all"] = round(100.0 * given(rows, labels, np.ones(len(labels), bool)), 2)
-        keep(RESULT, kept(RESULT) | {stream: found}, lines=True)
-        print(stream, found, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "label-budget",
+    "Accuracy with labels that `LabelBudget` requests, the same number at random, and all.",
+    cases,
+    {
+        "label_budget": Table(
+            "stream",
+            part(0),
+            [
+                *(Column(f"{100.0 * share:g} %", partial(cell, share)) for share in SHARES),
+                Column(ALL, of("accuracy", ALL)),
+            ],
+            last="mean",
+        )
+    },
+)

@@ -1,30 +1,26 @@
 """Accuracy and cost of learners with refits, compared with learners without.
 
-    python -m simulations.benchmarks.refits stay      streams without drift, and the ceiling: each solver on all rows
-    python -m simulations.benchmarks.refits forests   River's forests on these streams, within an hour each
-    python -m simulations.benchmarks.refits drift     real streams, and generators with drift
-    python -m simulations.benchmarks.refits show      tables of stored results
-
-Every event is predicted, then learned. Results are stored in `simulations/results/refits.json` at once, so an
-interrupted command continues. `--only TEXT...` selects the cells whose names contain all texts.
+Every event is predicted, then learned. Streams without drift also have a ceiling, each solver fitted once to the first
+four fifths, and River's forests within an hour each.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data, generators
-from simulations.keeping import keep, kept
+from simulations.harness import Benchmark, Case, key_of
+from simulations.storage import SEPARATOR, Rows
+from simulations.tables import Column, Table, of, pick
 
-NAME = "refits"
-PACKAGES = ("river", "numpy", "numba", "scikit-learn")
-SOLVERS = ("trees", "cuts", "newton", "bcd")
+SOLVERS, FORESTS, WITHOUT = ("trees", "cuts", "newton", "bcd"), ("ARF", "SRP"), "without"
 # Window for streams without drift, longer than the default.
 LONG = 100_000
 # Maximum CPU seconds of a forest.
@@ -157,19 +153,19 @@ def patient(solver: str | None, factor: float = 2.0) -> Any:
     return make("StreamSVMClassifier", solver, **(settings if solver else {}))
 
 
-def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the measurements on streams without drift."""
+def stay() -> Iterator[Case]:
+    """List the measurements on streams without drift."""
     for stream, load in STAY.items():
-        yield f"{stream} / without", lambda load=load: measured(patient(None), *load())
+        yield Case(key_of(stream, WITHOUT), lambda load=load: measured(patient(None), *load()))
         for solver in SOLVERS:
             if (stream, solver) == ("mnist", "trees"):  # a refit takes a quarter of an hour
                 continue
-            yield f"{stream} / {solver}", lambda load=load, solver=solver: measured(patient(solver), *load())
+            yield Case(key_of(stream, solver), lambda load=load, solver=solver: measured(patient(solver), *load()))
+            yield Case(key_of(stream, f"{solver} ceiling"), lambda load=load, solver=solver: ceiling(solver, *load()))
         if stream == "mnist":  # with a factor of 2 the last refit is halfway
-            yield f"{stream} / cuts, factor 1.5", lambda load=load: measured(patient("cuts", 1.5), *load())
-        for solver in SOLVERS:
-            if (stream, solver) != ("mnist", "trees"):
-                yield f"{stream} / {solver} ceiling", lambda load=load, solver=solver: ceiling(solver, *load())
+            yield Case(key_of(stream, "cuts, factor 1.5"), lambda load=load: measured(patient("cuts", 1.5), *load()))
+        for kind in FORESTS:
+            yield Case(key_of(stream, kind), lambda load=load, kind=kind: forest(kind, *load()), seconds=HOUR / 10)
 
 
 def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
@@ -194,29 +190,6 @@ def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
     return {"accuracy": accuracy, "seconds": round(seconds, 2), "settings": solution.settings}
 
 
-def forests() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the measurements of River's forests on streams without drift.
-
-    If a forest has not finished a stream, StreamSVM is also measured on the events that it completed.
-    """
-    for kind in ("ARF", "SRP"):
-        for stream, load in STAY.items():
-            yield f"{stream} / {kind}", lambda load=load, kind=kind: forest(kind, *load())
-            n = kept(NAME).get(f"{stream} / {kind}", {}).get("of_events")
-            for solver in (None, *SOLVERS[:2]) if n else ():
-                if (stream, solver) == ("mnist", "trees"):
-                    continue
-                yield (
-                    f"{stream} / first {n} / {solver or 'without'}",
-                    lambda load=load, solver=solver, n=n: measured(patient(solver), *beginning(n, *load())),
-                )
-
-
-def beginning(n: int, X: Any, y: list[Any]) -> Stream:
-    """Return the first n events."""
-    return part(X, 0, n), y[:n]
-
-
 def forest(kind: str, X: Any, y: list[Any], seconds: float = HOUR) -> dict[str, Any]:
     """Measure a forest of River with ten trees, up to a limit of CPU seconds."""
     from river import ensemble
@@ -234,113 +207,72 @@ def forest(kind: str, X: Any, y: list[Any], seconds: float = HOUR) -> dict[str, 
     return found | ({"of_events": len(hits)} if len(hits) < len(y) else {})
 
 
-def drift() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the measurements on streams with drift."""
+def drift() -> Iterator[Case]:
+    """List the measurements on streams with drift."""
     for stream, load in DRIFT.items():
         for solver in (None, *SOLVERS):
-            yield (
-                f"{stream} / {solver or 'without'}",
+            yield Case(
+                key_of(stream, solver or WITHOUT),
                 lambda load=load, solver=solver: measured(make("StreamSVMClassifier", solver), *load()),
             )
 
 
-# What is kept ---------------------------------------------------------------------------------------------------------
-
-PARTS = {"stay": stay, "forests": forests, "drift": drift}
-
-
-def do(what: str, only: list[str]) -> None:
-    """Run the missing measurements."""
-    for key, measure in PARTS[what]():
-        if key in kept(NAME) or not all(text in key for text in only):
-            continue
-        found = measure()
-        keep(NAME, kept(NAME) | {key: found}, PACKAGES, lines=True)  # another process may have stored results
-        print(key, found, flush=True)
+def cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List all measurements."""
+    yield from stay()
+    yield from drift()
 
 
-def show() -> None:
-    """Print tables of stored results."""
-    results = kept(NAME)
-    for what, cells in PARTS.items():
-        print(f"\n{what}")
-        for key, _ in cells():
-            if key in results:
-                print(f"  {key:45} {_line(key, results)}")
+# Tables ---------------------------------------------------------------------------------------------------------------
 
 
-def stay_table() -> str:
-    """Format the accuracy on the last fifth of streams without drift.
+def last(way: str, rows: Rows) -> float | None:
+    """Return the accuracy in percent over the last fifth of a stream."""
+    return next((100.0 * row["fifths"][-1] for row in pick(rows, way).values()), None)
 
-    Columns are StreamSVM with each solver, the best solver of all rows, and River's forests.
-    """
-    found = kept(NAME)
 
-    def last(key: str) -> str:
-        return f"{100 * found[key]['fifths'][-1]:.1f}" if key in found else ""
+def best_ceiling(rows: Rows) -> str | None:
+    """Return the best solver fitted to all rows, with its accuracy in percent."""
+    found = {s: row["accuracy"] for s in SOLVERS for row in pick(rows, f"{s} ceiling").values()}
+    best = max(found, key=lambda solver: round(found[solver], 3), default=None)
+    return f"{100.0 * found[best]:.1f} {best}" if best else None
 
-    lines = [
-        f"| | without | {' | '.join(SOLVERS)} | best solver of all rows | ARF | SRP |",
-        "|---" * (len(SOLVERS) + 5) + "|",
+
+def gains(solver: str, rows: Rows) -> str:
+    """Format the gain of a solver in points: the mean, minimum and maximum over the streams."""
+    streams = [key.split(SEPARATOR)[0] for key in pick(rows, solver)]
+    found = [
+        100.0 * (of("accuracy", stream, solver)(rows) - of("accuracy", stream, WITHOUT)(rows)) for stream in streams
     ]
-    for stream in STAY:
-        ceilings = {
-            f"{100 * found[key]['accuracy']:.1f}": s for s in SOLVERS if (key := f"{stream} / {s} ceiling") in found
-        }
-        top = max(ceilings, key=float, default="")
-        cells = [last(f"{stream} / {way}") for way in ("without", *SOLVERS)]
-        cells += [f"{top} {ceilings[top]}" if top else "", *(last(f"{stream} / {kind}") for kind in ("ARF", "SRP"))]
-        lines.append(f"| {stream} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    spread = f" ({min(found):+.2f} to {max(found):+.2f})" if len(found) > 1 else ""
+    return f"{np.mean(found):+.2f}{spread}"
 
 
-def drift_table() -> str:
-    """Format the gain of each solver in percentage points, by group of streams."""
-    found = kept(NAME)
-
-    def gains(streams: list[str], solver: str) -> list[float]:
-        return [100 * (found[f"{s} / {solver}"]["accuracy"] - found[f"{s} / without"]["accuracy"]) for s in streams]
-
-    centres = [stream for stream in DRIFT if stream.startswith("centres")]
-    groups = {
-        f"centres that come back ({len(centres)})": centres,
-        "posture": ["posture"],
-        f"all others ({len(DRIFT) - len(centres) - 1})": [s for s in DRIFT if s != "posture" and s not in centres],
-    }
-    lines = [f"| | {' | '.join(SOLVERS)} |", "|---" * (len(SOLVERS) + 1) + "|"]
-    for name, streams in groups.items():
-        cells = []
-        for solver in SOLVERS:
-            of = gains(streams, solver)
-            spread = f" ({min(of):+.2f} to {max(of):+.2f})" if len(of) > 1 else ""
-            cells.append(f"{np.mean(of):+.2f}{spread}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def group(parts: Sequence[str]) -> str | None:
+    """Return the group of a stream with drift."""
+    if parts[0] not in DRIFT:
+        return None
+    if parts[0].startswith("centres"):
+        return f"centres that come back ({sum(name.startswith('centres') for name in DRIFT)})"
+    n_others = sum(name != "posture" and not name.startswith("centres") for name in DRIFT)
+    return "posture" if parts[0] == "posture" else f"all others ({n_others})"
 
 
-def _line(key: str, results: dict[str, Any]) -> str:
-    entry = results[key]
-    *stream, _ = key.split(" / ")
-    base = results.get(" / ".join([*stream, "without"]), {})
-    if "accuracy" not in entry:
-        return " ".join(f"{name}={value:g}" for name, value in entry.items())
-    gain = f"{100 * (entry['accuracy'] - base['accuracy']):+6.2f}" if "accuracy" in base else "      "
-    last = f"last fifth {100 * entry['fifths'][-1]:6.2f}" if "fifths" in entry else ""
-    more = f"{entry['refits']} refits of {entry['solver_seconds']:g} s" if "refits" in entry else ""
-    return f"{100 * entry['accuracy']:6.2f} {gain} {last} in {entry.get('seconds', 0):g} s {more}"
-
-
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*PARTS, "show"])
-    parser.add_argument("--only", nargs="*", default=[])
-    given = parser.parse_args()
-    if given.what == "show":
-        show()
-    else:
-        do(given.what, given.only)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "refits",
+    "Accuracy and cost of the default classifier with refits, with and without drift.",
+    cases,
+    {
+        "refits_stay": Table(
+            "stream",
+            lambda parts: parts[0] if parts[0] in STAY else None,
+            [
+                *(Column(way, partial(last, way)) for way in (WITHOUT, *SOLVERS)),
+                Column("best solver of all rows", best_ceiling),
+                *(Column(kind, partial(last, kind)) for kind in FORESTS),
+            ],
+        ),
+        "refits_drift": Table("gain", group, [Column(solver, partial(gains, solver)) for solver in SOLVERS]),
+    },
+    packages=("river", "numpy", "numba", "scikit-learn"),
+)

@@ -27,11 +27,12 @@ from connectors.synthetic import FAMILIES, Scenario, find, names
 from simulations import learners as known_learners
 from simulations.drift import report
 from simulations.drift.cells import Cell
-from simulations.drift.running import run
 from simulations.drift.store import Store
-from simulations.keeping import RESULTS
+from simulations.harness import run
 from simulations.learners import Learner
+from simulations.storage import RESULTS, provenance
 
+PACKAGES = ("streamsvm", "river", "numpy", "numba", "scikit-learn", "capymoa")
 QUICK = {
     "scenarios": (
         *("sea-sudden", "agrawal-gradual", "hyperplane-incremental"),
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _list(cells, store)
         return
     if not options.report:
-        run(cells, store, options.jobs, options.backend)
+        todo = [cell.case for cell in cells if cell.key not in store]
+        run(todo, store, provenance(PACKAGES), options.jobs, options.backend)
         store.finish()
     print(f"report: {report.write(store, scenarios, table, options.out)}")
 

@@ -6,26 +6,22 @@ The learner predicts every event, and learns each label when it arrives.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import json
 import math
-import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.synthetic import Drift, Event, Scenario
-from simulations.keeping import machine
+from connectors.synthetic import Drift, Scenario
+from simulations.harness import Case
 from simulations.learners import Learner
+from simulations.prequential import Stream, begin, log_loss, predicted, prequential
 
 # Number of points of accuracy over time, each a mean over a part of the events.
 POINTS = 100
-# Lower bound of probabilities in the log loss.
-LEAST = 1e-3
 # A learner has recovered when its accuracy over the last LATEST events is within WITHIN of the previous accuracy.
 LATEST, WITHIN = 100, 0.02
 PACKAGES = ("streamsvm", "river", "numpy", "numba", "scikit-learn", "capymoa")
@@ -47,31 +43,27 @@ class Cell:
         return seen.hexdigest()[:16]
 
     @property
+    def case(self) -> Case:
+        """The measurement for the harness."""
+        return Case(self.key, partial(measure, self), seconds=self.seconds)
+
+    @property
     def seconds(self) -> float:
         """Estimate of the run time."""
         return min(1e-6 * self.learner.us * self.scenario.events, self.limit)
 
 
-@dataclass(frozen=True)
-class Stream:
-    """The events of a scenario, with its features and classes."""
-
-    events: list[Event]
-    features: list[str]
-    classes: list[Hashable]
-
-
 @lru_cache(maxsize=1)
 def stream_of(scenario: Scenario, seed: int) -> Stream:
     """Generate the events of a scenario; the last stream is cached."""
-    events = list(scenario.draw(seed))
-    features = dict.fromkeys(name for event in events for name in event.x)
-    classes = dict.fromkeys(label for event in events for label in (event.truth, event.y) if label is not None)
-    return Stream(events, list(features), list(classes))
+    return Stream.of(list(scenario.draw(seed)))
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Run a cell; returns a record for `simulations.drift.store`, also for a failure."""
+    """Run a cell; returns its record."""
+    stream = stream_of(cell.scenario, cell.seed)
+    model = begin(cell.learner, stream, cell.seed)
+    probas, seconds = prequential(model, stream, cell.limit)
     record: dict[str, Any] = {
         "key": cell.key,
         "scenario": cell.scenario.name,
@@ -80,67 +72,12 @@ def measure(cell: Cell) -> dict[str, Any]:
         "of": cell.learner.of,
         "seed": cell.seed,
         "planned": cell.scenario.events,
-        "versions": json.dumps(_versions()),
-        "machine": json.dumps(machine()),
+        "events": len(probas),
+        "seconds": seconds,
+        "us": 1e6 * seconds / max(len(probas), 1),
+        "bytes": getattr(model, "_raw_memory_usage", None),
     }
-    try:
-        stream = stream_of(cell.scenario, cell.seed)
-        _warm(cell, stream)
-        model = cell.learner.begin(cell.seed, stream.features, stream.classes)
-        probas, seconds = prequential(model, stream, cell.limit)
-    except Exception as error:  # a failing learner must not stop the other runs
-        return record | {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    record |= {"events": len(probas), "seconds": seconds, "us": 1e6 * seconds / max(len(probas), 1)}
-    record["bytes"] = getattr(model, "_raw_memory_usage", None)
     return record | measures(probas, stream, cell.scenario.drifts)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _warm(cell: Cell, stream: Stream) -> None:
-    """Compile and import before the measurement."""
-    model = cell.learner.begin(cell.seed, stream.features, stream.classes)
-    for event in stream.events[:20]:
-        model.predict_proba_one(event.x)
-        if event.y is not None:
-            model.learn_one(event.x, event.y)
-
-
-def prequential(model: Any, stream: Stream, limit: float = math.inf) -> tuple[NDArray[np.float64], float]:
-    """Predict and learn the events, up to the time limit.
-
-    Returns the class probabilities of each event, and the CPU seconds.
-    """
-    predict, learn = model.predict_proba_one, model.learn_one
-    coming: dict[int, list[Event]] = {}
-    probas: list[dict[Hashable, float]] = []
-    begun, end = time.process_time(), time.monotonic() + limit
-    for i, event in enumerate(stream.events):
-        probas.append(predict(event.x))
-        if event.y is not None:
-            coming.setdefault(i + event.delay, []).append(event)
-        for due in coming.pop(i, ()):
-            learn(due.x, due.y)
-        if i % 16 == 0 and time.monotonic() > end:
-            break
-    seconds = time.process_time() - begun
-    return _columns(probas, stream.classes), seconds
-
-
-def _columns(probas: list[dict[Hashable, float]], classes: Sequence[Hashable]) -> NDArray[np.float64]:
-    """Normalise probabilities to rows that sum to 1, or to 0 for an empty prediction."""
-    rows = np.array([[proba.get(label, 0.0) for label in classes] for proba in probas], float)
-    rows = np.where(np.isfinite(rows), np.maximum(rows, 0.0), 0.0)
-    totals = rows.sum(axis=1, keepdims=True)
-    return np.divide(rows, totals, out=np.zeros_like(rows), where=totals > 0)
 
 
 # Measures -------------------------------------------------------------------------------------------------------------
@@ -151,15 +88,14 @@ def measures(probas: NDArray[np.float64], stream: Stream, drifts: Sequence[Drift
     codes = {label: c for c, label in enumerate(stream.classes)}
     truth = np.array([codes.get(event.truth, -1) for event in stream.events[: len(probas)]])
     known = truth >= 0
-    said = np.where(probas.any(axis=1), probas.argmax(axis=1), -1)
+    said = predicted(probas)
     right = (said == truth)[known]
     rows, labels = probas[known], truth[known]
-    of_label = rows[np.arange(len(labels)), labels]
     return {
         "accuracy": float(right.mean()),
         "kappa": kappa(said[known], labels),
         "balanced": balanced(said[known], labels),
-        "log_loss": -float(np.log(np.maximum(of_label, LEAST)).mean()),
+        "log_loss": log_loss(rows, labels),
         "average_precision": average_precision(rows, labels),
         "rarest": float(np.bincount(labels)[np.unique(labels)].min() / len(labels)),
         "curve": [float(part.mean()) for part in np.array_split(right, min(POINTS, len(right)))],

@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from connectors.synthetic import Scenario
+from connectors.synthetic import Scenario, find, names
+from simulations import tables
 from simulations.drift import pictures, summary
 from simulations.drift.store import Store
 from simulations.drift.summary import OURS
-from simulations.keeping import DOCS, PICTURES, RESULTS, replace
 from simulations.learners import Learner
+from simulations.learners import table as known_learners
+from simulations.storage import DOCS, PICTURES, RESULTS, is_older, replace
+from simulations.tables import OLDER, described, older
 
 # Scenarios of the plot at the top of the report, one of each kind.
 SHOWN = ("sea-sudden", "agrawal-sudden", "mixed-gradual", "rbf-incremental", "stagger-recurring", "hyperplane-scale")
@@ -40,9 +43,10 @@ def write(store: Store, scenarios: Sequence[Scenario], learners: Mapping[str, Le
     return f"{page} and {out / 'drift.html'}"
 
 
-def documented(scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> str:
+def documented() -> str:
     """Return the page of the documentation for the stored results."""
-    return markdown(_sections(_cells(Store(RESULTS), scenarios), scenarios, learners), _WHERE)
+    scenarios = [find(name) for name in names() if name != "demo"]
+    return markdown(_sections(_cells(Store(RESULTS), scenarios), scenarios, known_learners()), _WHERE)
 
 
 def _cells(store: Store, scenarios: Sequence[Scenario]) -> pd.DataFrame:
@@ -103,7 +107,8 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
         "are means over all drifts at least 200 events from the next (`simulations.drift.cells.recovered`). Time and "
         "memory are medians over runs."
     )
-    sections.append(("Learners", text, _overview(table), "drift-cost"))
+    shown = _overview(table).set_axis(_marked(cells, table.index))
+    sections.append(("Learners", text, shown, "drift-cost"))
     sections.append(
         (
             "Accuracy by scenario",
@@ -120,21 +125,30 @@ def _opening(cells: pd.DataFrame) -> str:
     seeds = cells.groupby("learner").seed.nunique()
     by_seeds = [f"{n} seed{'s'[: n > 1]}: {', '.join(seeds[seeds == n].index)}" for n in sorted(set(seeds))]
     lengths = sorted(set(cells.planned))
-    versions = {name: v for row in cells.versions for name, v in json.loads(row).items()}
-    machine = json.loads(cells.machine.iloc[-1])
     stopped = int((cells.events < cells.planned).sum())
     n_events = " to ".join(f"{n:,}" for n in dict.fromkeys((lengths[0], lengths[-1])))
-    made = f"{machine['processor']} ({machine['cores']} cores, Python {machine['python']})"
     n_learners, n_scenarios = cells.learner.nunique(), cells.scenario.nunique()
     return (
         f"{n_scenarios} scenarios of {n_events} events, {n_learners} learners, {len(cells):,} runs "
         f"({'; '.join(by_seeds)}). "
         "Every event is predicted before it is learned, through River's interface, with the settings of "
-        f"`simulations/learners.toml`. {stopped} runs were stopped by a time limit. Measured by "
-        f"`python -m simulations.drift` on {made}, with "
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + "."
+        f"`simulations/learners.toml`. {stopped} runs were stopped by a time limit.\n\n{_made(cells)}"
     )
+
+
+def _made(cells: pd.DataFrame) -> str:
+    """Describe how the results were measured."""
+    runs = [json.loads(run) for run in cells.run.unique()]
+    note = [older("learners")] if any(is_older(run["date"], "learners") for run in runs) else []
+    raw = "[Raw results](../simulations/results/drift.parquet)."
+    return " ".join([described(sorted(runs, key=lambda run: run["date"])), *note, raw])
+
+
+def _marked(cells: pd.DataFrame, learners: Iterable[str]) -> list[str]:
+    """Mark the learners with results that are older than the last change."""
+    runs = cells.groupby("learner").run.unique()
+    dates = {name: [json.loads(run)["date"] for run in runs[name]] for name in learners}
+    return [f"{name} {OLDER}" if any(is_older(date, "learners") for date in dates[name]) else name for name in learners]
 
 
 def _guests(cells: pd.DataFrame, everybody: Sequence[str], hosts: Sequence[str]) -> Section:
@@ -205,10 +219,8 @@ def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Se
 
 def front_table() -> str:
     """Return the table of ranked learners, each compared with StreamSVM."""
-    from simulations import learners as known
-
     cells = summary.frame(Store(RESULTS).records.values())
-    ranked = summary.companies(cells, present(cells, known.table(), True))[0]
+    ranked = summary.companies(cells, present(cells, known_learners(), True))[0]
     found = summary.standing(cells, ranked)
     if found is None:
         return "There are no stored results."
@@ -218,12 +230,11 @@ def front_table() -> str:
     table["StreamSVM wins, ties, losses"] = [", ".join(row) for row in duels[["wins", "ties", "losses"]].to_numpy()]
     table["p"] = duels["Wilcoxon p"]
     table.loc[OURS, "StreamSVM wins, ties, losses"] = ""
-    table.index.name = "learner"
+    table.index = pd.Index(_marked(cells, table.index), name="learner")
     n, met = len(found.accuracy), summary.common(cells, ranked)
     lengths = " or ".join(f"{each:,}" for each in sorted(set(cells[cells.scenario.isin(found.accuracy.index)].planned)))
-    return f"{n} scenarios of {lengths} events with {len(met)} streams.\n\n" + markdown_table(
-        table.drop(columns=["kappa", "MB", "cells"])
-    )
+    shown = markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
+    return f"{n} scenarios of {lengths} events with {len(met)} streams.\n\n{shown}\n\n{_made(cells)}"
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------
@@ -250,13 +261,9 @@ def markdown(sections: Sequence[Section], where: str) -> str:
 
 def markdown_table(table: pd.DataFrame) -> str:
     """Format a table of texts as Markdown."""
-    titles = [table.index.name or "", *table.columns]
-    lines = ["| " + " | ".join(map(str, titles)) + " |", "|" + "---|" * len(titles)]
-    lines += [
-        "| " + " | ".join(map(str, (name, *row))) + " |"
-        for name, row in zip(table.index, table.to_numpy(), strict=True)
-    ]
-    return "\n".join(lines)
+    lines = [[table.index.name or "", *table.columns]]
+    lines += [[name, *row] for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    return tables.markdown([list(map(str, line)) for line in lines])
 
 
 STYLE = """

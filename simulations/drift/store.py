@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulations.keeping import replace
+from simulations.storage import Rows, replace
 
 
 class Store:
@@ -27,16 +27,17 @@ class Store:
         self.records = {record["key"]: record for record in self._kept()}
 
     def __contains__(self, key: str) -> bool:
-        """Return whether a cell is complete; failed cells run again."""
-        return "error" not in self.records.get(key, {"error": ""})
+        """Return whether a cell is measured."""
+        return key in self.records
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Store a record and sync it to disk."""
+    def add(self, rows: Rows, run: Mapping[str, Any]) -> None:
+        """Store records with the description of their measurement, and sync them to disk."""
+        records = [record | {"run": json.dumps(run)} for record in rows.values()]
         with self._journal.open("ab") as file:
-            file.write(json.dumps(record).encode() + b"\n")
+            file.writelines(json.dumps(record).encode() + b"\n" for record in records)
             file.flush()
             os.fsync(file.fileno())
-        self.records[record["key"]] = dict(record)
+        self.records |= {record["key"]: record for record in records}
 
     def finish(self) -> None:
         """Move all records to the table."""

@@ -1,14 +1,10 @@
 """Figures 2, 4, 6 and 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
 
-    python -m simulations.indexed_figures            all
-    python -m simulations.indexed_figures time       2 and 4: test error against time; optionally `mnist` or `covertype`
-    python -m simulations.indexed_figures penalty    6: several values of C, on Covertype
-    python -m simulations.indexed_figures support    7: test error and support vectors for several values of s
-
-Covertype is class 2 against the rest, with two thirds for training. MNIST is digit 1 against the rest, with the first
-20,000 rows for training. Both are scaled to [0, 1] and in memory, where scans replace searches. All runs use one core
-and one seed. Results are stored in `simulations/results`, plots in `simulations/pictures`. On MNIST with the L2 loss,
-LIBLINEAR's primal rounds have the lowest error because they stop far from their optimum.
+`time` is test error against time (figures 2 and 4), `penalty` several values of C on Covertype (6), and `support` test
+error and support vectors for several values of s (7). Covertype is class 2 against the rest, with two thirds for
+training. MNIST is digit 1 against the rest, with the first 20,000 rows for training. Both are scaled to [0, 1] and in
+memory, where scans replace searches. All runs use one core and one seed. On MNIST with the L2 loss, LIBLINEAR's primal
+rounds have the lowest error because they stop far from their optimum.
 """
 
 from __future__ import annotations
@@ -17,10 +13,10 @@ import argparse
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
-import matplotlib
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import SGDClassifier
@@ -28,11 +24,10 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.keeping import PICTURES, keep, kept
+from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of
+from simulations.storage import PICTURES, SEPARATOR, Rows
+from simulations.tables import Column, Table, pick
 from streamsvm import IndexedBCD
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 N_MNIST = 20_000
 OURS = "IndexedBCD"
@@ -72,6 +67,12 @@ def wrong(scores: Any, y: Any) -> float:
 
 def mnist() -> Data:
     return *data.one_against_rest("mnist.train", 1, N_MNIST), *data.one_against_rest("mnist.test", 1)
+
+
+SETS: dict[str, Callable[[], Data]] = {
+    "MNIST, 1 vs rest": mnist,
+    "Covertype, 2 vs rest": lru_cache(data.load_covertype),
+}
 
 
 def liblinear(sets: Data, C: float = 1.0, **how: Any) -> Curve:
@@ -117,17 +118,10 @@ def online(sets: Data, loss: str) -> Curve:
     return found
 
 
-def stored(name: str, title: str = "", curves: Any = None) -> dict[str, Any]:
-    """Return the stored curves by title, after adding new ones."""
-    panels: dict[str, Any] = kept(name)
-    if curves is not None:
-        panels[title] = curves
-        keep(name, panels, ("scikit-learn", "numpy", "numba", "scipy"))
-        print(title, {label: min(point[1] for point in curve) for label, curve in curves.items()}, flush=True)
-    return panels
+def draw_curves(name: str, panels: dict[str, dict[str, Curve]], heading: str, columns: int = 2) -> None:
+    """Plot test error against time, a panel per title."""
+    from matplotlib import pyplot as plt
 
-
-def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, columns: int) -> None:
     n_rows = math.ceil(len(panels) / columns)
     size = (4.8 * columns, 3.4 * n_rows + 0.8)
     figure, grid = plt.subplots(n_rows, columns, figsize=size, squeeze=False, layout="constrained")
@@ -146,7 +140,7 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, c
         axis.set_ylim(100.0 * (best - 0.06 * (most - best)), 100.0 * (most + 0.25 * (most - best)))
         axis.set_xscale("log")
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel(x)
+        axis.set_xlabel("training time (CPU seconds)")
         axis.set_ylabel("test error (%)")
         axis.grid(alpha=0.3)
     for axis in grid.flat[len(panels) :]:
@@ -157,68 +151,97 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, c
 
 
 def save(figure: Any, name: str) -> None:
-    PICTURES.mkdir(exist_ok=True)
+    """Save a figure."""
+    from matplotlib import pyplot as plt
+
     figure.savefig(PICTURES / f"{name}.png", dpi=110)
     plt.close(figure)
 
 
-def over_time(*titles: str) -> None:
-    for title, load in (("MNIST, 1 vs rest", mnist), ("Covertype, 2 vs rest", data.load_covertype)):
-        if titles and title.split(",")[0].lower() not in titles:
-            continue
-        sets = load()
-        for number, loss in ((2, "hinge"), (4, "squared_hinge")):
-            how = {"loss": loss, "dual": loss == "hinge"}
-            Traced(loss=loss, max_iter=2).curve(sets)  # compiles
-            curves = {OURS: Traced(loss=loss, max_iter=100).curve(sets), PLAIN: liblinear(sets, **how)}
-            curves |= {INSIDE: rounds(sets, 1.0, **how), ONLINE: online(sets, loss)}
-            stored("indexed-figures-time", f"{number}. {'L1' if loss == 'hinge' else 'L2'} loss: {title}", curves)
-    panels = dict(sorted(stored("indexed-figures-time").items()))
-    draw(
-        "indexed-figures-time",
-        panels,
-        "training time (CPU seconds)",
-        "Figures 2 and 4: s = 1, C = 1, one core; curves far above the others are cut off",
-        2,
-    )
+def over_time(title: str, loss: str) -> Rows:
+    """Measure test error against time for all algorithms."""
+    sets, how = SETS[title](), {"loss": loss, "dual": loss == "hinge"}
+    Traced(loss=loss, max_iter=2).curve(sets)  # compiles
+    curves = {OURS: Traced(loss=loss, max_iter=100).curve(sets), PLAIN: liblinear(sets, **how)}
+    return curved(curves | {INSIDE: rounds(sets, 1.0, **how), ONLINE: online(sets, loss)})
 
 
-def over_penalty(*values: str) -> None:
+def over_penalty(C: float) -> Rows:
+    """Measure test error against time on Covertype for a value of C."""
     sets = data.load_covertype()
-    for C in [float(value) for value in values] or (0.01, 0.1, 10.0, 100.0):
-        curves = {OURS: Traced(C).curve(sets)}
-        # LIBLINEAR needs many sweeps for a large C.
-        curves[INSIDE] = rounds(sets, 1.0, C, 2 if C > 1.0 else 5, loss="hinge", max_iter=200)
-        stored("indexed-figures-penalty", f"6. C = {C:g}", curves)
-    panels = dict(sorted(stored("indexed-figures-penalty").items(), key=lambda item: float(item[0].split()[-1])))
-    draw(
-        "indexed-figures-penalty",
-        panels,
-        "training time (CPU seconds)",
-        "Figure 6: Covertype, L1 loss, s = 1, one core",
-        2,
-    )
+    # LIBLINEAR needs many sweeps for a large C.
+    inside = rounds(sets, 1.0, C, 2 if C > 1.0 else 5, loss="hinge", max_iter=200)
+    return curved({OURS: Traced(C).curve(sets), INSIDE: inside})
 
 
-def over_support() -> None:
-    for title, load in (("Covertype, 2 vs rest", data.load_covertype), ("MNIST, 1 vs rest", mnist)):
-        X, y, X_test, y_test = load()
-        found = []
+def curved(curves: dict[str, Curve]) -> Rows:
+    """Return the results of curves: their points of CPU seconds and test error."""
+    return {label: {"curve": curve, "least error": min(error for _, error in curve)} for label, curve in curves.items()}
+
+
+def over_support(title: str, s: float) -> dict[str, float]:
+    """Measure support vectors and test error for a value of s."""
+    X, y, X_test, y_test = SETS[title]()
+    model = IndexedBCD(s=s).fit(X, y)
+    return {"support": float(model.n_support_[0]), "error": wrong(model.decision_function(X_test), y_test)}
+
+
+def cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List the measurements of all figures."""
+    for title in SETS:
+        for number, loss in ((2, "hinge"), (4, "squared_hinge")):
+            key = key_of("time", f"{number}. {'L1' if loss == 'hinge' else 'L2'} loss: {title}")
+            yield Case(key, partial(alone, over_time, title, loss), several=True)
+    for C in (0.01, 0.1, 10.0, 100.0):
+        yield Case(key_of("penalty", f"6. C = {C:g}"), partial(alone, over_penalty, C), several=True)
+    for title in SETS:
         for s in (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, math.inf):
-            model = IndexedBCD(s=s).fit(X, y)
-            found.append((s, float(model.n_support_[0]), wrong(model.decision_function(X_test), y_test)))
-        stored("indexed-figures-support", title, {"by s": found})
-    panels = stored("indexed-figures-support")
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 4.0), squeeze=False, layout="constrained")
-    for axis, (title, curves) in zip(axes.flat, panels.items(), strict=True):
-        names, support, errors = zip(*curves["by s"], strict=True)
-        positions = np.arange(len(names))
-        axis.bar(positions, np.array(support) / 1000.0, color="0.8", label="support vectors (left)")
+            yield Case(key_of("support", title, s), partial(alone, over_support, title, s))
+
+
+def alone(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Measure on one core, without warnings."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return measure(*arguments)
+
+
+def panels(rows: Rows, figure: str, measure: str | None) -> dict[str, dict[str, Any]]:
+    """Return a measure of a figure's results, or all measures, by panel and label."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, row in pick(rows, figure).items():
+        _, panel, label = key.split(SEPARATOR)
+        found.setdefault(panel, {})[label] = row[measure] if measure else row
+    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+
+
+def draw(rows: Rows) -> None:
+    """Plot the figures."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    heading = "Figures 2 and 4: s = 1, C = 1, one core; curves far above the others are cut off"
+    draw_curves("indexed-figures-time", panels(rows, "time", "curve"), heading)
+    heading = "Figure 6: Covertype, L1 loss, s = 1, one core"
+    draw_curves("indexed-figures-penalty", panels(rows, "penalty", "curve"), heading)
+    draw_support(panels(rows, "support", None))
+
+
+def draw_support(found: dict[str, dict[str, Any]]) -> None:
+    """Plot support vectors and test error against s."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(found), figsize=(5.4 * len(found), 4.0), squeeze=False, layout="constrained")
+    for axis, (title, by_s) in zip(axes.flat, found.items(), strict=True):
+        positions = np.arange(len(by_s))
+        support = [row["support"] / 1000.0 for row in by_s.values()]
+        axis.bar(positions, support, color="0.8", label="support vectors (left)")
         axis.set_ylabel("support vectors (thousands)")
         other = axis.twinx()
-        other.plot(positions, 100.0 * np.array(errors), "C3o-", label="test error (right)")
+        errors = [100.0 * row["error"] for row in by_s.values()]
+        other.plot(positions, errors, "C3o-", label="test error (right)")
         other.set_ylabel("test error (%)")
-        axis.set_xticks(positions, ["convex" if s == math.inf else f"{s:g}" for s in names])
+        axis.set_xticks(positions, ["convex" if s == "inf" else f"{float(s):g}" for s in by_s])
         axis.set_xlabel("s")
         axis.set_title(title, fontsize=10)
     handles = [*axis.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
@@ -227,21 +250,23 @@ def over_support() -> None:
     save(figure, "indexed-figures-support")
 
 
-def main() -> None:
-    parts: dict[str, Callable[..., None]] = {
-        "time": over_time,
-        "penalty": over_penalty,
-        "support": over_support,
-    }
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=list(parts), help="all by default")
-    parser.add_argument("rest", nargs="*", help="mnist or covertype, for `time`; values of C, for `penalty`")
-    arguments = parser.parse_args()
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for part in [arguments.part] if arguments.part else parts:
-            parts[part](*arguments.rest)
+def least(label: str, rows: Rows) -> float | None:
+    """Return the lowest error of a curve in percent."""
+    return next((100.0 * row["least error"] for row in pick(rows, label).values()), None)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    "indexed-figures",
+    "Test error, time and support vectors of truncated losses, after Yen, Chang, Lin, Lin and Lin (2013).",
+    cases,
+    {
+        "indexed_figures": Table(
+            "lowest test error on the curve, %",
+            lambda parts: parts[1] if parts[0] != "support" else None,
+            [Column(label, partial(least, label), "{:.2f}") for label in (OURS, PLAIN, INSIDE, ONLINE)],
+        )
+    },
+    draw,
+    subject="solvers",
+    packages=SOLVER_PACKAGES,
+)

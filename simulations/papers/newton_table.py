@@ -1,9 +1,4 @@
-"""Smoothed Newton and LIBLINEAR, as in Table 3 of Hajewski et al. (2018).
-
-The paper is by Hajewski, Oliveira and Stewart.
-
-    python -m simulations.newton_table            all sets
-    python -m simulations.newton_table sonar heart
+"""Smoothed Newton and LIBLINEAR, as in Table 3 of Hajewski, Oliveira and Stewart (2018).
 
 Accuracy is the mean over ten folds; for Covertype over the first fold. Seconds are the median CPU time of a fit on one
 core. Each set is fitted with l2 = 1 / n (C = 1), with l1 = 0.03 times the smallest penalty that makes all coefficients
@@ -13,11 +8,11 @@ zero, and with both.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +23,11 @@ from sklearn.svm import LinearSVC, l1_min_c
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.keeping import keep, kept
+from simulations.harness import SOLVER_PACKAGES, Benchmark, Case
+from simulations.storage import Rows, rounded
+from simulations.tables import Column, Table, part
 from streamsvm import SmoothedNewton
 
-NAME = "newton-table"
 SHARE = 0.03
 
 SMALL = {
@@ -50,6 +46,7 @@ SMALL = {
 }
 DENSE = {"madelon", "colon-cancer", "leukemia", "sonar", "australian"}
 SETS = [*SMALL, "covtype"]
+SOLVERS = ("l2", "l1", "l1 and l2", "LIBLINEAR hinge", "LIBLINEAR l1")
 
 # Accuracy in percent and seconds in the paper, for l2, for l1 with l2, and for LIBLINEAR's hinge. Its other sets are
 # synthetic.
@@ -88,59 +85,69 @@ def solvers(X: Any, y: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-def row(name: str) -> dict[str, Any]:
+def measure(name: str) -> Rows:
+    """Measure the accuracy and time of each solver on a data set."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return _measure(name)
+
+
+def _measure(name: str) -> Rows:
     X, y = load(name)
     folds = list(StratifiedKFold(10, shuffle=True, random_state=0).split(np.zeros(len(y)), y))
     folds = folds[:1] if name == "covtype" else folds
-    makers = solvers(X, y)
-    hits: dict[str, list[float]] = {key: [] for key in makers}
-    seconds: dict[str, list[float]] = {key: [] for key in makers}
-    gaps: list[float] = []
-    for key, make in makers.items():
-        if not key.startswith("LIB"):
-            make().fit(X[: len(y) // 2] if name == "covtype" else X, y[: len(y) // 2] if name == "covtype" else y)
-    for train, test in folds:
-        X_train, y_train, X_test, y_test = X[train], y[train], X[test], y[test]
-        for key, make in makers.items():
+    some = slice(len(y) // 2) if name == "covtype" else slice(None)
+    found: Rows = {}
+    for key, make in solvers(X, y).items():
+        make().fit(X[some], y[some])  # compiles
+        hits, seconds, gaps = list[float](), list[float](), list[float]()
+        for train, test in folds:
             start = time.process_time()
-            model = make().fit(X_train, y_train)
-            seconds[key].append(time.process_time() - start)
-            hits[key].append(float(np.mean(model.predict(X_test) == y_test)))
+            model = make().fit(X[train], y[train])
+            seconds.append(time.process_time() - start)
+            hits.append(float(np.mean(model.predict(X[test]) == y[test])))
             if isinstance(model, SmoothedNewton):
                 gaps.append(model.certificate_ / model.objective_)
-    cells = {
-        key: {"accuracy": 100 * statistics.mean(hits[key]), "s": statistics.median(seconds[key])} for key in makers
-    }
-    return {"n": X.shape[0], "d": X.shape[1], "worst certificate": max(gaps), **cells}
+        found[key] = rounded({"accuracy": 100 * statistics.mean(hits), "s": statistics.median(seconds)})
+        found[key] |= {"n": X.shape[0], "d": X.shape[1]} | ({"worst certificate": max(gaps)} if gaps else {})
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", default=SETS)
-    names = parser.parse_args().sets
-    result = kept(NAME)
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for name in names:
-            result[name] = row(name)
-            keep(NAME, result, ("numpy", "scikit-learn"))
-            print(line(name, result[name]), flush=True)
+def cases(options: argparse.Namespace) -> Iterator[Case]:
+    """List the data sets."""
+    for name in SETS:
+        yield Case(name, partial(measure, name), several=True)
 
 
-def line(name: str, found: dict[str, Any]) -> str:
-    """Format a row of the table, in percent and milliseconds.
-
-    Published figures are for l2, l1 with l2, and LIBLINEAR's hinge.
-    """
-    cells = [name, f"{found['n']:,} x {found['d']:,}"]
-    for key, cell in found.items():
-        if isinstance(cell, dict):
-            cells.append(f"{key} {cell['accuracy']:.1f} % {1e3 * cell['s']:,.1f} ms")
-    published = PUBLISHED.get(name)
-    cells.append(", ".join(f"{a} % {1e3 * s:,.0f} ms" for a, s in published) if published else "")
-    cells.append(f"certified to {found['worst certificate']:.0e}" if math.isfinite(found["worst certificate"]) else "")
-    return "| " + " | ".join(cells) + " |"
+def cell(solver: str, rows: Rows) -> str:
+    """Format accuracy in percent and milliseconds of a solver."""
+    return next((shown(row["accuracy"], row["s"]) for key, row in rows.items() if key.endswith(f"/ {solver}")), "")
 
 
-if __name__ == "__main__":
-    main()
+def shown(accuracy: float, seconds: float) -> str:
+    """Format accuracy in percent and milliseconds."""
+    return f"{accuracy:.1f} % {1e3 * seconds:,.1f} ms"
+
+
+def published(rows: Rows) -> str:
+    """Format the published figures of a data set, for l2, for l1 with l2, and for LIBLINEAR's hinge."""
+    return ", ".join(shown(*each) for each in PUBLISHED.get(next(iter(rows)).partition(" /")[0], []))
+
+
+BENCHMARK = Benchmark(
+    "newton-table",
+    "Accuracy and time of smoothed Newton and LIBLINEAR, after Hajewski, Oliveira and Stewart (2018).",
+    cases,
+    {
+        "newton_table": Table(
+            "data set",
+            part(0),
+            [
+                *(Column(solver, partial(cell, solver)) for solver in SOLVERS),
+                Column("published: l2, l1 and l2, LIBLINEAR hinge", published),
+            ],
+        )
+    },
+    subject="solvers",
+    packages=SOLVER_PACKAGES,
+)

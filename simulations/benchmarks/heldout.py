@@ -1,0 +1,208 @@
+"""Held-out evidence: our default classifier, baselines and River's learners on streams that nothing was tuned on.
+
+    python -m simulations heldout mine.csv machines=events.parquet?label=state    files of your own
+    python -m simulations heldout 'synthetic:mine.toml?seed=7' --learners StreamSVM ARF --events 10000
+    python -m simulations arena weather=weather.csv                               streams of StreamArena
+
+A file is a path or URL of `connectors.open_source`, with options of the source after ``?``. A CSV file's label is its
+column `label`, `class` or `target`, otherwise the last one. Every event is predicted, then learned, and all events
+count. Probabilities below 1e-7 count as 1e-7, as in StreamArena. (This bound follows from its published log loss and
+accuracy of the last label.) StreamArena's figures are those of CapyMOA's learners with default settings on another
+machine, read from `streamarena.json` in the data folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import connectors
+from connectors.synthetic import Event
+from simulations import data, learners
+from simulations.harness import Benchmark, Case, key_of
+from simulations.learners import Learner
+from simulations.prequential import Stream, evaluated
+from simulations.storage import SEPARATOR, Rows, rounded
+from simulations.tables import Column, Table, of, part, pick
+
+OURS, FIGURES, LEAST = "StreamSVM", "streamarena.json", 1e-7
+PREVIOUS, FREQUENCIES = "previous label", "most frequent"
+BASELINES = {
+    PREVIOUS: Learner(PREVIOUS, "river.dummy.NoChangeClassifier", of="River"),
+    FREQUENCIES: Learner(FREQUENCIES, "river.dummy.PriorClassifier", of="River"),
+}
+LEARNERS = (OURS, *BASELINES, "LR", "HAT", "ARF", "SRP")
+# Files of the data folder that are streams of StreamArena, with the columns that are no features.
+AT_HAND = {
+    "electricity": ("elec2.csv.gz", "date"),
+    "forest_cover": ("covtype.csv.gz", ""),
+    "real_powersupply": ("powersupply.csv.gz", ""),
+}
+LABELS = ("label", "class", "target")
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def named(text: str) -> tuple[str, str]:
+    """Return the name of a stream, from ``NAME=FILE`` or the file, and the file."""
+    source, mark, options = text.partition("?")
+    name, _, file = source.rpartition("=")
+    if not file.startswith("synthetic:") and not Path(file).exists():
+        raise SystemExit(f"{file} does not exist")
+    return name or Path(file.removeprefix("synthetic:")).name.partition(".")[0], f"{file}{mark}{options}"
+
+
+def label_of(file: str) -> str:
+    """Return the name of the label column of a CSV file, empty if the source knows the label."""
+    import pandas as pd
+
+    file, _, query = file.partition("?")
+    if "label=" in query or ".csv" not in Path(file).suffixes:
+        return ""
+    columns = [str(name) for name in pd.read_csv(file, nrows=0).columns]
+    return next((name for name in columns if name.lower() in LABELS), columns[-1])
+
+
+@lru_cache(maxsize=1)
+def load(file: str, most: int, ignore: str = "") -> Stream:
+    """Load the first events of a file."""
+    options = {name: value for name, value in (("label", label_of(file)), ("ignore", ignore)) if value}
+    events: list[Event] = []
+    source = connectors.open_source(file, **options)
+    for batch in source:
+        events += [Event(x, y, y) for x, y in zip(batch.rows(), batch.labels, strict=True) if y is not None]
+        if len(events) >= most:
+            break
+    source.close()
+    return Stream.of(events[:most])
+
+
+def measure(file: str, most: int, learner: str, ignore: str = "") -> dict[str, float]:
+    """Measure a learner on a file."""
+    stream = load(file, most, ignore)
+    found = evaluated(learners.named(learner, learners.table() | BASELINES), stream, seed=0, least=LEAST)
+    return rounded(found) | {"events": len(stream.events), "classes": len(stream.classes)}
+
+
+def cases(options: argparse.Namespace) -> Iterator[Case]:
+    """List all combinations of files and learners."""
+    for name, file in map(named, options.files):
+        for learner in options.learners:
+            yield Case(key_of(name, learner), partial(measure, file, options.events, learner))
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add files."""
+    parser.add_argument("files", nargs="*", metavar="[NAME=]FILE", help="files or URLs of streams with labels")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add files and learners."""
+    add_files(parser)
+    parser.add_argument("--learners", nargs="+", default=LEARNERS, metavar="NAME", help="names or dotted paths")
+    parser.add_argument("--events", type=int, default=1 << 62, help="maximum number of events of a stream")
+
+
+def gain(rows: Rows) -> float | None:
+    """Return the gain of the default classifier in points over the best other learner."""
+    ours = [row["accuracy"] for row in pick(rows, OURS).values()]
+    others = [row["accuracy"] for key, row in rows.items() if OURS not in key]
+    return ours[0] - max(others) if ours and others else None
+
+
+def _table(measure: str, form: str, best: Any, more: tuple[Column, ...] = ()) -> Table:
+    return Table(
+        "stream",
+        part(0),
+        [
+            Column(OURS, of(measure, OURS), form, best),
+            *more,
+            *(Column(name, of(measure, name), form, best) for name in LEARNERS[1:]),
+        ],
+    )
+
+
+BENCHMARK = Benchmark(
+    "heldout",
+    "Our default classifier, baselines and River's learners on files that you provide.",
+    cases,
+    {
+        "heldout": _table("accuracy", "{:.1f}", max, (Column("gain", gain, "{:+.1f}"),)),
+        "heldout_loss": _table("log loss", "{:.3f}", min, (Column("events", of("events", OURS), "{:,.0f}"),)),
+    },
+    arguments=arguments,
+    is_of_the_user=True,
+)
+
+
+# StreamArena ----------------------------------------------------------------------------------------------------------
+
+
+def published() -> dict[str, dict[str, list[float]]]:
+    """Return log loss, accuracy in percent and seconds of the published learners, by stream."""
+    path = data.folder() / FIGURES
+    if not path.exists():
+        raise SystemExit(f"{path} is missing: set STREAMSVM_DATA to the folder with the published figures")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {name.rpartition("/")[2]: learners for name, learners in found.items()}
+
+
+def beside_published(file: str, ignore: str, figures: dict[str, list[float]]) -> Rows:
+    """Measure the default classifier; returns its results with the published ones."""
+    ours = measure(file, 1 << 62, OURS, ignore)
+    names = ("log loss", "accuracy", "seconds")
+    return {
+        OURS: ours | {"seconds": 1e-6 * ours["us"] * ours["events"]},
+        **{name: dict(zip(names, each, strict=True)) | {"published": True} for name, each in figures.items()},
+    }
+
+
+def arena_cases(options: argparse.Namespace) -> Iterator[Case]:
+    """List the given streams, by default those in the data folder."""
+    figures = published()
+    at_hand = {name: (str(data.folder() / file), ignore) for name, (file, ignore) in AT_HAND.items()}
+    found = {name: (file, "") for name, file in map(named, options.files)} or {
+        name: entry for name, entry in at_hand.items() if Path(entry[0]).exists()
+    }
+    for name, (file, ignore) in found.items():
+        if name not in figures:
+            raise SystemExit(f"StreamArena has no stream {name!r}: write STREAM=FILE, one of {', '.join(figures)}")
+        yield Case(name, partial(beside_published, file, ignore, figures[name]), several=True)
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Format log loss, accuracy and seconds."""
+    seconds = row["seconds"]
+    return f"{row['log loss']:.3f} / {row['accuracy']:.1f} / {seconds:,.{int(seconds < 10)}f}"
+
+
+def best_published(rows: Rows, measure: str) -> str | None:
+    """Return the figures of the best published learner by log loss or accuracy."""
+    others = {key: row for key, row in rows.items() if row.get("published")}
+    sign = 1.0 if measure == "log loss" else -1.0
+    best = min(others, key=lambda key: sign * others[key][measure], default="")
+    return f"{best.split(SEPARATOR)[1]}: {shown(others[best])}" if best else None
+
+
+ARENA = Benchmark(
+    "arena",
+    "Log loss, accuracy and seconds of the default classifier beside the published figures of StreamArena.",
+    arena_cases,
+    {
+        "arena": Table(
+            "stream",
+            part(0),
+            [
+                Column(OURS, lambda rows: shown(next(iter(pick(rows, OURS).values())))),
+                Column("best published log loss", lambda rows: best_published(rows, "log loss")),
+                Column("best published accuracy", lambda rows: best_published(rows, "accuracy")),
+            ],
+        )
+    },
+    arguments=add_files,
+)

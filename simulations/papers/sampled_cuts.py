@@ -1,0 +1,234 @@
+"""Figures 1 to 5 and Table 1 of Yu and Joachims (2008) on available data.
+
+`growth` fits Covertype with several numbers of rows, and LIBSVM; `samples` uses several r (rows of a cut), C and
+epsilon; `quality` compares Covertype, ijcnn1 and an MNIST digit with LIBSVM and Nystroem. The kernel is Gaussian,
+errors are in percent, and seconds are CPU time on one core. LIBSVM is fitted to subsets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, LinearSVC
+from threadpoolctl import threadpool_limits
+
+from simulations import data
+from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of
+from simulations.storage import PICTURES, SEPARATOR, Rows, rounded
+from simulations.tables import Column, Table, of, pick
+from streamsvm import SampledCuts
+
+TEST = 5_000
+# Maximum number of rounds in the comparison of r and epsilon.
+CAP = 150
+UNITS = {"seconds": "seconds of one core", "training error": "training error, %", "test error": "test error, %"}
+
+
+@lru_cache(maxsize=1)
+def covertype() -> tuple[Any, ...]:
+    """Load Covertype, class 2 against the rest, with columns in [0, 1]."""
+    X, y, X_test, y_test = data.load_covertype()
+    X, X_test = X.toarray().astype(np.float32), X_test[:TEST].toarray().astype(np.float32)
+    return X, y > 0, X_test, y_test[:TEST] > 0, 10.0
+
+
+def ijcnn1() -> tuple[Any, ...]:
+    """Load ijcnn1; a random tenth of the training rows is the test set."""
+    X, y = data.load_libsvm("ijcnn1.train.libsvm.gz", 22)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y, cut = X[order].toarray(), y[order] > 0, len(y) // 10
+    return X[:-cut], y[:-cut], X[-cut:], y[-cut:], 2.0
+
+
+def digit() -> tuple[Any, ...]:
+    """Load MNIST, digit 8 against the rest."""
+    (X, y), (X_test, y_test) = data.load_digits("mnist.train"), data.load_digits("mnist.test")
+    return X.astype(np.float32), y == 8, X_test.astype(np.float32), y_test == 8, 0.02
+
+
+SETS = {"Covertype": covertype, "ijcnn1": ijcnn1, "MNIST 8": digit}
+
+
+def fit(model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, float]:
+    """Fit a model and return its time, errors and size."""
+    start = time.process_time()
+    model.fit(X, y)
+    row = {"seconds": time.process_time() - start}
+    row["test error"] = 100.0 * (1.0 - model.score(X_test, y_test))
+    row["training error"] = 100.0 * (1.0 - model.score(X[:TEST], y[:TEST]))
+    if isinstance(model, SampledCuts):
+        row |= {"rounds": model.n_iter_, "vectors": len(model.vectors_)}
+    elif isinstance(model, SVC):
+        row |= {"vectors": int(model.n_support_.sum()), "rows": len(y)}
+    return rounded(row)
+
+
+def growth(which: str, n: int) -> dict[str, float]:
+    """Fit an algorithm to n rows, with r = 300 (linear time) or r = 500 (constant time); C is min(n, 10^5)."""
+    X, y, X_test, y_test, gamma = covertype()
+    C = min(n, 100_000)
+    models = {
+        "constant time": SampledCuts(C, gamma=gamma),
+        "linear time": SampledCuts(C, gamma=gamma, sampling="linear", sample_size=300, max_iter=60, tol=0.02),
+        "LIBSVM": SVC(C=1.0, gamma=gamma, cache_size=1000),
+    }
+    return fit(models[which], X[:n], y[:n], X_test, y_test)
+
+
+def samples(C: float, tol: float, r: int) -> dict[str, float]:
+    """Fit the constant-time algorithm on Covertype."""
+    X, y, X_test, y_test, gamma = covertype()
+    return fit(SampledCuts(C, gamma=gamma, sample_size=r, tol=tol, max_iter=CAP), X, y, X_test, y_test)
+
+
+def quality(name: str) -> Rows:
+    """Compare both algorithms with LIBSVM on a subset and a linear SVM on Nystroem.
+
+    The subset takes LIBSVM about as long as the constant-time algorithm.
+    """
+    X, y, X_test, y_test, gamma = SETS[name]()
+    rows: Rows = {}
+    C = min(len(y), 100_000)
+    r, rounds = (200, 300) if X.shape[1] > 100 else (500, 150)
+    rows["constant time"] = fit(SampledCuts(C, gamma=gamma, sample_size=r, max_iter=rounds), X, y, X_test, y_test)
+    few = slice(0, 30_000)
+    rows["linear time, 30,000 rows"] = fit(
+        SampledCuts(C, gamma=gamma, sampling="linear", sample_size=r // 2, max_iter=rounds, tol=0.01),
+        X[few],
+        y[few],
+        X_test,
+        y_test,
+    )
+    size = 2000
+    while True:
+        svc = fit(SVC(C=1.0, gamma=gamma, cache_size=1000), X[:size], y[:size], X_test, y_test)
+        rows["LIBSVM on a subset"] = svc
+        if svc["seconds"] > 0.7 * rows["constant time"]["seconds"] or size >= 20_000:
+            break
+        size = int(min(20_000, size * 1.5))
+    rows["LIBSVM on a subset, C = 10"] = fit(
+        SVC(C=10.0, gamma=gamma, cache_size=1000), X[:size], y[:size], X_test, y_test
+    )
+    nystroem = Nystroem(gamma=gamma, n_components=300, random_state=0)
+    model = make_pipeline(nystroem, LinearSVC(C=1.0, tol=1e-2, max_iter=30))
+    part = slice(0, 100_000)
+    rows["Nystroem 300 + linear"] = fit(model, X[part], y[part], X_test, y_test)
+    return rows
+
+
+def cases(_: argparse.Namespace) -> Iterator[Case]:
+    """List the measurements of all figures."""
+    for n in (3000, 10_000, 30_000, 100_000, 300_000):
+        for which, most in (("constant time", 300_000), ("linear time", 30_000), ("LIBSVM", 10_000)):
+            if n <= most:
+                yield Case(key_of("growth", which, n), partial(alone, growth, which, n))
+    for C in (1e3, 1e5):
+        for tol in (1e-2, 1e-3):
+            for r in (30, 100, 300, 1000):
+                yield Case(key_of("samples", f"C = {C:g}, epsilon = {tol:g}", r), partial(alone, samples, C, tol, r))
+    for name in SETS:
+        yield Case(key_of("quality", name), partial(alone, quality, name), several=True)
+
+
+def alone(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Measure on one core, without warnings."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return measure(*arguments)
+
+
+def curves(rows: Rows, figure: str) -> dict[str, Rows]:
+    """Group the results of a figure by the second part of their names; the third part names each."""
+    found: dict[str, Rows] = {}
+    for key, row in pick(rows, figure).items():
+        _, which, x = key.split(SEPARATOR)
+        found.setdefault(which, {})[x] = row
+    return found
+
+
+def draw(rows: Rows) -> None:
+    """Plot the figures."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+
+    def logarithmic(axis: Any) -> None:
+        """Label a logarithmic axis with plain numbers."""
+        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(ticker.NullFormatter())
+
+    for name, label, measures in (
+        ("growth", "training rows", ("seconds", "training error", "test error")),
+        ("samples", "rows of a cut, r", ("seconds", "rounds", "test error")),
+    ):
+        found = curves(rows, name)
+        figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.8), layout="constrained")
+        for measure, panel in zip(measures, panels, strict=True):
+            for k, (which, own) in enumerate(found.items()):
+                # Different styles keep both of two coinciding lines visible.
+                style = {"marker": "o", "ms": 4} if k % 2 == 0 else {"marker": "s", "ms": 8, "mfc": "none", "ls": "--"}
+                panel.plot([int(x) for x in own], [row[measure] for row in own.values()], label=which, **style)
+            panel.set(xscale="log", xlabel=label, ylabel=UNITS.get(measure, measure), title=measure)
+            if measure == "seconds":
+                panel.set_yscale("log")
+                logarithmic(panel.yaxis)
+            if measure == "rounds":
+                panel.axhline(CAP, color="grey", lw=1.0, ls=":")
+                panel.set_ylim(0, 1.15 * CAP)
+                panel.text(
+                    0.02, 1.05 * CAP, f"cap of {CAP} rounds", transform=panel.get_yaxis_transform(), color="grey"
+                )
+            panel.grid(alpha=0.3)
+        panels[0].legend(fontsize=8)
+        figure.suptitle("Sampled cuts on Covertype, class 2 against the rest, Gaussian kernel, gamma = 10")
+        figure.savefig(PICTURES / f"sampled-cuts-{name}.png", dpi=110)
+
+    found = curves(rows, "quality")
+    figure, panels = pyplot.subplots(1, len(found), figsize=(12.0, 3.8), layout="constrained", squeeze=False)
+    for (name, own), panel in zip(found.items(), panels[0], strict=True):
+        for which, row in own.items():
+            panel.plot(row["seconds"], row["test error"], "o", ms=8, label=which)
+        panel.set(xscale="log", xlabel=UNITS["seconds"], ylabel=UNITS["test error"], title=name)
+        panel.set_ylim(bottom=0.0)
+        logarithmic(panel.xaxis)
+        panel.grid(alpha=0.3)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    figure.suptitle("Error and time of training, Gaussian kernel; LIBSVM with C = 1 where not said otherwise")
+    figure.savefig(PICTURES / "sampled-cuts-quality.png", dpi=110)
+
+
+BENCHMARK = Benchmark(
+    "sampled-cuts",
+    "Time and error of sampled cuts and LIBSVM, after Yu and Joachims (2008).",
+    cases,
+    {
+        "sampled_cuts": Table(
+            "figure",
+            ", ".join,
+            [
+                Column("CPU seconds", of("seconds"), "{:.2f}"),
+                Column("test error, %", of("test error"), "{:.2f}"),
+                Column("rounds", of("rounds"), "{:.0f}"),
+                Column("vectors", of("vectors"), "{:.0f}"),
+            ],
+        )
+    },
+    draw,
+    subject="solvers",
+    packages=SOLVER_PACKAGES,
+)

@@ -1,0 +1,65 @@
+"""Files of the user, and figures beside the published ones of StreamArena."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from simulations.__main__ import main
+from simulations.benchmarks import heldout
+
+FIGURES = {"real/machine": {"Forest": [0.4, 80.0, 100.0], "Tree": [0.5, 90.0, 9.0]}, "real/weather": {}}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("STREAMSVM_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / heldout.FIGURES).write_text(json.dumps(FIGURES))
+    rng = np.random.default_rng(0)
+    rows = [f"{x:.3f};{'on' if x > 0 else 'off'};{y:.3f}" for x, y in rng.normal(size=(3_000, 2))]
+    (tmp_path / "machine.csv").write_text("\n".join(["a;state;b", *rows]))
+    return tmp_path
+
+
+def test_learners_and_baselines_run_on_a_file_of_the_user(folder, capsys):
+    learners = ["StreamSVM", "previous label", "most frequent", "LR"]
+    file = f"mine={folder / 'machine.csv'}?delimiter=;&label=state"
+    assert main(["heldout", file, "--events", "1000", "--learners", *learners]) == 0
+    found = json.loads((folder / "heldout.json").read_text())["rows"]
+    assert list(found) == [f"mine / {name}" for name in learners]
+    assert {row["events"] for row in found.values()} == {1_000}
+    accuracy = {name: found[f"mine / {name}"]["accuracy"] for name in learners}
+    assert accuracy["StreamSVM"] > 95.0
+    assert 40.0 < accuracy["previous label"] < 60.0 > accuracy["most frequent"] > 40.0
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    cells = [cell.strip(" *") for cell in table[2].split("|")[1:]]
+    assert cells[:2] == ["mine", f"{accuracy['StreamSVM']:.1f}"]
+    assert float(cells[2]) == pytest.approx(accuracy["StreamSVM"] - accuracy["LR"], abs=0.06)
+
+
+def test_the_label_of_a_csv_file_is_guessed(folder):
+    for head, label in (("a,Class,b", "Class"), ("a,b,c", "c")):
+        (folder / "other.csv").write_text(f"{head}\n1,2,3\n")
+        assert heldout.label_of(str(folder / "other.csv")) == label
+    assert heldout.label_of("other.csv?label=a") == heldout.label_of("synthetic:demo") == ""
+
+
+def test_a_stream_stands_beside_the_best_published_learners(folder, capsys):
+    assert main(["arena", f"{folder / 'machine.csv'}?delimiter=;&label=state", "--out", "arena.json"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| machine")).split("|")
+    loss, accuracy, _ = (float(text) for text in row[2].split("/"))
+    assert loss < 0.1
+    assert accuracy > 95.0
+    assert row[3].split() == ["Forest:", "0.400", "/", "80.0", "/", "100"]
+    assert row[4].split() == ["Tree:", "0.500", "/", "90.0", "/", "9.0"]
+
+
+@pytest.mark.parametrize("files", [["other.csv"], ["machine=nowhere.csv"]])
+def test_files_that_are_no_stream_or_do_not_exist_are_refused(folder, files):
+    (folder / "other.csv").write_text("a,b\n1,2\n") if files == ["other.csv"] else None
+    with pytest.raises(SystemExit):
+        main(["arena", *files, "--out", "arena.json"])
+    assert not (folder / "arena.json").exists()

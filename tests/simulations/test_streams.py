@@ -1,0 +1,92 @@
+"""The benchmark of all streams: measures by hand, and gains over the best other learner."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+from connectors.synthetic import Event
+from simulations import data, prequential
+from simulations.benchmarks import streams
+from simulations.prequential import Stream, calibration_error
+
+
+def results(**accuracies):
+    """Results by stream and learner; a pair of an accuracy and a digest."""
+    return {
+        f"{stream} / {learner}": {"accuracy": accuracy, "digest": digest}
+        for stream, own in accuracies.items()
+        for learner, (accuracy, digest) in own.items()
+    }
+
+
+def test_peers_that_met_other_rows_do_not_count():
+    rows = results(airlines={"StreamSVM": (65.0, "new"), "LR": (70.0, "old"), "HAT": (60.0, "new")})
+    assert streams.gain(rows) == pytest.approx(5.0)
+    assert streams.accuracy("LR")(rows) is None
+    assert streams.gain(results(airlines={"StreamSVM": (65.0, "new"), "LR": (70.0, "old")})) is None
+
+
+def test_a_generator_counts_once_by_the_mean_over_its_seeds():
+    first = results(**{"SEA sudden #0": {"StreamSVM": (89.0, "a"), "LR": (88.0, "a"), "ARF": (86.0, "a")}})
+    second = results(**{"SEA sudden #1": {"StreamSVM": (85.0, "b"), "LR": (84.0, "b"), "ARF": (88.0, "b")}})
+    assert streams.gain(first | second) == pytest.approx((1.0 - 3.0) / 2)
+    (line,) = streams.TABLE.markdown(first | second).splitlines()[2:]
+    assert line.split("|")[1:5] == [" SEA sudden ", " **87.0** ", " -1.0 ", " 86.0 "]
+
+
+def test_figures_of_capymoa_count_without_a_digest():
+    rows = results(ozone={"StreamSVM": (93.0, "a"), "LR": (91.0, "a")})
+    rows |= {"ozone / CapyMOA": {"accuracy": 94.0, "learner": "KNN"}}
+    assert streams.gain(rows) == pytest.approx(-1.0)
+
+
+class Said:
+    """Says given probabilities in turn."""
+
+    def __init__(self, probas):
+        self.probas = iter(probas)
+
+    def predict_proba_one(self, x):
+        return next(self.probas, {})
+
+    def learn_one(self, x, y):
+        pass
+
+
+def test_measures_by_hand(monkeypatch):
+    probas = [{}, {"a": 1.0}, {"a": 0.8, "b": 0.2}, {"a": 3.0, "b": 1.0}, {"a": math.nan, "b": 0.0}]
+    stream = Stream.of([Event({"x": 1.0}, y, y) for y in ["a", "b", "a", "a", "b"]])
+    monkeypatch.setattr(prequential, "begin", lambda *_: Said(probas))
+    measured = prequential.evaluated(None, stream, 0)
+    assert measured["accuracy"] == pytest.approx(40.0)
+    likelihoods = [prequential.LEAST, prequential.LEAST, 0.8, 0.75, prequential.LEAST]
+    assert measured["log loss"] == pytest.approx(-np.log(likelihoods).mean())
+
+
+def test_calibration_error_by_hand():
+    confidence, right = np.array([0.9, 0.9, 0.9, 0.9, 0.5, 0.5]), np.array([1, 1, 1, 0, 1, 0], bool)
+    assert calibration_error(confidence, right) == pytest.approx((4 * 0.15 + 2 * 0.0) / 6)
+    assert calibration_error(np.ones(5), np.ones(5, bool)) == pytest.approx(0.0)
+
+
+def test_a_stream_is_measured(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    table, labels = {"a": X[:, 0], "b": X[:, 1]}, (X[:, 0] > 0).tolist()
+    monkeypatch.setitem(streams.STREAMS, "made", lambda: (table, labels))
+    found = {name: streams.measure("made", name) for name in ("CPM", "LR")}
+    assert all(row["accuracy"] > 80.0 and row["us"] > 0.0 for row in found.values())
+    assert {row["digest"] for row in found.values()} == {streams.digest(table, labels)}
+    assert streams.digest(table, labels) != streams.digest(table, labels[::-1])
+    assert streams.digest(table, labels) != streams.digest(table | {"a": X[:, 1]}, labels)
+    assert len(data.rows_of(table)) == found["CPM"]["events"] == 400
+
+
+def test_every_learner_is_measured_on_every_stream():
+    keys = {case.key for case in streams.cases(None)}
+    assert len(keys) == len(streams.STREAMS) * (1 + len(streams.VARIANTS) + len(streams.PEERS))
+    assert all(isinstance(case.measure, partial) for case in streams.cases(None))
