@@ -53,5 +53,5 @@ def held(option: str, path: str) -> Iterator[None]:
         yield
     finally:
         if file is not None:
-            beside.unlink(missing_ok=True)
-            file.close()
+            with file, contextlib.suppress(OSError):  # a file that remains is not locked
+                beside.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ import pyarrow.parquet
 from streamsvm.delayed import segments
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
+from streamsvm.run.options import option_of
+from tests.commands import ran_here
 
 _LABELS = {True: "UP", False: "DOWN"}
 
@@ -90,6 +93,16 @@ class Scenario:
         with working(folder):
             Run(RunConfig(**self._all | more)).start()
 
+    def command(self, folder: Path, *, first: bool = False) -> subprocess.CompletedProcess[str]:
+        """Start or resume the run by the command line, in this process."""
+        given = self._all | (self.first if first else {})
+        source, arguments = given.pop("source"), ["--quiet"]
+        for name, value in given.items():
+            option, *setting = option_of(name).split()
+            arguments += [option] if value is True else [option, "=".join([*setting, str(value)])]
+        with working(folder):
+            return ran_here("run", source, *arguments, cwd=folder)
+
     def results(self, folder: Path) -> dict[str, Any]:
         """Return the content of the results, without clock times."""
         summary = json.loads((folder / "summary.json").read_text())
@@ -127,6 +140,7 @@ SCENARIOS = {
         _CSV | {"out": "deep/new/out.parquet", "dead_letter": "far/dead.jsonl"},
         outputs=("deep/new/out.parquet", "far/dead.jsonl"),
     ),
+    "resume": Scenario(_CSV | {"dead_letter": "dead.csv"}, outputs=("out.csv", "dead.csv"), earlier={"max_events": 30}),
     "joined": Scenario(_JOINED, outputs=("out.csv", "joined.csv", "out.csv.rejected.jsonl"), joined=True),
 }
 

@@ -23,7 +23,7 @@ def test_every_moment_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_some_moments_of_a_run_with_late_labels(tmp_path: Path) -> None:
     trial = Trial(replace(SCENARIOS["joined"], n_events=60), tmp_path)
-    some_moments(trial, random.Random(1), 10, varied=True)
+    some_moments(trial, random.Random(1), 10)
 
 
 def test_the_recorder_notices_changes_that_bypass_it(tmp_path: Path) -> None:

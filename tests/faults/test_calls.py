@@ -1,0 +1,30 @@
+"""System calls that fail: a run ends with a clear error or goes on, and a resumed run gives its results."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from streamsvm.run.locks import held
+from tests.faults.calls import HOWS, Trial, every_call
+from tests.faults.scenarios import SCENARIOS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "step"), [("reset", 7), ("joined", 17)])
+def test_system_calls_that_fail(name: str, step: int, tmp_path: Path) -> None:
+    trial = Trial(replace(SCENARIOS[name], n_events=30), tmp_path)
+    found = list(every_call(trial, itertools.cycle(HOWS), step=step))
+    assert len(found) >= len(HOWS)
+    assert [(failure, error) for failure, error in found if error is not None] == []
+
+
+def test_a_lock_file_that_cannot_be_removed_stops_no_run(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, held("--out", str(tmp_path / "out.csv")):
+        patch.setattr("os.unlink", Mock(side_effect=PermissionError))
+    with held("--out", str(tmp_path / "out.csv")):
+        assert list(tmp_path.iterdir())
