@@ -31,7 +31,7 @@ from streamsvm.core.losses import scale_terms, softmax_terms
 from streamsvm.core.math import exp32
 from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, records
 from streamsvm.core.signatures import FLAGS, INTEGER, INTEGERS, SHORT_WORD_TABLE
-from streamsvm.features.scaler import FARTHER
+from streamsvm.features.scaler import FARTHER, row_at
 
 uint, uint32 = np.uint64, np.uint32
 # Support vectors per block.
@@ -139,6 +139,20 @@ MASKED_TREES = Schema(
 
 
 @inlined
+def begins(state, query, i):
+    """Set the scores to their initial values; return whether row i is to be evaluated."""
+    for c in range(state.scores.size):
+        state.scores[c] = state.start[c]
+    return query.asked[i] != 0
+
+
+@inlined
+def row_of(query, i):
+    """Return values and columns of row i."""
+    return row_at(query.values, query.columns, query.indptr, query.shared > 0, i)
+
+
+@inlined
 def write_proba(state, query, i):
     """Write the probabilities of row i, the softmax of the scores."""
     scores, terms, codes, proba = state.scores, state.terms, state.codes, query.proba[query.member, i]
@@ -152,13 +166,6 @@ def write_proba(state, query, i):
 
 
 @inlined
-def begin_scores(state):
-    """Set the scores to their initial values."""
-    for c in range(state.scores.size):
-        state.scores[c] = state.start[c]
-
-
-@inlined
 def scaled_value(state, x, j):
     """Return the scaled value of column j, 0 if missing."""
     z = (x - state.shift[uint(j)]) * state.scale[uint(j)]
@@ -166,23 +173,16 @@ def scaled_value(state, x, j):
     return min(max(z, -state.limit), state.limit) * (share * share) if x == x else 0.0
 
 
-@kernel
-def evaluate_planes(state, query):
-    """Evaluate hyperplanes."""
-    values, columns, indptr = query.values, query.columns, query.indptr
+@inlined
+def score_planes(state, values, columns):
+    """Compute the scores of a row by hyperplanes."""
     coef, scores, n_columns = state.coef, state.scores, state.shift.size
-    for i in range(query.first, query.end):
-        if query.asked[i] == 0:
-            continue
-        begin_scores(state)
-        skip = indptr[i] if query.shared > 0 else 0
-        for at in range(indptr[i], indptr[i + 1]):
-            j = columns[at - skip]
-            if j < n_columns:
-                z = scaled_value(state, values[at], j)
-                for c in range(scores.size):
-                    scores[c] += z * coef[uint(j), c]
-        write_proba(state, query, i)
+    for k in range(values.size):
+        j = columns[uint(k)]
+        if j < n_columns:
+            z = scaled_value(state, values[uint(k)], j)
+            for c in range(scores.size):
+                scores[c] += z * coef[uint(j), c]
 
 
 @jit_fma
@@ -223,24 +223,17 @@ def add_up(state):
             scores[uint(c)] += sums[uint(c), uint(b)]
 
 
-@kernel
-def evaluate_expansion(state, query):
-    """Evaluate a Gaussian expansion."""
-    values, columns, indptr = query.values, query.columns, query.indptr
+@inlined
+def score_expansion(state, values, columns):
+    """Compute the scores of a row by a Gaussian expansion."""
     row, root = state.row, state.root
-    for i in range(query.first, query.end):
-        if query.asked[i] == 0:
-            continue
-        begin_scores(state)
-        for j in range(row.size):
-            row[j] = f32(0.0)
-        skip = indptr[i] if query.shared > 0 else 0
-        for at in range(indptr[i], indptr[i + 1]):
-            j = columns[at - skip]
-            if j < row.size:
-                row[uint(j)] = f32(scaled_value(state, values[at], j) * root[uint(j)])
-        add_up(state)
-        write_proba(state, query, i)
+    for j in range(row.size):
+        row[j] = f32(0.0)
+    for k in range(values.size):
+        j = columns[uint(k)]
+        if j < row.size:
+            row[uint(j)] = f32(scaled_value(state, values[uint(k)], j) * root[uint(j)])
+    add_up(state)
 
 
 @inlined
@@ -267,24 +260,17 @@ def descend(state):
             at[uint(t)] = node.next + (0 if row[uint(node.value)] <= node.threshold else 1)
 
 
-@kernel
-def evaluate_trees(state, query):
-    """Evaluate trees level by level."""
-    values, columns, indptr = query.values, query.columns, query.indptr
+@inlined
+def score_trees(state, values, columns):
+    """Compute the scores of a row by trees, level by level."""
     nodes, at, places, outputs, scores = state.nodes, state.at, state.places, state.outputs, state.scores
-    for i in range(query.first, query.end):
-        if query.asked[i] == 0:
-            continue
-        begin_scores(state)
-        skip = indptr[i] if query.shared > 0 else 0
-        for k in range(indptr[i], indptr[i + 1]):
-            note_value(state, columns[k - skip], values[k])
-        descend(state)
-        for t in range(places.size):
-            scores[uint(outputs[uint(t)])] += nodes[uint(at[uint(places[uint(t)])])].threshold
-        write_proba(state, query, i)
-        for k in range(indptr[i], indptr[i + 1]):  # cheaper than clearing all columns of a wide row
-            note_value(state, columns[k - skip], math.nan)
+    for k in range(values.size):
+        note_value(state, columns[uint(k)], values[uint(k)])
+    descend(state)
+    for t in range(places.size):
+        scores[uint(outputs[uint(t)])] += nodes[uint(at[uint(places[uint(t)])])].threshold
+    for k in range(values.size):  # cheaper than clearing all columns of a wide row
+        note_value(state, columns[uint(k)], math.nan)
 
 
 @kernel
@@ -333,30 +319,23 @@ def remove_leaves(state):
                 remaining[uint(w)] &= masks[uint(at), uint(w)]
 
 
-@kernel
-def evaluate_masked_trees(state, query):
-    """Evaluate trees by masks."""
-    values, columns, indptr = query.values, query.columns, query.indptr
+@inlined
+def score_masked_trees(state, values, columns):
+    """Compute the scores of a row by trees with masks."""
     row, remaining, outputs, scores = state.row, state.remaining, state.outputs, state.scores
     n_words = remaining.size // max(outputs.size, 1)
-    for i in range(query.first, query.end):
-        if query.asked[i] == 0:
-            continue
-        begin_scores(state)
-        skip = indptr[i] if query.shared > 0 else 0
-        for k in range(indptr[i], indptr[i + 1]):
-            if columns[k - skip] < row.size:
-                row[uint(columns[k - skip])] = values[k]
-        remove_leaves(state)
-        for t in range(outputs.size):
-            w = t * n_words
-            while remaining[uint(w)] == 0:
-                w += 1
-            scores[uint(outputs[uint(t)])] += state.value[uint(WORD * w) + lowest_bit(uint(remaining[uint(w)]))]
-        write_proba(state, query, i)
-        for k in range(indptr[i], indptr[i + 1]):  # cheaper than clearing all columns of a wide row
-            if columns[k - skip] < row.size:
-                row[uint(columns[k - skip])] = math.nan
+    for k in range(values.size):
+        if columns[uint(k)] < row.size:
+            row[uint(columns[uint(k)])] = values[uint(k)]
+    remove_leaves(state)
+    for t in range(outputs.size):
+        w = t * n_words
+        while remaining[uint(w)] == 0:
+            w += 1
+        scores[uint(outputs[uint(t)])] += state.value[uint(WORD * w) + lowest_bit(uint(remaining[uint(w)]))]
+    for k in range(values.size):  # cheaper than clearing all columns of a wide row
+        if columns[uint(k)] < row.size:
+            row[uint(columns[uint(k)])] = math.nan
 
 
 @kernel
@@ -370,24 +349,40 @@ query_at, planes_at, expansion_at = state_at(QUERY), state_at(PLANES), state_at(
 trees_at, masked_trees_at = state_at(TREES), state_at(MASKED_TREES)
 
 
-def run_planes(model, query):
-    """Call `evaluate_planes` with addresses."""
-    evaluate_planes(planes_at(model), query_at(query))
+def run_planes(model, rows):
+    """Evaluate hyperplanes on the rows of a query, both given by address."""
+    state, query = planes_at(model), query_at(rows)
+    for i in range(query.first, query.end):
+        if begins(state, query, i):
+            score_planes(state, *row_of(query, i))
+            write_proba(state, query, i)
 
 
-def run_expansion(model, query):
-    """Call `evaluate_expansion` with addresses."""
-    evaluate_expansion(expansion_at(model), query_at(query))
+def run_expansion(model, rows):
+    """Evaluate a Gaussian expansion on the rows of a query, both given by address."""
+    state, query = expansion_at(model), query_at(rows)
+    for i in range(query.first, query.end):
+        if begins(state, query, i):
+            score_expansion(state, *row_of(query, i))
+            write_proba(state, query, i)
 
 
-def run_trees(model, query):
-    """Call `evaluate_trees` with addresses."""
-    evaluate_trees(trees_at(model), query_at(query))
+def run_trees(model, rows):
+    """Evaluate trees level by level on the rows of a query, both given by address."""
+    state, query = trees_at(model), query_at(rows)
+    for i in range(query.first, query.end):
+        if begins(state, query, i):
+            score_trees(state, *row_of(query, i))
+            write_proba(state, query, i)
 
 
-def run_masked_trees(model, query):
-    """Call `evaluate_masked_trees` with addresses."""
-    evaluate_masked_trees(masked_trees_at(model), query_at(query))
+def run_masked_trees(model, rows):
+    """Evaluate trees by masks on the rows of a query, both given by address."""
+    state, query = masked_trees_at(model), query_at(rows)
+    for i in range(query.first, query.end):
+        if begins(state, query, i):
+            score_masked_trees(state, *row_of(query, i))
+            write_proba(state, query, i)
 
 
 _RUN = (run_planes, run_expansion, run_trees, run_masked_trees)
