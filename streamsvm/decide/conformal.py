@@ -16,6 +16,7 @@ from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names
+from streamsvm.models.codec import under
 from streamsvm.parameters import ParameterTypeError, check_between
 
 Key = tuple[float, bool]
@@ -254,8 +255,8 @@ def follow_address() -> int:
     return int(kernels.ENTRY_POINTS["follow_sets"].compile().address)
 
 
-class AllSets:
-    """All prediction sets requested from a learner, each from its first request on.
+class AllSets(dict[Key, ConformalSets]):
+    """All prediction sets requested from a learner by key, each from its first request on.
 
     Examples
     --------
@@ -264,64 +265,49 @@ class AllSets:
     (False, 1, True)
     """
 
-    def __init__(self) -> None:
-        self._sets: dict[Key, ConformalSets] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._sets)
-
     def follow(self, proba: Floats) -> int:
         """Update all sets from a learner, see `ConformalSets.follow`; 0 if there are none."""
         address = 0
-        for sets in self._sets.values():
+        for sets in self.values():
             address = sets.follow(proba, address)
         return address
-
-    def get(self, coverage: float, by_class: bool) -> ConformalSets | None:
-        """Return the sets of a coverage, None if they were never requested."""
-        return self._sets.get((coverage, by_class))
 
     def of(self, coverage: float, by_class: bool, classes: Sequence[Any]) -> ConformalSets:
         """Return the sets of a coverage, created if they were never requested.
 
         `classes` are the classes known so far.
         """
-        found = self.get(coverage, by_class)
+        found = self.get((coverage, by_class))
         if found is None:
             found = ConformalSets(coverage, by_class, n_known=len(classes))
-            found = self._sets.setdefault(found.key, found)  # 9/10 is .9
+            found = self.setdefault(found.key, found)  # 9/10 is .9
         return found
 
     def run(self, proba: Floats, codes: Ints, wanted: Key | None = None) -> Members | None:
         """Update all sets, see `ConformalSets.run`; return those of the key `wanted`."""
         members = None
-        for key, sets in self._sets.items():
+        for key, sets in self.items():
             found = sets.run(proba, codes)
             members = found if key == wanted else members
         return members
 
     def learn_one(self, proba: Floats, code: int) -> None:
         """Update all sets with the label of one event."""
-        for sets in self._sets.values():
+        for sets in self.values():
             sets.run_one(proba, code)
-
-    def header(self) -> list[Any]:
-        """Return the keys of the sets for JSON."""
-        return [list(key) for key in self._sets]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the learned states of all sets, with names that start with `sets.`."""
-        each = enumerate(self._sets.values())
+        each = enumerate(self.values())
         return {f"sets.{i}.{name}": array for i, sets in each for name, array in sets.state().items()}
 
     @classmethod
-    def from_state(cls, header: Sequence[Any], arrays: Mapping[str, NDArray[Any]]) -> AllSets:
-        """Restore the results of `header` and `arrays`; other arrays are ignored."""
+    def from_state(cls, keys: Sequence[Any], arrays: Mapping[str, NDArray[Any]]) -> AllSets:
+        """Restore the sets with these keys from the result of `arrays`; other arrays are ignored."""
         self = cls()
-        for i, (coverage, by_class) in enumerate(header):
-            sets, under = ConformalSets(coverage, by_class), f"sets.{i}."
-            sets.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})
-            self._sets[coverage, by_class] = sets
+        for i, (coverage, by_class) in enumerate(keys):
+            self[coverage, by_class] = ConformalSets(coverage, by_class)
+            self[coverage, by_class].restore(under(arrays, f"sets.{i}."))
         return self
 
 

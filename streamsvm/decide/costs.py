@@ -62,27 +62,26 @@ class Costs:
         self._weights = class_weight if isinstance(class_weight, Mapping) else {}
         self._abstain, self._is_balanced = np.inf if abstain is None else float(abstain), class_weight == "balanced"
         self._most = min(self._abstain, sys.float_info.max)  # maximum expected cost of a decision
-        self._matrix, self._columns, self._counts = np.zeros((0, 0)), list[list[float]](), np.zeros(2, np.int64)
-        self._n_known = self._n_counted = self._n_seen = 0
+        self._matrix, self._columns, self._counts = np.zeros((0, 0)), list[list[float]](), np.zeros(0, np.int64)
+        self._n_known = self._n_seen = 0
         self._doubts = bool(self._table)
 
     def _reserve(self, n: int) -> None:
         """Make sure that there is memory for the counts of n classes."""
         if n > len(self._counts):
-            self._counts = np.append(self._counts, np.zeros((1 << (n - 1).bit_length()) - len(self._counts), np.int64))
+            self._counts = np.append(self._counts, np.zeros(n - len(self._counts), np.int64))
 
     @property
     def counts(self) -> Ints:
         """Number of events of each class."""
-        return self._counts[: self._n_counted]
+        return self._counts
 
     @counts.setter
     def counts(self, counts: Ints) -> None:
         if counts.dtype != np.int64 or counts.ndim != 1 or ((counts < 0) | (counts > MOST_COUNTED)).any():
             raise ArchiveError("counts of labels that cannot have been counted")
-        self._reserve(len(counts))
-        self._n_counted, self._n_seen = len(counts), int(np.count_nonzero(counts))
-        self._counts[: len(counts)] = counts
+        self._counts, self._n_seen = counts.copy(), int(np.count_nonzero(counts))
+        self._reserve(self._n_known)
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
         """Return the weighted costs, shape (n_classes, n_classes), with true labels as rows.
@@ -163,8 +162,6 @@ class Costs:
         """
         n, k = proba.shape
         matrix, taken = self.matrix(classes[:k]), codes[follow & (codes >= 0) & (codes < k)]
-        if follow.any():
-            self._n_counted = max(self._n_counted, k)
         weights = np.ones(n)
         before = self._counts_before(np.where(follow, codes, -1), k)
         if self._is_balanced:
@@ -271,9 +268,7 @@ class Costs:
         n
             Number of events with this label.
         """
-        if code >= self._n_counted:
-            self._reserve(code + 1)
-            self._n_counted = code + 1
+        self._reserve(code + 1)
         self._n_seen += not self._counts[code]
         self._counts[code] += n
 

@@ -38,7 +38,7 @@ class PredictsSets:
         coverage, by_class
             As for `predict_set_one`.
         """
-        found = self._sets.get(coverage, by_class)
+        found = self._sets.get((coverage, by_class))
         if found is None:
             found = self._sets.of(coverage, by_class, self.classes_)
             self._sets_began()
@@ -81,7 +81,7 @@ class PredictsSets:
         NotImplementedError
             If the classifier does not predict probabilities.
         """
-        return self._predict_set(self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class), x, kwargs)
+        return self._predict_set(self._sets.get((coverage, by_class)) or self.label_sets(coverage, by_class), x, kwargs)
 
     def _predict_set(self, sets: ConformalSets, x: dict[Hashable, Any], kwargs: dict[str, Any]) -> set[Any]:
         """Predict the set of one event."""

@@ -69,7 +69,7 @@ class SavedLearner(RowLearner):
             "quoted": [[encode_label(name), way] for name, way in space.texts.quoted.items()],
             "noticed": grouped(space.noticed),
             "many_classes_at": self.labels.many_at,
-            "sets": self._sets.header(),
+            "sets": list(map(list, self._sets)),
         }
         return header, tight.saved() | self._sets.arrays()
 

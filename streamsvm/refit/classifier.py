@@ -312,7 +312,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             "window": archive.encode_settings(self.window),
             "trigger": archive.encode_settings(self.trigger),
         }
-        own = {"class": type(self).__name__, "params": params, "sets": self._sets.header()}
+        own = {"class": type(self).__name__, "params": params, "sets": list(map(list, self._sets))}
         header, of_learner = nested({"learner": self._model.state()}, own | refits)
         return header, of_learner | arrays | self._sets.arrays()
 

@@ -24,7 +24,7 @@ from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Trees
 from streamsvm.parameters import ParameterError, ParameterTypeError
 from streamsvm.refit.estimators import allows_nan, arrays_of, check_estimator, fit_alone, seeded, trees_of
 from streamsvm.refit.tasks import Solution, Task, check_size, dense, is_wide, scaled
-from streamsvm.refit.window_rows import WindowRows
+from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
 
 Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 
@@ -228,7 +228,7 @@ class Given:
 
         _check_classes(task.window.codes)
         model = seeded(clone(self.estimator), task.seed)
-        X = task.window.csr(task.n_columns) if is_wide(task) else dense(task)
+        X = csr_of(task.window.rows, task.n_columns) if is_wide(task) else dense(task)
         X = X if allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
         fit_alone(model, X, task.window.codes, task.window.weights)
         if not hasattr(model, "n_features_in_"):
@@ -293,7 +293,7 @@ def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
     classes, n = np.array(model.classes), max(PART_MOST // max(n_columns, 1), 1)
     parts = (rows.part(k, min(k + n, len(rows))) for k in range(0, len(rows), n))
     n_right = sum(
-        int((classes[model.decision_function(part.dense(n_columns)).argmax(axis=1)] == part.codes).sum())
+        int((classes[model.decision_function(dense_of(part.rows, n_columns)).argmax(axis=1)] == part.codes).sum())
         for part in parts
     )
     return n_right / len(rows)

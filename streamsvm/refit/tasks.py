@@ -16,7 +16,7 @@ from streamsvm.models import Scaler
 from streamsvm.models.scaling import cut
 from streamsvm.online.scaling import new_rows
 from streamsvm.refit.outliers import ENTRY_POINTS
-from streamsvm.refit.window_rows import WindowRows
+from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
 
 # Scaled values are clipped to this bound, as in the online learners.
 CLIP = 10.0
@@ -83,7 +83,7 @@ def is_wide(task: Task) -> bool:
 def dense(task: Task) -> Floats:
     """Return the rows as a matrix, NaN if missing. Columns without values are 0, because some solvers need a value."""
     check_size(task)
-    matrix = task.window.dense(task.n_columns)
+    matrix = dense_of(task.window.rows, task.n_columns)
     matrix[:, np.isnan(matrix).all(axis=0)] = 0.0
     return matrix
 
@@ -105,7 +105,7 @@ def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
     """
     d, robust = task.n_columns, _running_statistics(task)
     if is_wide(task):
-        X = task.window.csr(d)
+        X = csr_of(task.window.rows, d)
         count = np.bincount(X.indices, minlength=d)
         squares = np.bincount(X.indices, X.data**2, minlength=d)
         mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(count, 1))

@@ -89,14 +89,6 @@ class WindowRows:
         of_events = (getattr(self, name)[which] for name in _OF_EVENTS)
         return WindowRows(EncodedRows(rows.values[entries], columns, indptr, rows.shared), *of_events)
 
-    def dense(self, n_columns: int) -> Floats:
-        """Return the first columns as an array of shape (n, n_columns), NaN if missing."""
-        return dense_of(self.rows, n_columns)
-
-    def csr(self, n_columns: int) -> scipy.sparse.csr_array:
-        """Return the first columns as a sparse array of shape (n, n_columns), without missing values."""
-        return csr_of(self.rows, n_columns)
-
 
 def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
     """Return the first columns of rows as an array of shape (n, n_columns), NaN if missing."""

@@ -19,7 +19,7 @@ from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import window_memory
-from streamsvm.refit.window_rows import WindowRows
+from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
 from streamsvm.refit.windows import Adaptive, Latest, Since
 from tests.choices import each_choice
 from tests.errors import raises
@@ -77,7 +77,7 @@ def feed(memory, events, cuts=()):
 def same(a: WindowRows, b: WindowRows) -> None:
     np.testing.assert_array_equal(a.rows.values, b.rows.values)
     np.testing.assert_array_equal(a.rows.indptr, b.rows.indptr)
-    np.testing.assert_array_equal(a.dense(N_COLUMNS), b.dense(N_COLUMNS))
+    np.testing.assert_array_equal(dense_of(a.rows, N_COLUMNS), dense_of(b.rows, N_COLUMNS))
     for name in ("codes", "weights", "times", "numbers"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
@@ -125,7 +125,7 @@ class Kept:
         assert len(memory) == len(snapshot) == len(held)
         for name, own in (("codes", "code"), ("weights", "weight"), ("times", "time"), ("numbers", "number")):
             np.testing.assert_array_equal(getattr(snapshot, name), [event[own] for event in held])
-        dense, csr = snapshot.dense(N_COLUMNS), snapshot.csr(N_COLUMNS)
+        dense, csr = dense_of(snapshot.rows, N_COLUMNS), csr_of(snapshot.rows, N_COLUMNS)
         expected = np.full((len(held), N_COLUMNS), math.nan)
         for i, event in enumerate(held):
             for j, value in event["row"].items():
@@ -261,8 +261,9 @@ def test_parts_of_a_window():
         whole = feed(Latest(n=50).begin(), stream(0, form=form)).snapshot()
         part = whole.part(10, 30)
         assert len(part) == 20
-        np.testing.assert_array_equal(part.dense(N_COLUMNS), whole.dense(N_COLUMNS)[10:30])
-        np.testing.assert_array_equal(part.csr(3).toarray(), np.nan_to_num(whole.dense(N_COLUMNS)[10:30, :3]))
+        np.testing.assert_array_equal(
+            csr_of(part.rows, 3).toarray(), np.nan_to_num(dense_of(whole.rows, N_COLUMNS)[10:30, :3])
+        )
         np.testing.assert_array_equal(part.numbers, whole.numbers[10:30])
 
 
@@ -284,11 +285,11 @@ def test_arrays_may_be_read_only_and_are_not_written_to():
 
 def test_rows_without_values():
     memory = Latest(n=5).begin()
-    assert memory.snapshot().dense(3).shape == memory.snapshot().csr(3).shape == (0, 3)
+    assert dense_of(memory.snapshot().rows, 3).shape == csr_of(memory.snapshot().rows, 3).shape == (0, 3)
     memory.add(plain(3, 0), np.zeros(3, int))
     snapshot = memory.snapshot()
-    assert np.isnan(snapshot.dense(2)).all()
-    assert snapshot.csr(2).nnz == 0
+    assert np.isnan(dense_of(snapshot.rows, 2)).all()
+    assert csr_of(snapshot.rows, 2).nnz == 0
 
 
 # Memory -----------------------------------------------------------------------------------------------------------

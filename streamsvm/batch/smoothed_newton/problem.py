@@ -73,14 +73,6 @@ class Step(NamedTuple):
     b: float
 
 
-class Along(NamedTuple):
-    """Value and derivatives of the smoothed objective at a point of a step."""
-
-    value: float
-    slope: float
-    curvature: float
-
-
 class Problem:
     """A one-vs-rest problem and the state of its solver."""
 
@@ -237,7 +229,7 @@ class Problem:
         if eps == self.eps and -descent > SLOW * last:
             self.n_rows *= MORE_ROWS
         self.last_descent = (self.eps, -descent)
-        start = self._along(step, dz, 0.0).value
+        start, _, _ = self._along(step, dz, 0.0)
         # The last steps improve the certificate, although rounding hides the decrease of the objective.
         is_hidden = abs(descent) <= ROUNDING * start
         t = self._line_search(step, dz, start, descent) if descent < 0.0 or is_hidden else 0.0
@@ -249,8 +241,8 @@ class Problem:
         self.z += t * dz
         return t > 0.5 and -descent <= 2.0 * self.slack
 
-    def _along(self, step: Step, dz: Floats, t: float) -> Along:
-        """Evaluate the smoothed objective at t along a step; derivatives are one-sided."""
+    def _along(self, step: Step, dz: Floats, t: float) -> tuple[float, float, float]:
+        """Return the smoothed objective at t along a step, and its first two derivatives, which are one-sided."""
         penalties, (dw, db) = self.penalties, step
         value, slope, curvature = kernels.along(self.margins, dz, db, t)
         w = self.w + t * dw
@@ -258,7 +250,7 @@ class Problem:
         signs = np.where(w == 0.0, np.sign(dw) if t == 0.0 else -np.sign(dw), np.sign(w))
         slope += penalties.l2 * (w @ dw) + penalties.l1 * (signs @ dw)
         curvature += penalties.l2 * (dw @ dw)
-        return Along(value + penalties.value(w), float(slope), float(curvature))
+        return value + penalties.value(w), float(slope), float(curvature)
 
     def _line_search(self, step: Step, dz: Floats, value: float, descent: float) -> float:
         """Find a step length near the minimum; 0 if rounding hides any descent."""
@@ -322,7 +314,7 @@ class Problem:
             return
         dz = np.subtract(self.z, last.z, out=last.z)
         dz *= share
-        if self._along(step, dz, 1.0).value < self._along(step, dz, 0.0).value:
+        if self._along(step, dz, 1.0)[0] < self._along(step, dz, 0.0)[0]:
             self.w, self.b = self.w + step.w, self.b + step.b
             self.z += dz
 
