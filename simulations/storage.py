@@ -84,9 +84,14 @@ def is_older(date: str, subject: str) -> bool:
 
 def provenance(packages: Sequence[str]) -> dict[str, Any]:
     """Describe a measurement of this process: commit, command, machine and versions of packages."""
+    spec = sys.modules["__main__"].__spec__
+    module = spec.name.removesuffix(".__main__") if spec else "simulations"
+    command = shlex.join(["python", "-m", module, *sys.argv[1:]])
+    for folder, name in ((os.environ.get("STREAMSVM_DATA"), "$STREAMSVM_DATA"), (str(ROOT), ".")):
+        command = command.replace(folder, name) if folder else command
     return {
         **commit(),
-        "command": shlex.join(["python", "-m", "simulations", *sys.argv[1:]]),
+        "command": command,
         "machine": machine(),
         "versions": versions(packages),
     }

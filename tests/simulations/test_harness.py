@@ -153,3 +153,9 @@ def test_all_modules_of_the_simulations_are_importable():
     for module in pkgutil.walk_packages(simulations.__path__, "simulations."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+
+
+def test_a_stored_command_names_no_folder_of_the_machine(monkeypatch):
+    monkeypatch.setenv("STREAMSVM_DATA", "/some/folder")
+    monkeypatch.setattr("sys.argv", ["x", "heldout", "/some/folder/a.csv", f"{storage.ROOT}/b.csv"])
+    assert storage.provenance(["numpy"])["command"].endswith("heldout $STREAMSVM_DATA/a.csv ./b.csv")
