@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import connectors
+from connectors.events import SparseRows
 from connectors.synthetic import Event
 from simulations import data, learners
 from simulations.harness import Benchmark, Case, key_of
@@ -43,6 +45,8 @@ AT_HAND = {
     "real_powersupply": ("powersupply.csv.gz", ""),
 }
 LABELS = ("label", "class", "target")
+# Greatest number of features of sparse rows that are filled with zeros.
+DENSE = 1_000
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -79,7 +83,16 @@ def load(file: str, most: int, ignore: str = "") -> Stream:
         if len(events) >= most:
             break
     source.close()
-    return Stream.of(events[:most])
+    stream = Stream.of(events[:most])
+    return dense(stream) if isinstance(batch.features, SparseRows) else stream
+
+
+def dense(stream: Stream) -> Stream:
+    """Add the zeros of sparse rows: learners that take absent features for missing ones need them."""
+    if len(stream.features) > DENSE:
+        return stream
+    zeros = dict.fromkeys(stream.features, 0.0)
+    return replace(stream, events=[event._replace(x=zeros | event.x) for event in stream.events])
 
 
 def measure(file: str, most: int, learner: str, ignore: str = "") -> dict[str, float]:

@@ -47,6 +47,14 @@ def test_the_label_of_a_csv_file_is_guessed(folder):
     assert heldout.label_of("other.csv?label=a") == heldout.label_of("synthetic:demo") == ""
 
 
+def test_sparse_rows_have_their_zeros(folder):
+    (folder / "sparse.libsvm").write_text("+1 1:1 3:2\n-1 2:1\n")
+    assert [event.x for event in heldout.load(str(folder / "sparse.libsvm"), 9).events] == [
+        {1: 1.0, 3: 2.0, 2: 0.0},
+        {1: 0.0, 3: 0.0, 2: 1.0},
+    ]
+
+
 def test_a_stream_stands_beside_the_best_published_learners(folder, capsys):
     assert main(["arena", f"{folder / 'machine.csv'}?delimiter=;&label=state", "--out", "arena.json"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| machine")).split("|")
