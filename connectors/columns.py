@@ -186,35 +186,36 @@ class TextColumns:
     def _leave_out(self) -> None:
         self._features = [name for name in self._roles.features(self._index) if self.types.get(name) != "ignore"]
 
-    def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
-        """Infer undeclared types from the first rows; time units only if `whole` is true."""
+    def decide(self, source: str, columns: Mapping[str, Cells | NDArray[Any]], whole: bool) -> None:
+        """Infer undeclared types from the first cells; time units only if `whole` is true."""
         with self.numbers.notices.together():
-            self._decide_unnamed(source, rows)
+            self._decide_unnamed(source, columns)
             undecided = [name for name in self._features if name not in self.types]
             asked = [name for name in self._features if self.types.get(name, "number") == "number"]
-            cells = {name: [row[self._index[name]] for row in rows] for name in asked}
-            self.types = self.numbers.decide(source, cells) | self.types
-            self.warn_of_counters(undecided, rows)
+            texts = {name: cells for name in asked if not isinstance(cells := columns[name], np.ndarray)}
+            arrays = dict.fromkeys((name for name in asked if name not in texts), "number")
+            self.types = arrays | self.numbers.decide(source, texts) | self.types
+            self.warn_of_counters(undecided, columns)
             times = [name for name in self._features if self.types.get(name) == "time"]
             for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
-                self.times.decide(source, name, [row[self._index[name]] for row in rows])
+                self.times.decide(source, name, list(columns[name]))
 
-    def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
+    def warn_of_counters(self, names: Iterable[str], columns: Mapping[str, Cells | NDArray[Any]]) -> None:
         """Warn of numeric features that only count up or down, and of sentinel values."""
         features = set(self._features)
         with self.numbers.notices.together():
             for name in names:
-                if name in features and self.types.get(name) == "number":
-                    cells = [row[self._index[name]] for row in rows]
-                    values = self.numbers.read(name, cells, {})
-                    warn_of_numbers(name, values, self.numbers.notices, cells)
+                cells = columns[name]
+                if isinstance(cells, np.ndarray):
+                    warn_of_numbers(name, cells, self.numbers.notices)
+                elif name in features and self.types.get(name) == "number":
+                    warn_of_numbers(name, self.numbers.read(name, cells, {}), self.numbers.notices, cells)
 
-    def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
+    def _decide_unnamed(self, source: str, columns: Mapping[str, Any]) -> None:
         """Ignore unnamed columns that are empty or contain the index of a pandas DataFrame."""
         empty, others = list[int](), list[int]()
         for name in self._unnamed:
-            i = self._index[name]
-            cells = [row[i] for row in rows]
+            i, cells = self._index[name], columns[name]
             if not any(map(str.strip, cells)):
                 empty.append(i + 1)
             elif i == 0 and is_index(cells):
@@ -237,10 +238,14 @@ class TextColumns:
             )
         self._leave_out()
 
+    def by_name(self, rows: Sequence[Cells]) -> dict[str, Cells]:
+        """Return rows of equal width as columns."""
+        cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
+        return {name: cells[i] for name, i in self._index.items()}
+
     def read(self, rows: Sequence[Cells]) -> Events:
         """Convert rows of equal width."""
-        cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
-        return self.take({name: cells[i] for name, i in self._index.items()}, len(rows))
+        return self.take(self.by_name(rows), len(rows))
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -147,9 +147,9 @@ class ArffFormat(TypedColumns):
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Decide the types of string attributes and the units of times. All other types are declared."""
+        super().decide(rows, whole)
         assert self._columns is not None
-        self._columns.decide(self._source, rows, whole)
-        self._columns.warn_of_counters(self._undeclared, rows)
+        self._columns.warn_of_counters(self._undeclared, self._columns.by_name(rows))
 
 
 def _without_comment(line: str) -> str:

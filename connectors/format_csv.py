@@ -329,11 +329,6 @@ class CsvFormat(TypedColumns):
         cells = self._arrow.read(lines, self._all_names, self._columns.kinds)
         return None if cells is None else self._columns.take(cells, len(lines))
 
-    def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Infer the types of columns without a declared type."""
-        assert self._columns is not None
-        self._columns.decide(self._source, rows, whole)
-
 
 def _tell_apart(names: list[str]) -> list[str]:
     """Name unnamed columns after the first as pandas does; return all unnamed columns."""

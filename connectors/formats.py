@@ -136,6 +136,7 @@ class TextFormat(Protocol):
 class TypedColumns(TextFormat):
     """Text format with typed columns, which are known after the header."""
 
+    _source: str
     _columns: TextColumns | None = None
 
     @property
@@ -157,6 +158,11 @@ class TypedColumns(TextFormat):
         """Restore the types and formats in a position."""
         if self._columns is not None:
             self._columns.restore(decided)
+
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+        """Infer the types of columns without a declared type."""
+        assert self._columns is not None
+        self._columns.decide(self._source, self._columns.by_name(rows), whole)
 
     def events(self, rows: Sequence[Any]) -> Events:
         """Convert rows to columns."""

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from connectors.arrow_cells import floats_of
 from connectors.cells import Bad
-from connectors.columns import Labels, TextColumns, categories
-from connectors.counters import warn_of_numbers
+from connectors.columns import Labels, TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Table
 from connectors.notices import Notice
@@ -55,7 +54,6 @@ class ParquetSource(PrefetchSource):
         self._pa = import_arrow(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._roles = Roles.of(options)
-        self._times = Times(self._roles.time_unit, self._roles.time_format)
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
@@ -73,12 +71,10 @@ class ParquetSource(PrefetchSource):
         for name in (*self._features, self._roles.label):
             if name is not None:
                 self._check_type(name, schema.field(name).type)
-        self._of_texts = [name for name in self._features if self._kind(schema.field(name).type) == "category"]
-        self._texts = TextColumns(self._of_texts, self._roles, are_typed=True)
-        self._texts.times = self._times
+        self._columns = TextColumns(self._features, self._roles, are_typed=True)
         left_out = "column {name!r} is the index of a data frame: it is left out (--types {name}:number keeps it)"
-        self._texts.numbers.notices.say(*(Notice.of(left_out, name) for name in index))
-        self._labels = Labels(self._roles.missing, self._texts.numbers.notices, str)
+        self._columns.numbers.notices.say(*(Notice.of(left_out, name) for name in index))
+        self._labels = Labels(self._roles.missing, self._columns.numbers.notices, str)
         self._absent = self._roles.missing_values
         self._total = sum(file.metadata.num_rows for file in self._files)
         self._row = 0
@@ -156,15 +152,9 @@ class ParquetSource(PrefetchSource):
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
 
     def _look_at(self, rows: Any) -> None:
-        """Decide the text columns. Warn of counters and sentinels in numeric columns."""
+        """Decide which columns of texts are numbers. Warn of counters and sentinels."""
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        cells = zip(*(_texts(name, columns[name], {}) for name in self._of_texts), strict=True)
-        self._texts.decide(self.name, list(cells), False)
-        with self._texts.numbers.notices.together():
-            for name in self._features:
-                if name not in self._roles.types and self._kind(columns[name].type) == "number":
-                    values = self._column(name, columns[name], {})[name]
-                    warn_of_numbers(name, values, self._texts.numbers.notices)
+        self._columns.decide(self.name, {name: self._cells(name, columns[name], {}) for name in self._features}, False)
 
     def _others(self) -> Sequence[str | None]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -208,17 +198,18 @@ class ParquetSource(PrefetchSource):
         return None if value != value else value
 
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
-        kind = self._kind(column.type)
-        if kind == "category":
-            return self._texts.feature(name, _texts(name, column, bad), bad)
-        wanted = self._roles.types.get(name, kind)
-        if wanted == "time":
-            found = self._milliseconds(column)
-            if found is None:
-                return dict(self._times.features(name, _plain(name, column, bad), bad, self._roles.missing_numbers))
+        if self._roles.types.get(name) == "time" and (found := self._milliseconds(column)) is not None:
             return dict(time_features(name, *found))
-        if wanted == "category":
-            return {name: categories(_texts(name, column, bad), self._roles.missing)}
+        return self._columns.feature(name, self._cells(name, column, bad), bad)
+
+    def _cells(self, name: str, column: Any, bad: Bad) -> Any:
+        """Return an array of numbers, or a list of texts or times."""
+        kind = self._kind(column.type)
+        wanted = self._roles.types.get(name, kind)
+        if kind == "category" or wanted == "category":
+            return _texts(name, column, bad)
+        if wanted == "time":
+            return _plain(name, column, bad)
         # Other columns are copied, because buffers of pyarrow are read-only.
         is_plain = column.type == self._pa.float64()
         values = (
@@ -226,13 +217,13 @@ class ParquetSource(PrefetchSource):
             if is_plain
             else np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
         )
-        return {name: np.where(np.isin(values, self._absent), math.nan, values) if self._absent else values}
+        return np.where(np.isin(values, self._absent), math.nan, values) if self._absent else values
 
     def _read_times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
         """Return the times of events."""
         found = self._milliseconds(column)
         if found is None:
-            return self._times.milliseconds(name, _plain(name, column, bad), bad)
+            return self._columns.times.milliseconds(name, _plain(name, column, bad), bad)
         times, there = found
         for i in np.flatnonzero(~there).tolist():
             bad.setdefault(i, f"'{name}' is missing, but is the time of the event")
@@ -252,12 +243,12 @@ class ParquetSource(PrefetchSource):
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return self._texts.numbers.notices.texts
+        return self._columns.numbers.notices.texts
 
     @property
     def _read_position(self) -> Position:
         """Number of rows read, a fingerprint of the first file, and the decisions about texts and times."""
-        return {"row": self._row, "sha256": self._fingerprint} | self._texts.decided
+        return {"row": self._row, "sha256": self._fingerprint} | self._columns.decided
 
     @property
     def _read_fraction(self) -> float | None:
@@ -267,7 +258,7 @@ class ParquetSource(PrefetchSource):
         if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
             raise ConnectorError(f"{self.name}: is not the file that was read before", "another")
         self._row = int(position["row"])
-        self._texts.restore({"types": {}, "strays": {}} | position)
+        self._columns.restore({"types": {}, "strays": {}} | position)
 
     def _let_go(self) -> None:
         for file in self._files:

@@ -178,16 +178,8 @@ class CategoricalColumn(Sequence[Any]):
         """
         if isinstance(values, cls):
             return values
-        n, numbers = len(values), dict[Any, int]()
-        # Usually few objects recur: compare identities before hashing.
-        objects, codes = _identities(values), np.full(n, -1)
-        for _ in range(min(n // 64, 16)):
-            first = int(codes.argmin())
-            if codes[first] >= 0:
-                return cls(codes, list(numbers))
-            np.putmask(codes, objects == objects[first], numbers.setdefault(values[first], len(numbers)))
         numbers = {value: code for code, value in enumerate(dict.fromkeys(values))}
-        return cls(np.fromiter(map(numbers.__getitem__, values), np.int64, n), list(numbers))
+        return cls(np.fromiter(map(numbers.__getitem__, values), np.int64, len(values)), list(numbers))
 
     def different(self) -> list[Any]:
         """Return the values that occur, in order of their first occurrence."""
@@ -203,11 +195,6 @@ class CategoricalColumn(Sequence[Any]):
     def tolist(self) -> list[Any]:
         """Return a list of the values."""
         return list(self)
-
-
-def _identities(values: Sequence[Any]) -> NDArray[np.intp]:
-    """Return the `id` of each value, read from an array of objects."""
-    return np.frombuffer(np.fromiter(values, object, len(values)).tobytes(), np.intp)
 
 
 def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:

@@ -67,27 +67,18 @@ def numbers_of(values: Sequence[Any]) -> NDArray[Any] | None:
     if kinds == {str}:
         if "_" in "".join(values):
             return None
-        with contextlib.suppress(ValueError):
-            return _whole(list(map(int, values)))
-        with contextlib.suppress(ValueError):
-            return _fractions(np.fromiter(map(float, values), np.float64, len(values)))
-    elif kinds == {int}:
-        return _whole(values)
-    elif kinds == {int, float} or kinds == {float}:
-        with contextlib.suppress(OverflowError):
-            return _fractions(np.array(values, np.float64))
-    return None
-
-
-def _whole(values: Sequence[int]) -> NDArray[np.int64] | None:
-    with contextlib.suppress(OverflowError):
-        return np.array(values, np.int64)
-    return None
-
-
-def _fractions(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return the values, or None if any is not finite or exceeds the integers that a float represents."""
-    return values if bool((np.abs(values) < _EXACT).all()) else None
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                values = list(map(kind, values))
+                break
+        else:
+            return None
+    elif not kinds <= {int, float}:
+        return None
+    found = np.array(values)
+    if found.dtype.kind == "f":  # not NaN, and no more than the integers that a float represents
+        return found if bool((np.abs(found) < _EXACT).all()) else None
+    return found if found.dtype == np.int64 else None
 
 
 def dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:

@@ -132,7 +132,7 @@ class CsvValues(ValueFormat):
             self._first += rows
             if len(self._first) >= FEWEST_EVENTS:
                 self.numbers.is_sampled = True
-                self._columns.warn_of_counters(self._undeclared, self._first)
+                self._columns.warn_of_counters(self._undeclared, self._columns.by_name(self._first))
                 self._first = []
         return self._columns.read(rows)
 
