@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from connectors.counters import is_index, warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
 from connectors.notices import Notice, Notices
-from connectors.number_columns import NumberColumns
+from connectors.number_columns import WAYS, NumberColumns
 from connectors.options import Roles
+from connectors.spelling import LONGEST
 from connectors.string_columns import CategoricalColumn, StringColumn
 from connectors.times import Times
 
@@ -356,12 +358,12 @@ class TextColumns:
                 self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
-        ways = "--types {name}:number rejects their events, --set missing=TEXT names those that are missing values"
         form = (
             "column {name!r}, so far of numbers, holds texts such as {text}: from there on they are categories; "
-            f"{self.numbers.spelling_of(name, cells[turn]) or ways}"
+            f"--types {{name}}:number rejects their events, {WAYS}"
         )
-        self.numbers.notices.say(Notice.of(form, name, text=shown(cells[turn])))
+        text = cells[turn].strip()
+        self.numbers.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
         self.types[name] = "mixed"
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
         return np.concatenate([before, self._mixed(name, cells[turn:])])

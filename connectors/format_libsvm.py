@@ -11,15 +11,12 @@ import numpy as np
 
 from connectors.cells import MISSING, Bad, number_of, shown
 from connectors.columns import Events, Labels
-from connectors.counters import direction, sentinels
 from connectors.errors import ConnectorError
 from connectors.events import SparseRows
 from connectors.files import TextSource
 from connectors.formats import Records, TextFormat, line_records
-from connectors.notices import Notice, Notices
+from connectors.notices import Notices
 from connectors.options import Options
-
-_FEWEST = 50
 
 
 class LibsvmFormat(TextFormat):
@@ -34,7 +31,7 @@ class LibsvmFormat(TextFormat):
                     "unknown",
                     option=key,
                 )
-        self._notices, self._is_sampled = Notices(), False
+        self._notices = Notices()
         self._labels = Labels(options.texts("missing", MISSING), self._notices, _label)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
@@ -49,32 +46,6 @@ class LibsvmFormat(TextFormat):
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
         return self._notices.texts
-
-    def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Warn of counters and sentinels in features that occur in at least 50 lines."""
-        if self._is_sampled:
-            return
-        self._is_sampled = True
-        features = self.events(rows).features
-        assert isinstance(features, SparseRows)
-        order = np.argsort(features.indices, kind="stable")
-        names, starts, counts = np.unique(features.indices[order], return_index=True, return_counts=True)
-        found = []
-        for k in np.flatnonzero(counts >= _FEWEST):
-            name, values = int(names[k]), features.values[order[starts[k] : starts[k] + counts[k]]]
-            if way := direction(values):
-                counting = (
-                    f"feature {{name}} only counts {way} in the first {len(rows)} lines, as row numbers and times do, "
-                    "and is learned: leave its pairs out"
-                )
-                found.append(Notice.of(counting, name))
-            for text, share in sentinels(values.tolist()).items():
-                missing = (
-                    f"feature {{name}}: {text} in {{share:.0f}} % of its first values looks like a missing value, and "
-                    "is learned as a number: leave such pairs out"
-                )
-                found.append(Notice.of(missing, name, share=100.0 * share))
-        self._notices.say(*found)
 
     def events(self, rows: Sequence[Any]) -> Events:
         """Parse all lines at once. If that fails, parse each line to find the invalid ones."""

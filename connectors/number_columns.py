@@ -19,14 +19,11 @@ from connectors.errors import ConnectorError
 from connectors.notices import Notice, Notices
 from connectors.options import Roles
 from connectors.spelling import (
-    CURRENCIES,
     LONGEST,
     SPELLINGS,
     SpelledNumbers,
     Spelling,
-    are_addresses,
-    looks_like_numbers,
-    number_with_more,
+    look_alike,
     readings,
     repeated_texts,
     unit_of,
@@ -34,9 +31,12 @@ from connectors.spelling import (
 )
 
 _LEAST_REPEATS = 5
-_MOST_TEXTS = 20
 _UNCLEAR = "unclear"
-_SPELLED = "0"  # key that counts the numbers in another format
+WAYS = (
+    "--set missing={marker} reads this text as missing (in place of the usual markers), --set decimal= and --set "
+    "thousands= read numbers in another format"
+)
+"""Remedies for texts among numbers."""
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
 
@@ -88,19 +88,17 @@ class NumberColumns:
         """Warnings of all columns of the source."""
         self.markers: dict[str, list[str]] = {}
         """Missing-value markers of a single column, by column name."""
-        self.spelled: dict[str, SpelledNumbers] = {}
-        """Parsers of columns in another format, by column name."""
-        self.is_sampled = False
-        """Whether the first events of a stream without a header were inspected."""
-        self._rejected: dict[str, Counter[str]] = {}
+        self._rejected: Counter[str] = Counter()
         self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
+        declared = () if roles.spelling is None else self._open
+        self.spelled = {name: SpelledNumbers(roles.spelling or Spelling()) for name in declared}
+        """Parsers of columns in another format, by column name."""
 
     @property
     def decided(self) -> dict[str, Any]:
         """The decisions so far, as JSON. Empty if there are none."""
         found: dict[str, Any] = {"markers": dict(self.markers)} if self.markers else {}
         found |= {"open": sorted(self._open)} if self._open else {}
-        found |= {"sampled": True} if self.is_sampled else {}
         spellings = {
             name: [each.spelling.decimal, each.spelling.thousands, each.spelling.unit]
             for name, each in self.spelled.items()
@@ -110,7 +108,6 @@ class NumberColumns:
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""
         self.markers, self._open = dict(decided.get("markers", {})), set(decided.get("open", ()))
-        self.is_sampled = bool(decided.get("sampled", False))
         self.spelled = {name: SpelledNumbers(Spelling(*given)) for name, given in decided.get("spellings", {}).items()}
 
     def is_plain(self, name: str) -> bool:
@@ -180,6 +177,7 @@ class NumberColumns:
                 raise ConnectorError(f"{source}: {error}", "ambiguous", column=name) from None
             self.notices.say(str(error))
             return ""
+        self.spelled.pop(name, None)
         if spelling is not None:
             self.spelled[name] = SpelledNumbers(spelling)
         elif not are_plain:
@@ -230,21 +228,15 @@ class NumberColumns:
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
         """Warn of a categorical column in which more than half of the texts look like numbers."""
-        if not looks_like_numbers(cells):
-            if example := number_with_more(cells):
-                what = "texts such as {example} seem to be numbers with more beside them"
-                self._report(name, what, repr(example), "leave only the numbers in the file")
-            return
         best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
-        number = next(filter(best.reads, cells), None)
-        other = next((cell for cell in cells if not best.reads(cell)), None)
-        if other is not None and not are_addresses(cells):
-            both = "" if number is None else "numbers such as {number!r} and "
+        example = next((cell for cell in cells if not best.reads(cell)), None)
+        if example is not None and look_alike(cells):
             form = (
-                f"column {{name!r}} holds {both}texts such as {{other!r}}, and is read as categories: --types "
-                "{name}:number rejects these texts, --types {name}:category confirms them"
+                "column {name!r}: texts such as {example} look like numbers, and are read as categories: leave only "
+                "the numbers in the file, or say --types {name}:number, which rejects such texts (--types "
+                "{name}:category confirms them)"
             )
-            self.notices.say(Notice.of(form, name, number=number, other=other))
+            self.notices.say(Notice.of(form, name, example=shown(example)))
 
     def _usual_decimal(self, columns: Mapping[str, Cells]) -> str:
         """Return the decimal separator of the unambiguous numbers. Empty if there are both or neither."""
@@ -271,24 +263,6 @@ class NumberColumns:
                     "confirms the point)"
                 )
                 self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
-
-    def spelling_of(self, name: str, cell: str) -> str:
-        """Return the options that parse a cell which its column rejects. Empty if there are none."""
-        own = self.spelled[name].spelling if name in self.spelled else Spelling(unit="")
-        readings: dict[str, Spelling] = {}
-        for spelling in sorted(SPELLINGS, key=lambda each: each.decimal != own.decimal):
-            if spelling.reads(cell):
-                readings.setdefault(spelling.plain(cell), spelling)
-        unit = unit_of(cell)
-        if readings and unit != own.unit and (unit or (own.unit or "") not in CURRENCIES):
-            return "their unit is not that of the numbers before: convert them to one in the file"
-        ways = {
-            value: each.options(name) if each.thousands or each.decimal != "." else "--set decimal=."
-            for value, each in readings.items()
-        }
-        if len(ways) > 1:
-            return f"{' or '.join(f'{way} (as {value})' for value, way in ways.items())} reads such numbers"
-        return "".join(f"{way} reads such numbers" for way in ways.values())
 
     def find_markers(self, name: str, cells: Cells) -> None:
         """Find missing-value markers in a column that may contain both numbers and texts."""
@@ -344,25 +318,12 @@ class NumberColumns:
         return None if math.isnan(number) else number
 
     def count_text(self, name: str, cell: str) -> None:
-        """Count a rejected text. Log once which option parses it if it occurs repeatedly."""
-        text, texts = cell.strip(), self._rejected.setdefault(name, Counter())
-        is_number = any(map(str.isdigit, text))
-        key = _SPELLED if is_number else text
-        is_beyond = len(texts) >= _MOST_TEXTS and key not in texts
-        if texts[key] >= _LEAST_REPEATS or is_beyond or len(text) > LONGEST:
-            return
-        if is_number:
-            form = "column {name!r}: numbers such as {text} are written otherwise than those before, and their events"
-            way = self.spelling_of(name, text)
-        else:
-            form = "column {name!r}: the text {text} is no number, and its events"
-            way = (
-                f"--set missing={shlex.quote(text)} reads it as missing (with other markers, if there are: it replaces "
-                "the default ones)"
-            )
-        texts[key] += bool(way)
-        if texts[key] == _LEAST_REPEATS:
-            self.notices.say(Notice.of(form + " are rejected: {way}", name, text=shown(text), way=way))
+        """Count a rejected text. Log once which options read such texts if there are several."""
+        self._rejected[name] += 1
+        if self._rejected[name] == _LEAST_REPEATS:
+            form = f"column {{name!r}}: texts such as {{text}} are no numbers, and their events are rejected: {WAYS}"
+            text = cell.strip()
+            self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
 
     def is_open(self, name: str) -> bool:
         """Return whether a column is declared as numbers and has had no value so far."""

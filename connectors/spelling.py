@@ -23,9 +23,8 @@ _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
 _PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
-_SIGNS = re.compile(r"^(\s*[+-])[+-]+")
 # A number with an affix such as a unit. Letters before the number make it an identifier.
-_BESIDE = re.compile(r"([^\w+.,-]*)[+-]?(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
+_BESIDE = re.compile(r"([^\w+.,-]*)[+-]*(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
 _MOST_BESIDE = 4
 
 
@@ -230,29 +229,19 @@ def with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
     return found if nearly_all(sum(map(found.reads, cells)), cells) else None
 
 
-def looks_like_numbers(cells: Sequence[str]) -> bool:
-    """Return whether more than half of the texts of a column look like numbers, in any format."""
-    alike = {cell: n for cell, n in Counter(cells).items() if _has_digit(cell) and _looks_like_number(cell)}
-    return 2 * sum(alike.values()) > len(cells) and len(alike) >= _FEWEST_DIFFERENT
-
-
 def are_addresses(cells: Sequence[str]) -> bool:
     """Return whether all texts are IP addresses."""
     return all(map(_ADDRESS.fullmatch, cells))
 
 
-def number_with_more(cells: Sequence[str]) -> str:
-    """Return an example if more than half of the texts are distinct numbers with a unit, else an empty string."""
+def look_alike(cells: Sequence[str]) -> bool:
+    """Return whether more than half of the texts of a column look like numbers, with one of a few texts beside them.
+
+    Identifiers that begin with letters and IP addresses do not.
+    """
     found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
     are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
-    if not are_many or len({beside for _, beside in found.values()}) > _MOST_BESIDE:
-        return ""
-    return next((cell for cell, (_, beside) in found.items() if any(beside)), "")
-
-
-def _looks_like_number(cell: str) -> bool:
-    once = _SIGNS.sub(r"\1", cell)
-    return any(spelling.reads(once) for spelling in SPELLINGS)
+    return are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE and not are_addresses(cells)
 
 
 def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from connectors.columns import Events, TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
 from connectors.format_csv import Dialect
-from connectors.format_json import FEWEST_EVENTS, JsonFormat
+from connectors.format_json import JsonFormat
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
 from connectors.string_columns import LazyStrings
@@ -120,20 +120,12 @@ class CsvValues(ValueFormat):
                 f"{options.name}: format=csv needs `names`, the columns of a record in order", "needs", option="names"
             )
         roles.check(options.name, names)
-        self._undeclared = [name for name in roles.features(names) if name not in roles.types]
-        roles.types = dict.fromkeys(self._undeclared, "number") | roles.types
+        roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
         self._columns = TextColumns(names, roles)
         self.times, self.numbers = self._columns.times, self._columns.numbers
-        self._first: list[list[str]] = []
 
     def _events(self, rows: list[Any]) -> Events:
-        if not self.numbers.is_sampled:
-            self._first += rows
-            if len(self._first) >= FEWEST_EVENTS:
-                self.numbers.is_sampled = True
-                self._columns.warn_of_counters(self._undeclared, self._columns.by_name(self._first))
-                self._first = []
         return self._columns.read(rows)
 
     def _row(self, value: bytes) -> list[str]:

@@ -14,8 +14,6 @@ import pytest
 
 from connectors import ConnectorError, arrow_cells, open_source
 from connectors.counters import direction
-from connectors.kafka.values import CsvValues
-from connectors.options import Options
 from tests.choices import each_choice
 from tests.connectors.streams import labels, read, rows, write
 from tests.errors import raises
@@ -223,23 +221,6 @@ def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
     [features] = [batch.rows()[0] for batch in itertools.islice(known, 1)]
     assert "day weekday sin" in features
     assert known.notices == []
-
-
-def test_libsvm_features_that_count_up_or_have_sentinels_are_warned_about(tmp_path: Path, caplog) -> None:
-    lines = [f"{i % 2} 1:{i} 2:{-9999 if i % 20 == 3 else i % 7 + 0.5} 3:{i * 7 % 11}" for i in range(200)]
-    source = open_source(write(tmp_path / "a.svm", "\n".join(lines)))
-    list(source)
-    assert [record.getMessage() for record in caplog.records] == source.notices
-    assert [notice[:10].rstrip(":") for notice in source.notices] == ["feature 1 ", "feature 2"]
-
-
-def test_columns_that_count_up_in_csv_from_kafka_are_warned_about(caplog) -> None:
-    options = {"names": "id,n,x,y", "label": "y", "types": "n:number"}
-    values = CsvValues(Options("kafka://h:1/t", options))
-    for i in range(300):
-        values.read([f"{i},{i},{i * 7 % 11},a".encode()])
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "--ignore id" in said
 
 
 def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
