@@ -259,6 +259,21 @@ def test_a_large_confusion_matrix_has_its_names_and_fits(page: Any) -> None:
         assert page.execute_script(f"return {cut}.length") == 0
 
 
+def test_long_names_are_whole(page: Any) -> None:
+    named = """
+        const name = i => `a rather long name of a sensor, number ${i}`;
+        s.relevance = [...Array(8).keys()].map(i => [name(i), i + 1]);
+        s.latest = s.latest.map((event, i) => ({...event, prediction: name(i), label: name(i)}));
+        s.leaders = s.leaders.map((head, i) => ({...head, member: name(i)}));
+        legend("relevance", s.relevance.map(([name, value]) => ({name, color: "red", value})), "");"""
+    cut = """[...document.querySelectorAll("#latest td, #relevance td, #leaders td, .legend b")].filter(n =>
+        n.scrollWidth > n.clientWidth + 1 && getComputedStyle(n).overflow !== "visible" ||
+        n.getBoundingClientRect().right > n.closest(".card").getBoundingClientRect().right).map(n => n.textContent)"""
+    assert after_message(page, named, cut) == []
+    with phone(page):
+        assert after_message(page, named, cut) == []
+
+
 def test_an_event_gives_its_reasons(page: Any) -> None:
     wait_for(lambda: shown(page, "#latest tbody tr button"), "events")
     names = "return [...document.querySelectorAll('#contributions td:first-child')].map(cell => cell.textContent)"
