@@ -197,13 +197,13 @@ class Costs:
         best = expected.argmin(axis=1)
         return np.where(expected[np.arange(n), best] <= self._most, best, ABSTAINS)
 
-    def decide_one(self, proba: Floats) -> int:
+    def decide_one(self, proba: Sequence[float]) -> int:
         """Decide on one event with the current counts.
 
         Parameters
         ----------
         proba
-            Probabilities, shape (n_classes,), of labels already passed to `matrix`.
+            Probabilities of the labels already passed to `matrix`.
 
         Returns
         -------
@@ -212,9 +212,9 @@ class Costs:
         """
         k = len(proba)
         if k > _FEW:
-            return int(self._least(proba[None], self._counts[None, :k], self._matrix[:k, :k])[0])
+            return int(self._least(np.array([proba]), self._counts[None, :k], self._matrix[:k, :k])[0])
         # Plain Python is faster than numpy for few numbers.
-        shares, known = proba.tolist(), _ALL
+        shares, known = proba, _ALL
         if self._is_balanced or self._n_seen < k:
             counts = self._counts[:k].tolist()
             known = [share > 0.0 or count > 0 for share, count in zip(shares, counts, strict=True)]

@@ -15,7 +15,7 @@ from river import base
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
-from streamsvm.decide.wrapped import Shares, check_model, state_of
+from streamsvm.decide.wrapped import check_model, state_of
 from streamsvm.features.frames import like
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
@@ -65,7 +65,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         self._codes: dict[Hashable, int] = {}
         self.cost, self.class_weight, self.abstain = cost, class_weight, abstain
         self.costs = Costs(cost, class_weight, abstain)
-        self._begin()
+        self._labels: list[Any] = []  # whose costs are known
 
     @property
     def classes_(self) -> list[Any]:
@@ -76,11 +76,6 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     def notices(self) -> list[str]:
         """The warnings of the classifier."""
         return list(getattr(self.model, "notices", []))
-
-    def _begin(self) -> None:
-        """Forget the labels of the previous event, after new ones."""
-        self._labels: list[Any] = []
-        self._shares: Shares | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -133,20 +128,12 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     def _decide_one(self, x: dict[Hashable, Any], **kwargs: Any) -> int:
         """Number of the label of minimum expected cost, or ABSTAINS."""
         shares = self.model.predict_proba_one(x, **kwargs)
-        if self._shares is None or not self._shares.put(shares):
-            self._shares = self._take(shares)
-        return self.costs.decide_one(self._shares.proba[0])
-
-    def _take(self, shares: dict[Any, float]) -> Shares:
-        """Store the probabilities of an event whose labels differ from those of the previous event."""
-        self.know(shares)
-        found = self._shares
-        if found is None or len(self._labels) < len(self._codes):
+        if not shares.keys() <= self._codes.keys():
+            self.know(shares)
+        if len(self._labels) < len(self._codes):
             self._labels = self.classes_
-            found = Shares(self._labels)
-            found.put(shares)
             self.costs.matrix(self._labels)
-        return found
+        return self.costs.decide_one([shares.get(label, 0.0) for label in self._labels])
 
     @locked
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
@@ -174,7 +161,6 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         self.model.learn_one(x, y, **kwargs)
         if code is None:
             code = self._codes[y] = len(self._codes)
-            self._begin()
         self.costs.come(code)
 
     @locked
@@ -205,7 +191,6 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         self.know(counts)  # a classifier does not know the labels of events of weight 0
         for label, n in counts.items():
             self.costs.come(self._codes[label], n)
-        self._begin()
 
     def predict_proba_many(self, X: Any) -> Any:
         """Predict the probabilities of rows with the wrapped classifier.
@@ -341,9 +326,6 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         for label in labels:
             if label not in self._codes:
                 self._codes[as_label(label)] = len(self._codes)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_labels": [], "_shares": None}
 
     # Saving ------------------------------------------------------------------------------------------------------
 

@@ -95,8 +95,8 @@ class Job:
             self._over.set()
 
     def _solve(self, task: Task) -> Solution:
-        """Solve in this thread, or in a process if the solver holds the interpreter's lock."""
-        if self._solver.holds_lock and _can_be_sent(self._solver) and not _refused.is_set():
+        """Solve in a process, because solvers hold the interpreter's lock, or in this thread where that fails."""
+        if _can_be_sent(self._solver) and not _refused.is_set():
             try:
                 return self._solve_elsewhere(task)
             except _NoProcess as error:
@@ -304,7 +304,7 @@ def _worker(solver: Solver) -> _Worker:
 
 def get_ready(solver: Solver) -> None:
     """Start the process of the solver in the background."""
-    if solver.holds_lock and _can_be_sent(solver) and not _refused.is_set() and _turn.acquire(blocking=False):
+    if _can_be_sent(solver) and not _refused.is_set() and _turn.acquire(blocking=False):
         try:
             with suppress(_NoProcess):  # reported by the first refit
                 _worker(solver)

@@ -46,8 +46,6 @@ class Solver(Protocol):
     """A solver of windows."""
 
     name: str
-    holds_lock: bool
-    """Whether it holds the interpreter's lock and therefore runs in a separate process."""
     asks_relevance: bool
     """Whether it uses the relevance of columns in the learner's metric."""
 
@@ -66,7 +64,6 @@ class _Searching:
 
     name: str
     module = "streamsvm.batch"
-    holds_lock = True
     asks_relevance = False
 
     def solve(self, task: Task) -> Solution:
@@ -215,7 +212,6 @@ class Bcd(_Planes):
 class Given:
     """A scikit-learn classifier: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
 
-    holds_lock = True
     asks_relevance = False
 
     def __init__(self, estimator: Any) -> None:

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
-from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
+from streamsvm.decide.reasons import EVALUATIONS, Explains, Groups, Masks, Reasons, explain, variants
 from streamsvm.names import feature
 from streamsvm.run.learners import Learner
 
@@ -30,8 +31,11 @@ def reasons_for(
         return learner.model.explain_one(x, evaluations, nearest=0, label=label)
     if learner.peek([x]) is None:
         return None
-    more |= {"label": label, "evaluations": evaluations}
-    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes), **more)
+
+    def of_variants(groups: Groups, masks: Masks) -> NDArray[np.float64]:
+        return np.asarray(learner.peek(variants(x, groups, masks)))
+
+    return explain(of_variants, x, list(learner.classes), label=label, evaluations=evaluations, **more)
 
 
 def one_by_one(batch: Batch) -> Iterator[Batch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from streamsvm.refit.jobs import _Worker
-from streamsvm.refit.solvers import SOLVERS, Given
+from streamsvm.refit.solvers import SOLVERS, solver_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = """
@@ -25,24 +27,25 @@ class Own(DecisionTreeClassifier):
         return super().fit(X, y)
 """
 ENDLESS = """
-import os, time
+import os, threading, time
 
 class Slow:
     name = "slow"
 
-    def __init__(self, holds_lock, folder):
-        self.holds_lock, self.folder = holds_lock, folder
+    def __init__(self, is_sent, folder):
+        self.is_sent, self.folder = is_sent, folder
+        self.own = None if is_sent else threading.Lock()  # cannot be sent to another process
 
     def solve(self, task):
         (self.folder / "begun.tmp").write_text(str(os.getpid()))
         (self.folder / "begun.tmp").replace(self.folder / "begun")
-        time.sleep(600 if self.holds_lock else 0.5)
+        time.sleep(600 if self.is_sent else 0.5)
         (self.folder / "done").touch()
 
-def begin(holds_lock, folder):
+def begin(is_sent, folder):
     from streamsvm.refit.jobs import Job, Refit
     folder.mkdir()
-    job = Job(Slow(holds_lock, folder), Refit(1, 0, 64), lambda: None)
+    job = Job(Slow(is_sent, folder), Refit(1, 0, 64), lambda: None)
     while not (folder / "begun").exists():
         time.sleep(0.001)
 """
@@ -108,8 +111,8 @@ X = np.random.default_rng(0).normal(size=(300, 2))
 print("predicted:", model.predict_many(X[:20]).tolist())
 print("loaded:", type(model).__name__)
 import endless
-for holds_lock in (False, True):
-    endless.begin(holds_lock, folder / f"ended {holds_lock}")
+for is_sent in (False, True):
+    endless.begin(is_sent, folder / f"ended {is_sent}")
 """
 
 
@@ -195,8 +198,10 @@ def test_when_the_program_exits_a_thread_comes_to_its_end_and_a_process_is_ended
     assert not is_there(int((folder / "ended True" / "begun").read_text()))
 
 
-def test_solvers_of_the_package_run_in_a_process():
-    assert all(solver.holds_lock for solver in (*SOLVERS.values(), Given))
+@pytest.mark.parametrize("solver", [*SOLVERS, LogisticRegression()], ids=str)
+def test_solvers_of_the_package_can_be_sent_to_a_process(solver):
+    sent = solver_of(solver)
+    assert pickle.loads(pickle.dumps(sent)).name == sent.name
 
 
 def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
