@@ -15,14 +15,14 @@ from river import base
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
-from streamsvm.decide.wrapped import check_model, state_of
 from streamsvm.features.frames import like
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
 from streamsvm.models.codec import nested, part_of
-from streamsvm.models.saved import LOADABLE, Archived, from_state
+from streamsvm.models.saved import LOADABLE, Archived, from_state, state_of
+from streamsvm.parameters import ParameterTypeError
 
 
 class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
@@ -350,6 +350,21 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
 
 
 LOADABLE["DecidingClassifier"] = DecidingClassifier
+
+
+def check_model(model: Any) -> None:
+    """Check that a model is a classifier with probabilities.
+
+    Raises
+    ------
+    TypeError
+        If it is not.
+    """
+    is_one = all(callable(getattr(model, name, None)) for name in ("predict_proba_one", "learn_one"))
+    if isinstance(model, type) or not is_one:
+        raise ParameterTypeError(
+            "model", f"must be a classifier with `predict_proba_one` and `learn_one`, got {model!r}"
+        )
 
 
 def decider_of(model: Any) -> DecidingClassifier | None:

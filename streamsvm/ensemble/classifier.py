@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.budgeted.support import nearest_vectors
-from streamsvm.decide.wrapped import state_of
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
@@ -20,7 +19,7 @@ from streamsvm.ensemble.parts import Parts, with_parts
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import nested, part_of
-from streamsvm.models.saved import from_state
+from streamsvm.models.saved import from_state, state_of
 from streamsvm.online import base
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_choice, check_number
 

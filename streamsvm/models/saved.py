@@ -12,6 +12,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from streamsvm.models.archive import DAMAGED, ArchiveError, check_replaced, read_archive, write_archive
+from streamsvm.models.codec import State
 
 LOADABLE: dict[str, Any] = {}
 """Classes that `streamsvm.load` knows, by name; each registers itself where it is defined."""
@@ -127,6 +128,23 @@ class Archived:
             return cls.from_state(header, arrays)
         except ArchiveError as error:
             raise ArchiveError(f"{path}: {error}", error.reason) from error
+
+
+def state_of(model: Any) -> State:
+    """Return the state of a classifier.
+
+    Raises
+    ------
+    TypeError
+        If the classifier has no `state` method. Pickle is not used as a fallback.
+    """
+    if not hasattr(model, "state"):
+        raise TypeError(
+            f"a {type(model).__name__} cannot be saved, as it does not give its state as arrays: only classifiers of "
+            "this package do"
+        )
+    state: State = model.state()
+    return state
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:

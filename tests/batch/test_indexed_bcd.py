@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import newton_step
 from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
-from streamsvm.batch.rows import MemoryRows
+from streamsvm.batch.matrix import MemoryRows
 from streamsvm.models import LinearModel
 from tests.choices import each_choice
 

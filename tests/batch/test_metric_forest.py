@@ -15,8 +15,7 @@ import scipy.sparse
 
 from streamsvm import IndexedBCD
 from streamsvm.batch.metric_forest import MetricForest
-from streamsvm.batch.metric_forest.archive import INDEX_FILE
-from streamsvm.batch.metric_forest.blocks import ROWS_FILE
+from streamsvm.batch.metric_forest.blocks import INDEX_FILE, ROWS_FILE
 from streamsvm.models import ArchiveError, LinearModel, Scaler
 from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.parameters import ParameterError

@@ -11,13 +11,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_scale, generator
-from streamsvm.batch.indexed_bcd.newton import Newton
+from streamsvm.batch.indexed_bcd.newton import EPS_ALL, Newton, fitting, pilot
 from streamsvm.batch.indexed_bcd.problem import OnRound, Point, Task
-from streamsvm.batch.indexed_bcd.start import EPS_ALL, fitting, pilot
 from streamsvm.batch.linear_systems import BOUNDED_COPIES, LARGEST_BOUNDED_SYSTEM
-from streamsvm.batch.matrix import Floats, Ints
+from streamsvm.batch.matrix import Floats, Ints, MemoryRows, Rows
 from streamsvm.batch.metric_forest import MetricForest
-from streamsvm.batch.rows import MemoryRows, Rows
 from streamsvm.models import LinearModel
 from streamsvm.parameters import ParameterError, check_between, check_choice, check_number
 

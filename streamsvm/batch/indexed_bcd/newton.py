@@ -1,4 +1,4 @@
-"""Convex-concave rounds of Newton steps in the primal."""
+"""Convex-concave rounds of Newton steps in the primal, and their start from a sample of the rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.batch.indexed_bcd.problem import SHRINK, Curvature, OnRound, Point, Task, damp, fixed_loss, look
-from streamsvm.batch.indexed_bcd.working_set import WorkingSet
+from streamsvm.batch.indexed_bcd.problem import (
+    SHRINK,
+    Curvature,
+    OnRound,
+    Point,
+    Task,
+    WorkingSet,
+    damp,
+    fixed_loss,
+    look,
+)
 from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_damped
-from streamsvm.batch.matrix import Floats
+from streamsvm.batch.matrix import Floats, MemoryRows, Rows
 from streamsvm.batch.metric_forest import MetricForest
-from streamsvm.batch.rows import Rows
 
 # Smallest and largest factor by which eps decreases, and its final value.
 EPS_FACTOR, EPS_MOST, EPS_LAST = 0.25, 0.7, 1e-9
@@ -25,6 +33,14 @@ ROWS_PER_COLUMN = 1000
 SYSTEM_BYTES = 64 << 20
 # Share of the memory for a working set; the next one is collected while one is in use.
 NEXT = 0.33
+# Share of the memory for the sample.
+SAMPLE_SHARE = 0.6
+# Tolerance and maximum rounds on the sample, for the convex and for the truncated loss; initial smoothing.
+TOL_PILOT, TOL_ROUNDS, ROUNDS_PILOT, ROUNDS_SAMPLE, EPS_FIRST = 0.03, 0.01, 30, 100, 2.0
+# Initial smoothing on all rows with the truncated loss.
+EPS_ALL = 1.0
+# Multiples of the convex solution, one of which is the initial solution for the truncated loss.
+LENGTHS = 2.0 ** np.arange(10)
 # Smallest damping of a Newton step.
 DAMP_LEAST = 0.05
 
@@ -233,3 +249,36 @@ def _step_by_rows(scaled: list[Any], g: Floats, constant: float) -> Floats:
         return out
 
     return conjugate_gradients(times, g, 0.01, 200)
+
+
+def fitting(rows: Rows, n: int, memory: float) -> int:
+    """Return how many of n rows fit in `memory` bytes."""
+    return max(1, int(min(n, memory / max(1.0, rows.row_bytes))))
+
+
+def pilot(newton: Newton, task: Task, n: int) -> Floats:
+    """Solve for a sample of n rows, with a convex loss first.
+
+    Truncated losses start from the squared hinge. With many wrong labels the solution for the hinge has a wide margin
+    and hardly any outliers, so rounds would not improve it. The squared hinge finds the direction of w, and the best of
+    LENGTHS its length. `newton` is set up for all rows.
+    """
+    positions, X = newton.rows.sample(fitting(newton.rows, n, SAMPLE_SHARE * newton.memory), newton.rng)
+    c = task.c[positions].astype(np.float64)
+    w = np.zeros(newton.rows.shape[1] + 1)
+    if not c.any():
+        return w
+    is_truncated = task.ceiling < math.inf
+    part = task.at(positions, c * (float(task.c.sum(dtype=np.float64)) / c.sum()))
+    sample = MemoryRows(X)
+    on_sample = Newton(sample, EPS_FIRST, TOL_PILOT, ROUNDS_PILOT, newton.rng, memory=newton.memory)
+    at = on_sample.convex(replace(part, ceiling=math.inf, squared=part.squared or is_truncated), w)
+    newton.eps = max(on_sample.eps, EPS_WARM)
+    if is_truncated:
+        newton.eps = EPS_ALL
+        norm = 0.5 * float(at.w @ at.w)
+        length = min(LENGTHS, key=lambda t: norm * t * t + part.loss(t * at.z))
+        rounds = Newton(sample, EPS_ALL, TOL_ROUNDS, ROUNDS_SAMPLE, newton.rng, memory=newton.memory)
+        at = rounds.truncated(part, length * at.w, lambda _: False)
+    newton.weight = at.weight
+    return at.w

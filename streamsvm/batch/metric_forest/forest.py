@@ -13,12 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import connectors
-from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
-from streamsvm.batch.metric_forest.archive import Contents, check_size, read_index, refusing_damage
-from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, FileBlocks, floats, index_type_of
-from streamsvm.batch.metric_forest.building import build
-from streamsvm.batch.metric_forest.source import complete_rows
-from streamsvm.batch.rows import Rows
+from streamsvm.batch.matrix import Floats, Ints, Matrix, Rows, as_matrix
+from streamsvm.batch.metric_forest.blocks import (
+    READ_BYTES,
+    ROWS_FILE,
+    Contents,
+    FileBlocks,
+    check_size,
+    floats,
+    index_type_of,
+    read_index,
+    refusing_damage,
+)
+from streamsvm.batch.metric_forest.building import build, complete_rows
 from streamsvm.parameters import ParameterError
 
 # Maximum share of the memory for one read of adjacent blocks, and the number of its copies in memory.

@@ -18,8 +18,7 @@ from streamsvm.batch.base import BatchClassifier, Iteration, Progress, Solution,
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import cost_matrix
-from streamsvm.batch.sampled_cuts.population import Population
-from streamsvm.batch.sampled_cuts.rounds import AllRows, ConstantTime, Result, Rounds, Settings
+from streamsvm.batch.sampled_cuts.rounds import AllRows, ConstantTime, Population, Result, Rounds, Settings
 from streamsvm.batch.sampled_cuts.whole_problem import WholeProblem
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.parameters import check_choice, check_number

@@ -12,8 +12,8 @@ import scipy.sparse
 from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_penalty, generator
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.smoothed_newton.iteration import prune, run
-from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_FIRST, Problem
+from streamsvm.batch.smoothed_newton.quadratic import Penalties
 from streamsvm.models import LinearModel
 from streamsvm.parameters import ParameterError, check_between, check_number
 

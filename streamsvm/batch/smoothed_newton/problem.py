@@ -10,8 +10,7 @@ import numpy as np
 
 from streamsvm.batch.matrix import Floats, Ints, Matrix, systematic_sample
 from streamsvm.batch.smoothed_newton import kernels
-from streamsvm.batch.smoothed_newton.penalties import Penalties
-from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
+from streamsvm.batch.smoothed_newton.quadratic import Penalties, QuadraticModel
 
 # Initial and final smoothing, in units of the margin.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11
