@@ -81,7 +81,7 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
     if path == "-":
         if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
             raise ConnectorError("standard input: is closed")
-        return PipedText(Pipe(0, "standard input", owned=False))
+        return Unpacked(Pipe(0, "standard input", owned=False))
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
         os.close(fd)
         raise ConnectorError(f"{path}: is a directory, not a file", "directory")
     if not stat.S_ISREG(mode):
-        return PipedText(Pipe(fd, path, owned=True))
+        return Unpacked(Pipe(fd, path, owned=True))
     try:
         return _regular(fd, path, packed=packed, follow=follow)
     except BaseException:
@@ -115,7 +115,7 @@ def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
         raise ConnectorError(f"{path}: ends in .gz but is not a gzip file", "not gzip")
     if follow:
         return GrowingFile(fd, path)
-    return Unpacked(PlainFile(fd, path)) if packed or is_gzip else PlainFile(fd, path)
+    return Unpacked(PlainFile(fd, path), is_packed=True) if packed or is_gzip else PlainFile(fd, path)
 
 
 class PlainFile(ByteStream):
@@ -279,48 +279,39 @@ class Converted(ByteStream):
         self._stream.close()
 
 
-class PipedText(Converted):
-    """Text from a pipe, decompressed if the first byte is that of gzip.
-
-    No text starts with this byte.
-    """
-
-    _begun = False
-
-    def _next(self, wait_s: float) -> bytes | None:
-        data = self._stream.read(wait_s)
-        if data and not self._begun:
-            self._begun = True
-            if data[:1] == _GZIP[:1]:
-                self._stream = Unpacked(self._stream, data)
-                data = self._stream.read(0.0)
-        return data
-
-
 class Unpacked(Converted):
     """Decompressed content of a gzip stream with one or more members.
 
     If the stream is damaged, it ends after the last readable byte.
+
+    Parameters
+    ----------
+    stream
+        Stream to decompress.
+    is_packed
+        Whether it is compressed. None: if its first byte is that of gzip. No text starts with this byte.
     """
 
     damage: str | None = None
 
-    def __init__(self, stream: ByteStream, packed: bytes = b"") -> None:
+    def __init__(self, stream: ByteStream, *, is_packed: bool | None = None) -> None:
         super().__init__(stream)
-        self._restart(packed)
+        self._is_packed = is_packed
+        self._restart()
 
-    def _restart(self, packed: bytes = b"") -> None:
+    def _restart(self) -> None:
         self.damage = None
         self._taken = 0
-        self._packed = packed
-        self._ready = b""
+        self._packed = self._ready = b""
         self._member: zlib._Decompress | None = None
 
     def _next(self, wait_s: float) -> bytes | None:
         while self.damage is None:
             if not self._packed:
                 packed = self._stream.read(wait_s)
-                if not packed:
+                if packed and self._is_packed is None:
+                    self._is_packed = packed[:1] == _GZIP[:1]
+                if not packed or not self._is_packed:
                     if packed is None and self._member is not None:
                         self.damage = "gzip file is cut short"
                     return packed

@@ -1,8 +1,7 @@
 """ARFF, dense and sparse, as written by Weka and MOA.
 
-Special cases: a ``%`` outside quotes starts a comment, white space also separates values, and a row may end in a comma.
-If splitting at commas alone gives the right number of values, white space does not separate. Hence ``New York`` needs
-no quotes there.
+Special cases: a ``%`` outside quotes starts a comment, and a row may end in a comma. Commas separate values, so
+``New York`` needs no quotes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from connectors.options import Options, Roles
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+(?:{_QUOTED}|([^\s{{]+))(?:\s*\{{(.*)\}}|\s+(\w+).*)\s*$", re.IGNORECASE)
 _CELL = re.compile(rf"\s*(?:{_QUOTED}|([^,'\"]*?))\s*(,|$)")
-_SPACED_CELL = re.compile(rf"(?:{_QUOTED}|([^\s,'\"]*))(\s*,\s*|\s+|$)")
 _PAIR = re.compile(rf"\s*(\d+)\s+(?:{_QUOTED}|([^\s,'\"]+))(?:\s*(?:,|$)|\s+)")
 _BEFORE_COMMENT = re.compile(rf"((?:{_QUOTED}|[^'\"%]+)*+)%")
 _NUMBERS = ("numeric", "real", "integer")
@@ -69,7 +67,7 @@ class ArffFormat(TypedColumns):
     def _values(self, text: str, number: int) -> list[str]:
         """Return the values of a nominal attribute."""
         try:
-            return _cells(text) if "," in text else _spaced_cells(text.strip())
+            return _cells(text)
         except ValueError as error:
             raise ConnectorError(f"{self._source}: line {number}: {error}") from None
 
@@ -115,19 +113,12 @@ class ArffFormat(TypedColumns):
             return error
 
     def _dense_row(self, line: str) -> list[str]:
-        faults, width = [], len(self._defaults)
-        for split in (_cells, _spaced_cells):
-            try:
-                row = split(line)
-            except ValueError as error:
-                faults.append(error)
-                continue
-            if len(row) == width + 1 and not row[-1]:
-                row.pop()  # MOA writes a trailing comma
-            if len(row) == width:
-                return row
-            faults.append(ValueError(f"{len(row)} values instead of {width}"))
-        raise faults[0]
+        row, width = _cells(line), len(self._defaults)
+        if len(row) == width + 1 and not row[-1]:
+            row.pop()  # MOA writes a trailing comma
+        if len(row) != width:
+            raise ValueError(f"{len(row)} values instead of {width}")
+        return row
 
     def _sparse_row(self, line: str) -> list[str]:
         if not line.endswith("}"):
@@ -162,18 +153,9 @@ def _cells(line: str) -> list[str]:
     """Split at commas and resolve quotes and escapes."""
     if not any(mark in line for mark in "'\"\\"):
         return [cell.strip() for cell in line.split(",")] if " " in line or "\t" in line else line.split(",")
-    return _matched(_CELL, line)
-
-
-def _spaced_cells(line: str) -> list[str]:
-    """Split at commas or white space."""
-    return _matched(_SPACED_CELL, line)
-
-
-def _matched(cell: re.Pattern[str], line: str) -> list[str]:
     cells, at = [], 0
     while True:
-        match = cell.match(line, at)
+        match = _CELL.match(line, at)
         if match is None:
             raise ValueError(f"a quote is not closed or not alone: {line[at : at + 80]!r}")
         cells.append(_text(match, 1))

@@ -193,7 +193,7 @@ class _Side:
 
     def _begin(self, progress: BatchProgress, clock: int | None) -> None:
         """Start at a position of the stream."""
-        self._progress = self._after = progress  # before and after the current batch
+        self._progress = self._after = self._at = progress  # before and after the current batch, and now
         self._clock = clock
         self._batches: Iterator[Batch] | None = None
         self._batch: Batch | None = None
@@ -219,10 +219,7 @@ class _Side:
     @property
     def position(self) -> Position:
         """Position in the stream and latest time."""
-        progress = self._after if self._batch is not None and not len(self) else self._progress
-        if self._batch is not None and len(self) and (self._taken or self._said):
-            _, progress = progress.first(self._batch, self._taken)
-        return progress.state() | {"clock": self._clock}
+        return self._at.state() | {"clock": self._clock}
 
     def seek(self, position: Position) -> None:
         """Resume at a position."""
@@ -279,13 +276,12 @@ class _Side:
         """Take the next n records and the records rejected up to there."""
         batch = self._batch
         if batch is None:
-            return Batch([], [], Origins({}, {}), self._progress.at)
+            return Batch([], [], Origins({}, {}), self._at.at)
         end = self._taken + n
         part = batch.part(self._taken, end)
-        if batch.rejected:
-            upto = batch.rejected if end == len(batch) else self._progress.first(batch, end)[0].rejected
-            part.rejected = [one for one in upto if id(one) not in self._said]
-            self._said |= {id(one) for one in part.rejected}
+        head, self._at = (batch, self._after) if end == len(batch) else self._progress.first(batch, end)
+        part.rejected = [one for one in head.rejected if id(one) not in self._said]
+        self._said |= {id(one) for one in part.rejected}
         if n:
             self._clock = int(self._all_times[end - 1])
         self._taken = end

@@ -38,7 +38,7 @@ class LineReader:
         self._n_bytes = 0
         self._tail: list[bytes] = []
         self._tail_size = 0
-        self._head, self._before = head, before
+        self.head, self._before = head, before  # the first bytes of the stream, and the bytes before the offset
         self._ended = False
 
     def peek(self, most: int, least: int = 1, most_bytes: float = math.inf) -> list[bytes]:
@@ -85,11 +85,6 @@ class LineReader:
         return self._stream.damage if self._ended else None
 
     @property
-    def head(self) -> bytes:
-        """The first bytes of the stream read so far."""
-        return self._head
-
-    @property
     def tail(self) -> bytes:
         """The bytes after the last complete line."""
         return b"".join(self._tail)
@@ -106,7 +101,7 @@ class LineReader:
         `seek` compares the first bytes and the bytes before the offset. The first bytes alone may be a header that many
         files share.
         """
-        head, before = self._head[: self.offset], self._before
+        head, before = self.head[: self.offset], self._before
         return {"offset": self.offset, "line": self.line, "head": _fingerprint(head), "before": _fingerprint(before)}
 
     def seek(self, position: dict[str, Any]) -> None:
@@ -139,8 +134,8 @@ class LineReader:
         return data
 
     def _add(self, data: bytes) -> None:
-        if len(self._head) < _HEAD_BYTES:
-            self._head += data[: _HEAD_BYTES - len(self._head)]
+        if len(self.head) < _HEAD_BYTES:
+            self.head += data[: _HEAD_BYTES - len(self.head)]
         end = data.rfind(b"\n") + 1
         if end:
             first, rest = data[: (cut := data.find(b"\n") + 1)], data[cut:end]

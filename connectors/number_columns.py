@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -38,32 +38,6 @@ WAYS = (
 )
 """Remedies for texts among numbers."""
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
-
-
-def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING_NUMBERS) -> NDArray[np.float64]:
-    """Parse cells as floats, NaN where missing. Rows that are neither are added to `bad`.
-
-    Examples
-    --------
-    >>> bad = {}
-    >>> numbers("x", ["1", "", "one"], bad), bad
-    (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
-    """
-    if "_" not in "".join(cells):
-        if missing is MISSING_NUMBERS:  # `float` reads these texts as NaN or rejects them
-            with contextlib.suppress(ValueError):
-                return np.fromiter(map(float, cells), np.float64, len(cells))
-        with contextlib.suppress(ValueError):
-            return np.array([math.nan if cell in missing else float(cell) for cell in cells], dtype=np.float64)
-    return np.array([_number(name, i, cell, bad, missing) for i, cell in enumerate(cells)], dtype=np.float64)
-
-
-def _number(name: str, i: int, cell: str, bad: Bad, missing: frozenset[str]) -> float:
-    try:
-        return math.nan if is_missing(cell, missing) else number_of(cell)
-    except ValueError:
-        bad.setdefault(i, f"'{name}' is not a number: {shown(cell)}")
-        return math.nan
 
 
 class AmbiguousError(ValueError):
@@ -308,12 +282,15 @@ class NumberColumns:
             self.notices.say(Notice.of(form, name, first=shown(first)))
         return kind or None
 
+    def _reader(self, name: str) -> Callable[[str], float]:
+        """Return the function that parses a cell of a column. It raises ValueError for other texts."""
+        return self.spelled[name].__getitem__ if name in self.spelled else number_of
+
     def number_or_text(self, name: str, cell: str) -> float | str | None:
         """Parse a cell of a column that contains numbers and texts. None if it is NaN."""
-        spelled = self.spelled.get(name)
         try:
-            number = number_of(cell) if spelled is None else spelled[cell]
-        except (KeyError, ValueError):
+            number = self._reader(name)(cell)
+        except ValueError:
             return cell
         return None if math.isnan(number) else number
 
@@ -331,16 +308,19 @@ class NumberColumns:
 
     def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
         """Parse cells in the number format of their column. Rows that are not numbers are added to `bad`."""
-        missing, spelled = self.missing(name), self.spelled.get(name)
-        if spelled is None:
-            return numbers(name, cells, bad, missing)
+        missing, spelled, read = self.missing(name), self.spelled.get(name), self._reader(name)
+        if spelled is None and "_" not in "".join(cells):
+            if missing is MISSING_NUMBERS:  # `float` reads these texts as NaN or rejects them
+                with contextlib.suppress(ValueError):
+                    return np.fromiter(map(float, cells), np.float64, len(cells))
+            with contextlib.suppress(ValueError):
+                return np.array([math.nan if cell in missing else float(cell) for cell in cells], dtype=np.float64)
+        way = "" if spelled is None else f" in its spelling ({spelled.spelling.options(name)})"
         column = np.full(len(cells), math.nan)
         for i, cell in enumerate(cells):
-            if not is_missing(cell, missing):
-                try:
-                    column[i] = spelled[cell]
-                except KeyError:
-                    bad[i] = (
-                        f"'{name}' is not a number in its spelling ({spelled.spelling.options(name)}): {shown(cell)}"
-                    )
+            try:
+                if not is_missing(cell, missing):
+                    column[i] = read(cell)
+            except ValueError:
+                bad.setdefault(i, f"'{name}' is not a number{way}: {shown(cell)}")
         return column

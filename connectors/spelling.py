@@ -282,7 +282,7 @@ def _are_codes(numbers: set[str]) -> bool:
 
 
 class SpelledNumbers(Memo):
-    """Dictionary of numbers by text. A text that is not a number raises a `KeyError`.
+    """Dictionary of numbers by text. A text that is not a number raises a `ValueError`.
 
     Parameters
     ----------
@@ -296,5 +296,5 @@ class SpelledNumbers(Memo):
 
     def _number(self, text: str) -> float:
         if not self.spelling.reads(text):
-            raise KeyError(text)
+            raise ValueError(text)
         return float(self.spelling.plain(text))

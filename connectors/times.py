@@ -123,7 +123,7 @@ class Times:
             number = None if self.form else number_of(value)  # before ISO 8601, which parses some numbers as dates
             if number is None:
                 return moment_of(str(value).strip(), self.form)
-            found = scaled(number, self.unit or self._unit(name, number))
+            found: int = scaled(number, self.unit or self._unit(name, number))
         except (_RefusedError, ConnectorError) as error:
             raise ValueError(str(error)) from None
         except (ValueError, OverflowError):
@@ -212,14 +212,8 @@ class Times:
         most = FURTHEST_MS // (1000 if unit == "s" else 1)
         if len(numbers) and not (numbers.min() > -most and numbers.max() < most):
             return None
-        if numbers.dtype.kind == "f":
-            factor = 1000 / TIME_UNITS[unit]
-            own = numbers * factor if factor >= 1 else numbers / (TIME_UNITS[unit] // 1000)
-            return np.floor(own + 0.5).astype(np.int64)
-        if unit == "s":
-            return numbers * 1000
-        size = TIME_UNITS[unit] // 1000
-        return numbers if size == 1 else (numbers + size // 2) // size
+        found: NDArray[np.int64] = scaled(numbers, unit)
+        return found
 
     def _unit_of_all(self, name: str, numbers: NDArray[Any]) -> str | None:
         """Apply `_unit` to a column of numbers. None if it rejects any of them."""
@@ -293,23 +287,26 @@ class _RefusedError(ValueError):
     """A number that is not a time, with the reason."""
 
 
-def scaled(number: float, unit: str) -> int:
-    """Convert a number in a unit to milliseconds, with halves rounded up.
+def scaled(number: Any, unit: str) -> Any:
+    """Convert a number, or an array of numbers, in a unit to milliseconds, with halves rounded up.
 
     Examples
     --------
-    >>> scaled(1.5, "s"), scaled(2_499_999, "ns"), scaled(2_500_000, "ns")
-    (1500, 2, 3)
+    >>> scaled(1.5, "s"), scaled(2_499_999, "ns"), scaled(2_500_000, "ns"), scaled(np.array([2.5]), "ms")
+    (1500, 2, 3, array([3]))
 
     Raises
     ------
     ValueError, OverflowError
         If the number is not finite.
     """
-    if unit == "s":
-        return number * 1000 if isinstance(number, int) else math.floor(number * 1000 + 0.5)
-    size = TIME_UNITS[unit] // 1000
-    return (number + size // 2) // size if isinstance(number, int) else math.floor(number / size + 0.5)
+    number, size = (number * 1000, 1) if unit == "s" else (number, TIME_UNITS[unit] // 1000)
+    if isinstance(number, np.ndarray):
+        if number.dtype.kind == "f":
+            return np.floor(number / size + 0.5).astype(np.int64)
+    elif not isinstance(number, int):
+        return math.floor(number / size + 0.5)
+    return number if size == 1 else (number + size // 2) // size
 
 
 def seconds_of(time: Any) -> float:

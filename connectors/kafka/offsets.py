@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import ANSWER_S, Brokers, describe, logger, talking
 from connectors.kafka.failures import passes
+from connectors.kafka.producer import BackgroundCall
 
 if TYPE_CHECKING:
     from connectors.kafka.source_options import SourceOptions
@@ -167,33 +167,26 @@ class Lag:
 
     def __init__(self, brokers: Brokers, group: str) -> None:
         self._brokers, self._name, self._group = brokers, brokers.name, group
-        self._change = threading.Condition()
         self._waiting: Mapping[Any, Any] = {}
-        self._busy = self._said = self._closed = False
+        self._call: BackgroundCall | None = None
+        self._said = self._closed = False
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
-        """Commit offsets in the background; newer offsets replace pending ones."""
-        with self._change:
-            if not self._group or self._closed:
-                return
-            self._waiting = offsets
-            if not self._busy:
-                self._busy = True
-                threading.Thread(target=self._run, name=f"{self._group} shows the lag", daemon=True).start()
+        """Commit offsets in the background; newer offsets replace those that wait for an earlier commit."""
+        self._waiting = offsets if self._group else {}
+        self._advance()
 
-    def _run(self) -> None:
-        while True:
-            with self._change:
-                offsets, self._waiting = self._waiting, {}
-                if not offsets:
-                    self._busy = False
-                    self._change.notify_all()
-                    return
-            try:
-                self._commit(offsets)
-                self._said = False
-            except Exception as error:  # whatever it is, only the sight of the lag is lost
-                self._warn(error)
+    def _advance(self) -> None:
+        if self._waiting and (self._call is None or self._call.done):
+            offsets, self._waiting = self._waiting, {}
+            self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
+
+    def _try(self, offsets: Mapping[Any, Any]) -> None:
+        try:
+            self._commit(offsets)
+            self._said = False
+        except Exception as error:  # whatever it is, only the sight of the lag is lost
+            self._warn(error)
 
     def _commit(self, offsets: Mapping[Any, Any]) -> None:
         from kafka.errors import KafkaError, NoError
@@ -227,6 +220,7 @@ class Lag:
 
     def close(self) -> None:
         """Wait up to two seconds for pending offsets."""
-        with self._change:
-            self._change.wait_for(lambda: not self._busy, _END_S)
-            self._closed = True
+        deadline = time.monotonic() + _END_S
+        while self._call is not None and self._call.wait(max(0.0, deadline - time.monotonic())) and self._waiting:
+            self._advance()
+        self._closed = True

@@ -294,9 +294,7 @@ class TestArff:
             "1.5,'dark blue',x,up,",
             "1.5,'dark blue',x,up, % comment, with commas",
             "1.5,'dark blue',x,up%comment",
-            "1.5 'dark blue' x up",
-            "1.5\t'dark blue'\tx\tup\t% comment",
-            "1.5 'dark blue' , x up",
+            "1.5,\t'dark blue'\t,x , up\t% comment",
             "{0 1.5, 1 'dark blue', 2 x} % comment",
             "{0 1.5 1 'dark blue' 2 x}",
         ],
@@ -317,7 +315,7 @@ class TestArff:
 
     def test_declarations_may_have_comments_and_white_space(self, tmp_path: Path) -> None:
         text = (
-            "@relation r % c\n@attribute x real % c {d}\n@attribute c { a b\t'c %' } % {d}\n@data % c\n1,a\n2,'c %'\n"
+            "@relation r % c\n@attribute x real % c {d}\n@attribute c { a, b,\t'c %' } % {d}\n@data % c\n1,a\n2,'c %'\n"
         )
         assert labels(write(tmp_path / "a.arff", text)) == ["a", "c %"]
 

@@ -193,18 +193,18 @@ def test_the_unit_of_times_goes_with_the_position(broker, topic):
 
 
 def test_the_spelling_of_numbers_in_texts_goes_with_the_position(broker, topic, caplog):
-    name = topic("spelled", 1)
-    fill(broker, name, [(0, None, b'{"x":"%d,5"}' % i, 1_000 + i) for i in range(300)])
-    with opened(broker, name, at_end="stop") as source:
+    name, options = topic("spelled", 1), {"at_end": "stop", "format": "csv", "names": "x,z", "delimiter": ";"}
+    fill(broker, name, [(0, None, b"%d,5;1" % i, 1_000 + i) for i in range(300)])
+    with opened(broker, name, **options) as source:
         batches = list(source)
         assert len(source.notices) == 1
-    assert batches[-1].rows()[-1] == {"x": 299.5}
+    assert batches[-1].rows()[-1] == {"x": 299.5, "z": 1.0}
     assert "--set decimal=," in caplog.text
     caplog.clear()
     position = json.loads(json.dumps(batches[-1].position)) | {name: {"0": 200}}
-    with opened(broker, name, at_end="stop") as source:
+    with opened(broker, name, **options) as source:
         source.seek(position)
-        assert next(batch for batch in source if len(batch)).rows()[0] == {"x": 200.5}
+        assert next(batch for batch in source if len(batch)).rows()[0] == {"x": 200.5, "z": 1.0}
     assert "decimal=" not in caplog.text
 
 
