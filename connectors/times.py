@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +123,7 @@ class Times:
             number = None if self.form else number_of(value)  # before ISO 8601, which parses some numbers as dates
             if number is None:
                 return moment_of(str(value).strip(), self.form)
-            found: int = scaled(number, self.unit or self._unit(name, number))
+            found = scaled(number, self.unit or self._unit(name, number))
         except (_RefusedError, ConnectorError) as error:
             raise ValueError(str(error)) from None
         except (ValueError, OverflowError):
@@ -212,8 +212,7 @@ class Times:
         most = FURTHEST_MS // (1000 if unit == "s" else 1)
         if len(numbers) and not (numbers.min() > -most and numbers.max() < most):
             return None
-        found: NDArray[np.int64] = scaled(numbers, unit)
-        return found
+        return scaled(numbers, unit)
 
     def _unit_of_all(self, name: str, numbers: NDArray[Any]) -> str | None:
         """Apply `_unit` to a column of numbers. None if it rejects any of them."""
@@ -287,6 +286,10 @@ class _RefusedError(ValueError):
     """A number that is not a time, with the reason."""
 
 
+@overload
+def scaled(number: float, unit: str) -> int: ...
+@overload
+def scaled(number: NDArray[Any], unit: str) -> NDArray[np.int64]: ...
 def scaled(number: Any, unit: str) -> Any:
     """Convert a number, or an array of numbers, in a unit to milliseconds, with halves rounded up.
 
