@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import itertools
 import logging
 import time
 import tomllib
@@ -189,9 +188,10 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
     from kafka.errors import KafkaError, KafkaTimeoutError
 
     settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, **_SETTINGS, **options}
-    check_welcome(name, servers, settings)
+    # The client may wait for a broker that stands still, so it begins with one that answers.
+    first = check_welcome(name, servers, settings)
     try:
-        return _connect_to_one(servers, make, settings)
+        return _make(make, servers if first is None else [first], settings)
     except KafkaTimeoutError as error:
         seconds = settings["bootstrap_timeout_ms"] / 1000
         raise UnreachableError(
@@ -201,24 +201,6 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
         ) from error
     except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise ConnectorError(f"{name}: the Kafka client refuses: {describe(error)}") from error
-
-
-def _connect_to_one(servers: Sequence[str], make: Any, settings: Mapping[str, Any]) -> Any:
-    """Try all brokers, then all but one in turn: the client waits for an unresponsive one."""
-    from kafka.errors import KafkaTimeoutError
-
-    left_ms = settings["bootstrap_timeout_ms"]
-    each_ms = left_ms / (len(servers) + 1) if len(servers) > 1 else left_ms
-    for left_out in itertools.chain([None], itertools.cycle(servers)):
-        some = [server for server in servers if server != left_out] or servers
-        began = time.monotonic()
-        try:
-            return _make(make, some, {**settings, "bootstrap_timeout_ms": min(left_ms, each_ms)})
-        except KafkaTimeoutError:
-            left_ms -= (time.monotonic() - began) * 1000
-            if left_ms < 1:
-                raise
-    raise AssertionError
 
 
 def _make(make: Any, servers: Sequence[str], settings: Mapping[str, Any]) -> Any:

@@ -135,13 +135,16 @@ def _file(name: str, option: str, path: str) -> Iterator[None]:
 # Asking ----------------------------------------------------------------------------------------------------------
 
 
-def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Raise ConnectorError if all brokers that respond reject the settings.
+def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> str | None:
+    """Return the first broker that accepts the settings; None if no broker responds.
 
-    This returns as soon as one broker accepts them.
+    Raises
+    ------
+    ConnectorError
+        If all brokers that respond reject the settings.
     """
     if options.get("proxy_url") or options.get("socks5_proxy"):
-        return
+        return None
     pool = ThreadPoolExecutor(len(servers))
     try:
         asked = {pool.submit(_try, name, server, options): server for server in servers}
@@ -149,7 +152,7 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
         for done in as_completed(asked):
             error = done.exception()
             if error is None:
-                return
+                return asked[done]
             if isinstance(error, _Refused):
                 refusals.append((f"{asked[done]} {error}", error.option))
             elif not isinstance(error, OSError):
@@ -159,6 +162,7 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
     if refusals:
         message, option = min(refusals)
         raise ConnectorError(f"{name}: {message}", "refused", option=option)
+    return None
 
 
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
