@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,10 @@ from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, StreamS
 from streamsvm.keyed.packing import Packer
 from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED
+from streamsvm.models.codec import part_of
+from streamsvm.run.history import History
+from streamsvm.run.metrics import Metrics
 from tests import fuzz
 from tests.errors import raises
 from tests.learners import ring
@@ -74,10 +81,42 @@ def test_numbers_that_no_stream_can_have_left_are_refused(make, name: str, value
         make.from_state(header, arrays | {name: changed})
 
 
-def test_changes_that_once_ended_a_run_are_refused(tmp_path: Path) -> None:
-    assert fuzz.trial("checkpoint", 500_224, tmp_path)
-    for number in (500_916, 501_415, 502_144, 502_376, 297):
-        assert fuzz.trial("late", number, tmp_path), number
+def history() -> Any:
+    """Return the state of a history of one sample."""
+    model, history = BSGDClassifier(), History()
+    model.learn_many([{"a": float(i % 2), "b": float(i % 7)} for i in range(300)], [i % 2 for i in range(300)])
+    history.take(model, 300, 300, ["up", "down"], [150, 150])
+    header, arrays = history.state()
+    return json.loads(json.dumps(header)), arrays
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        (Metrics, lambda header, arrays: header["labels"].__setitem__(0, [[]])),
+        (Metrics, lambda header, arrays: header.__setitem__("leader", 2)),
+        (Metrics, lambda header, arrays: header["measures"]["ranking"].__setitem__("n_events", 2**63)),
+        (Metrics, lambda header, arrays: header["measures"]["curve"].__setitem__("events", -1)),
+        (Metrics, lambda header, arrays: header["drops"].__setitem__("_levels", [[129]])),
+        (Metrics, lambda header, arrays: np.put(arrays["pairs"], 1, -1)),
+        (Metrics, lambda header, arrays: np.put(arrays["pairs"], 1, 2**62)),
+        (Metrics, lambda header, arrays: np.put(arrays["pairs"], 0, 2**40)),
+        (Metrics, lambda header, arrays: np.put(arrays["measures._scores"], 0, 2.0)),
+        (Metrics, lambda header, arrays: arrays.update(_seen=arrays["_seen"].astype(float))),
+        (Metrics, lambda header, arrays: arrays.update({"measures.reliability.counts": np.zeros((3, 7), np.int64)})),
+        (History, lambda header, arrays: header["samples"][0].__setitem__(0, 0.5)),
+        (History, lambda header, arrays: header["samples"][0].__setitem__(0, 2**50)),
+        (History, lambda header, arrays: header["samples"][0][4].append([1])),
+        (History, lambda header, arrays: np.put(arrays["relevances"], 0, 7.0)),
+    ],
+)
+def test_states_that_no_run_can_have_left_are_refused(part: Any, change: Any) -> None:
+    left = part_of(fuzz.left("checkpoint")[1], "metrics", "/") if part is Metrics else history()
+    header, arrays = copy.deepcopy(left)
+    part().restore((header, arrays))
+    change(header, arrays)
+    with pytest.raises(DAMAGED):  # a run reports these as errors of the checkpoint
+        part().restore((header, arrays))
 
 
 def test_a_class_without_a_label_is_refused() -> None:

@@ -10,7 +10,7 @@ from streamsvm.cli.commands import Watch
 from streamsvm.run.values import read_token
 
 
-def main(options: Watch, _started: float) -> NoReturn:
+def main(options: Watch, _started: float) -> int:
     """Serve the page until interrupted."""
     from streamsvm.run.page.watch import watch
 
@@ -22,3 +22,4 @@ def main(options: Watch, _started: float) -> NoReturn:
     path = options.page_token_file
     token = os.environ.get("STREAMSVM_PAGE_TOKEN") if path is None else read_token(path, "--page-token-file")
     watch(options.place, options.page, token or None)
+    return 0

@@ -229,14 +229,12 @@ class Join:
         outcomes = np.array([_OUTCOME_OF[kind] for kind in turns.kind[at].tolist()], np.int64)
         return Matches(
             CategoricalColumn(turns.labels, values),
-            turns.slot[at],
             records["code"].astype(np.int64),
             records["score"],
             [],
             records["origin"],
             turns.lag[at],
             CategoricalColumn(outcomes, OUTCOMES),
-            np.cumsum(turns.is_event)[at],
             stored,
             weights,
         )

@@ -143,8 +143,6 @@ class Matches:
     ----------
     labels
         The labels.
-    slots
-        Slot of each event, numbered by arrival.
     codes, scores
         Predictions of the events.
     keys, origins
@@ -153,8 +151,6 @@ class Matches:
         Label time minus event time, in milliseconds.
     outcomes
         Index into `OUTCOMES`: in time, late, or timeout.
-    after
-        Number of events of the step that arrived before each match.
     stored
         Stored probabilities and decisions, as in `Decisions.packed`; empty if no longer stored.
     weights
@@ -162,14 +158,12 @@ class Matches:
     """
 
     labels: CategoricalColumn
-    slots: Ints
     codes: Ints
     scores: Floats
     keys: list[str]
     origins: Ints
     lags: Ints
     outcomes: CategoricalColumn
-    after: Ints
     stored: list[Floats]
     weights: Floats
 

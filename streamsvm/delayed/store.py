@@ -117,21 +117,17 @@ class Store(Contents):
         earlier one. expired: events whose label did not arrive in time. waiting, early: pending events and labels.
         unmatched: labels whose event did not arrive in time. dropped: pending events and labels beyond the bounds.
         """
-        n, state = self.table.state.counts.tolist(), self.table.state
-        early = int(state.n_early)
-        found = {
+        n = self.table.state.counts.tolist()
+        return {
+            "labels": sum(n[kind] for kind in kernels.LABELS),
             "answered": n[kernels.IN_TIME],
             "late": n[kernels.LATE],
             "repeated": n[kernels.REPEATED],
             "corrected": n[kernels.CORRECTED] + n[kernels.DIFFERENT],
-        }
-        return {
-            "labels": sum(n[kind] for kind in kernels.LABELS),
-            **found,
             "duplicates": n[kernels.DUPLICATE],
             "expired": n[kernels.TIMEOUT],
             "waiting": self.n_waiting,
-            "early": early,
+            "early": int(self.table.state.n_early),
             "unmatched": n[kernels.UNMATCHED],
             "dropped": n[kernels.DROPPED] + n[kernels.LOST],
         }

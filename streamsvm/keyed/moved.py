@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm.keyed.topics import ANSWER_S, Watch, consumer, end, partitions
+from streamsvm.keyed.topics import Watch, consumer, end, partitions
 
 # isort: split
 import orjson
@@ -35,7 +35,7 @@ from streamsvm.keyed.quix import TRANSACTION_S, Application
 logger = logging.getLogger("streamsvm.keyed")
 
 _SUFFIX = SEPARATOR + orjson.dumps(STATE)
-_BATCH, _BATCH_BYTES = 5000, 16 * 1024 * 1024
+_BATCH, _WAIT_S = 1000, 0.2  # most records at once, and seconds to wait for them
 _BUSY_S = 60.0
 _FOLLOWED_S = 900.0  # producers refresh the partitions of a topic every 5 minutes by default
 _EACH_S = 1.0
@@ -133,32 +133,21 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
     def catch_up(self) -> int:
         """Read the records committed to the changelog since the last read; return their number."""
         left, begin = self._left()
-        if not left:
-            self._next = time.monotonic() + _EACH_S
-            return 0
-        self._client.assign([TopicPartition(self._changelog, p, begin[p]) for p in left])
-        batch: list[Any] = []
-        n = size = 0
-        deadline = time.monotonic() + _PATIENCE_S
+        n, deadline = 0, time.monotonic() + _PATIENCE_S
+        if left:
+            self._client.assign([TopicPartition(self._changelog, p, begin[p]) for p in left])
         while left:
-            found = self._client.poll(ANSWER_S)
-            if found is None:
-                if time.monotonic() > deadline:  # an open transaction, or no broker available
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-                continue
-            if found.error() is None:
-                batch.append(found)
-                size += len(found.value() or b"")
-                deadline = time.monotonic() + _PATIENCE_S
-            elif found.error().code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(found.error())
-            ended = found.offset() + (found.error() is None) >= left.get(found.partition(), 0)
-            if ended:
-                left.pop(found.partition(), None)
-            if len(batch) >= _BATCH or size >= _BATCH_BYTES or not left:
-                self._store(batch)
-                n, size = n + len(batch), 0
-                batch.clear()
+            found = self._client.consume(_BATCH, _WAIT_S)
+            if not found and time.monotonic() > deadline:  # an open transaction, or no broker available
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            for one in found:
+                if one.error() is not None and one.error().code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(one.error())
+                if one.offset() + (one.error() is None) >= left.get(one.partition(), 0):
+                    left.pop(one.partition(), None)
+            if records := [one for one in found if one.error() is None]:
+                self._store(records)
+                n, deadline = n + len(records), time.monotonic() + _PATIENCE_S
         self._client.unassign()
         self._next = time.monotonic() + _EACH_S
         return n

@@ -130,8 +130,8 @@ class Packer:
         self.settings |= {name: encode_param(value) for name, value in self._params.items()}
         self._digests = {name: _digest([name, value], _DIGEST) for name, value in self.settings.items()}
         self._settings = b"".join(self._digests.values())
-        self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
-        self._free: dict[tuple[int, int], list[KeyModel]] = defaultdict(list)
+        self.schemas: OrderedDict[bytes, Schema] = OrderedDict()
+        self.free: dict[tuple[int, int], list[KeyModel]] = defaultdict(list)
         self._schema_bytes = self._free_bytes = 0
         self._said = Notices(logger)  # each warning is given once for all keys
         self._nothing = self._schema(model.schema())
@@ -227,10 +227,10 @@ class Packer:
         """
         if model is self._blank or model.has_grown:
             return
-        self._free[model.schema.capacity].append(model)
+        self.free[model.schema.capacity].append(model)
         self._free_bytes += model.schema.n_bytes
         while self._free_bytes > FREE_BYTES:
-            self._free_bytes -= max(self._free.values(), key=len).pop().schema.n_bytes
+            self._free_bytes -= max(self.free.values(), key=len).pop().schema.n_bytes
 
     def __reduce__(self) -> Any:
         # Engines send packers to their workers, without the caches.
@@ -240,14 +240,14 @@ class Packer:
 
     def _schema(self, data: bytes) -> Schema:
         """Cached schema of a section."""
-        found = self._schemas.get(data)
+        found = self.schemas.get(data)
         if found is None:
-            found = self._schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
+            found = self.schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
             self._schema_bytes += found.n_bytes
-            while self._schema_bytes > SCHEMA_BYTES and len(self._schemas) > 2:
-                self._schema_bytes -= self._schemas.popitem(last=False)[1].n_bytes
+            while self._schema_bytes > SCHEMA_BYTES and len(self.schemas) > 2:
+                self._schema_bytes -= self.schemas.popitem(last=False)[1].n_bytes
         else:
-            self._schemas.move_to_end(data)
+            self.schemas.move_to_end(data)
         return found
 
     def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
@@ -269,7 +269,7 @@ class Packer:
 
     def _load(self, schema: Schema, packed: bytes, counts: bytes) -> KeyModel:
         """Return a learner with this schema and memory."""
-        if free := self._free[schema.capacity]:
+        if free := self.free[schema.capacity]:
             model = free.pop()
             self._free_bytes -= model.schema.n_bytes
         else:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,23 @@ class Stream:
         """The names of all topics."""
         return [name for name in (self.topic, self.labels, self.out, self.rejected) if name is not None]
 
+    def take_key(self, event: dict[str, Any], key: bytes | None) -> bytes:
+        """Remove the key from an event and return it; the record key and the field must agree."""
+        own = event.pop(self.field, None)
+        if own is None and key is not None:
+            return key
+        name = key_bytes(self.field, own)
+        if name != key:
+            raise ValueError(f"its key in Kafka is {shown_bytes(key)}, its {self.field!r} is {shown_bytes(name)}")
+        return name
+
+    def key_of(self, value: bytes) -> bytes:
+        """Return the key for repartitioning an event; events without a valid key share one."""
+        try:
+            return key_bytes(self.field, read_event(value).get(self.field))
+        except ValueError:
+            return b""
+
 
 @dataclass(slots=True)
 class Figures:
@@ -131,7 +148,8 @@ class Worker:
         self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
         self._largest = largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
         self._check_labels()
-        self._check_first_events()
+        if not stream.repartition or keyed.parent is not None:
+            check_first_events(stream, keyed, first_records(app, stream.topic, self._sizes[stream.topic]))
         shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
         check_settings(app, keyed.settings | shared)
         app.before_enlarging.append(self._write_growth)
@@ -159,7 +177,7 @@ class Worker:
             # Brokers delete or refuse records with old times, so the event time is in a header.
             sdf = sdf.set_headers(with_origin).set_timestamp(lambda *_: round(1000 * time.time()))
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
-            return sdf.group_by(self._key_of, stream.field, **raw).set_timestamp(event_time)
+            return sdf.group_by(stream.key_of, stream.field, **raw).set_timestamp(event_time)
         return sdf
 
     # An event ----------------------------------------------------------------------------------------------------
@@ -170,7 +188,7 @@ class Worker:
         topic, place = context.topic, origin_of(headers) or (context.partition, context.offset)
         try:
             event = read_event(value)
-            name = self._name(event, key)
+            name = self._stream.take_key(event, key)
             if topic == self._stream.labels:
                 event = self._label_of(event)
             elif self._stream.labels is not None:
@@ -211,25 +229,6 @@ class Worker:
                 raise ValueError(f"a label without {name!r}")
         return {name: event[name] for name in (keyed.join, keyed.label, keyed.time) if name in event}
 
-    def _name(self, event: dict[str, Any], key: bytes | None) -> bytes:
-        """Key of an event; the record key and the field must agree."""
-        own = event.pop(self._stream.field, None)
-        if own is None and key is not None:
-            return key
-        name = key_bytes(self._stream.field, own)
-        if name != key:
-            raise ValueError(
-                f"its key in Kafka is {shown_bytes(key)}, its {self._stream.field!r} is {shown_bytes(name)}"
-            )
-        return name
-
-    def _key_of(self, value: bytes) -> bytes:
-        """Key for repartitioning an event; events without a valid key share one."""
-        try:
-            return key_bytes(self._stream.field, read_event(value).get(self._stream.field))
-        except ValueError:
-            return b""
-
     def _judge(self, prediction: Any, label: Any) -> None:
         figures = self.figures
         if label is not None and prediction is not None:
@@ -266,17 +265,7 @@ class Worker:
 
     def lag(self) -> dict[int, int]:
         """Return the number of unprocessed events of each partition of this worker."""
-        found: dict[int, int] = {}
-        with contextlib.suppress(KafkaException, RuntimeError):  # not connected yet, or already closed
-            for tp in self._consumer.assignment():
-                if tp.topic in self._read:
-                    [place] = self._consumer.position([tp])
-                    low, high = self._consumer.get_watermark_offsets(tp, cached=True)
-                    if place.offset < 0 or high < 0:  # nothing consumed or fetched since the start
-                        [place] = self._consumer.committed([tp], timeout=ANSWER_S)
-                        low, high = self._consumer.get_watermark_offsets(tp, timeout=ANSWER_S)
-                    found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
-        return found
+        return lag_of(self._consumer, self._read)
 
     # Checks and run ----------------------------------------------------------------------------------------------
 
@@ -289,36 +278,6 @@ class Worker:
                 "is of one key must be in partitions of one number; make it with as many, and send labels "
                 "with the key of their event"
             )
-
-    def _check_first_events(self) -> None:
-        """Check the first event of each partition: is any keyed by the field, and does the parent know its features?"""
-        is_keyed, has_parent = self._stream.repartition, self.keyed.parent is not None
-        if is_keyed and not has_parent:
-            return
-        events, reasons = [], []
-        for record in first_records(self.app, self._stream.topic, self._sizes[self._stream.topic]):
-            try:
-                event = read_event(record.value())
-            except ValueError:
-                continue
-            events.append(event)
-            try:
-                self._name(event, record.key())
-                is_keyed = True
-            except ValueError as error:
-                reasons.append(f"partition {record.partition()}, offset {record.offset()}: {error}")
-            if is_keyed and not has_parent:
-                return
-        if reasons and not is_keyed:
-            raise ConnectorError(
-                f"kafka topic {self._stream.topic}: {reasons[0]}: events of one key may be in several partitions; send "
-                "them with their key, or add --repartition, which takes them through a topic of their own"
-            )
-        try:
-            self.keyed.check_parent(events)
-        except FeatureMismatchError as error:
-            message = f"kafka topic {self._stream.topic}: --prior-model: {error}"
-            raise ConnectorError(message, "features", option="--prior-model") from error
 
     def _write_growth(self, partitions: int) -> None:
         with consumer(self.app) as client:
@@ -364,3 +323,47 @@ class Worker:
                     f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
             raise UnreachableError(f"{name}: {error}") from error
+
+
+def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:
+    """Return the number of unprocessed records of each assigned partition of some topics."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(KafkaException, RuntimeError):  # not connected yet, or already closed
+        for tp in consumer.assignment():
+            if tp.topic in topics:
+                [place] = consumer.position([tp])
+                low, high = consumer.get_watermark_offsets(tp, cached=True)
+                if place.offset < 0 or high < 0:  # nothing consumed or fetched since the start
+                    [place] = consumer.committed([tp], timeout=ANSWER_S)
+                    low, high = consumer.get_watermark_offsets(tp, timeout=ANSWER_S)
+                found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
+    return found
+
+
+def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable[Any]) -> None:
+    """Check the first record of each partition: is any keyed by the field, and does the parent know its features?"""
+    is_keyed, has_parent = stream.repartition, keyed.parent is not None
+    events, reasons = [], []
+    for record in records:
+        try:
+            event = read_event(record.value())
+        except ValueError:
+            continue
+        events.append(event)
+        try:
+            stream.take_key(event, record.key())
+            is_keyed = True
+        except ValueError as error:
+            reasons.append(f"partition {record.partition()}, offset {record.offset()}: {error}")
+        if is_keyed and not has_parent:
+            return
+    if reasons and not is_keyed:
+        raise ConnectorError(
+            f"kafka topic {stream.topic}: {reasons[0]}: events of one key may be in several partitions; send "
+            "them with their key, or add --repartition, which takes them through a topic of their own"
+        )
+    try:
+        keyed.check_parent(events)
+    except FeatureMismatchError as error:
+        message = f"kafka topic {stream.topic}: --prior-model: {error}"
+        raise ConnectorError(message, "features", option="--prior-model") from error

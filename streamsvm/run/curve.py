@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models.archive import whole
-from streamsvm.models.codec import State
+from streamsvm.run.saved import Saved
 
 _BUCKETS = 1024
 
 
-class Curve:
+class Curve(Saved):
     """Counts over time, in at most 1024 buckets of equal width; when all are used, neighbours are merged.
 
     Parameters
@@ -36,6 +35,8 @@ class Curve:
     >>> x.tolist(), share.tolist()
     ([2], [[1.0, 0.5, 0.0]])
     """
+
+    saved = ("events", "width", "values")
 
     def __init__(self, n_columns: int) -> None:
         self.events, self.width = 0, 1
@@ -81,15 +82,6 @@ class Curve:
         """Return the number of events in a window of about `window`, a multiple of the bucket width."""
         return min(max(1, round(window / self.width)), max(self.events // self.width, 1)) * self.width
 
-    def state(self) -> State:
-        """Return the state."""
-        return {"events": self.events, "width": self.width}, {"values": self.values[: -(-self.events // self.width)]}
-
-    def restore(self, state: State) -> None:
-        """Restore the result of `state`."""
-        header, values = state[0], state[1]["values"]
-        self.events, self.width = whole(header["events"]), whole(header["width"], 1)
-        n = -(-self.events // self.width)
-        if n > _BUCKETS or values.shape != (n, self.values.shape[1]) or values.dtype != np.int64:
-            raise ValueError(f"sums of {self.events} events in buckets of {self.width}, and an array {values.shape}")
-        self.values[:n] = values
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        return 0 <= self.events <= _BUCKETS * self.width

@@ -7,16 +7,16 @@ memory. Rates before and after a split are compared by a likelihood ratio test.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import real, whole
+from streamsvm.models.codec import State
+from streamsvm.run.saved import Saved
 
 _BLOCK = 128  # events per block
 _BUCKETS = 5  # buckets per size; beyond it, the oldest two are merged into one of twice the size
@@ -31,8 +31,7 @@ _PLATEAU = 8  # drops in several steps are one drop if the plateau is at most th
 _MOST = 256  # greatest number of stored drops
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracyDrop:
+class AccuracyDrop(NamedTuple):
     """An accuracy drop: number of judged events at detection, and accuracies before and after."""
 
     judged: int
@@ -40,7 +39,7 @@ class AccuracyDrop:
     after: float
 
 
-class AccuracyDrops:
+class AccuracyDrops(Saved):
     """Detects accuracy drops, at events that do not depend on the batch size.
 
     The test at a split bounds the error by the Chernoff bounds of both rates: P(LLR >= x) <= 4 exp(-x) (1 + x - log 4).
@@ -68,6 +67,11 @@ class AccuracyDrops:
     >>> [(drop.judged, round(drop.before, 2)) for drop in drops.last]
     [(10112, 0.9)]
     """
+
+    saved = (
+        *("count", "last", "_judged", "_open", "_open_hits", "_blocks", "_tests", "_levels", "_after_drop"),
+        *("_previous", "_variance", "_binomial"),
+    )
 
     def __init__(self) -> None:
         self.count = 0
@@ -129,7 +133,7 @@ class AccuracyDrops:
                 if n - recent_n < _LEAST * _BLOCK:
                     return False
                 self._tests += 1
-                if _is_sure(all_hits - recent_hits, n - recent_n, recent_hits, recent_n, limit):
+                if is_sure(all_hits - recent_hits, n - recent_n, recent_hits, recent_n, limit):
                     self._note(all_hits - recent_hits, n - recent_n, recent_hits, recent_n)
                     self._levels = [*self._levels[:level], buckets[i:]]
                     self._blocks = recent_n // _BLOCK
@@ -162,45 +166,27 @@ class AccuracyDrops:
             self.last = [*self.last, AccuracyDrop(self._judged, before, after)][-_MOST:]
         self._after_drop = True
 
-    def state(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        counts = [self._judged, self._open, self._open_hits, self._blocks, self._tests, self._previous]
-        return {
-            "count": self.count,
-            "last": [asdict(f) for f in self.last],
-            "counts": counts,
-            "levels": [list(buckets) for buckets in self._levels],
-            "after_drop": self._after_drop,
-            "dispersion": [self._variance, self._binomial],
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> AccuracyDrops:
+    def restore(self, state: State) -> None:
         """Restore the result of `state`."""
-        drops = cls()
-        drops.count = whole(state["count"])
-        drops.last = [
-            AccuracyDrop(whole(drop["judged"]), real(drop["before"], high=1.0), real(drop["after"], high=1.0))
-            for drop in state["last"]
+        super().restore(state)
+        self.last = [
+            AccuracyDrop(whole(n), real(before, high=1.0), real(after, high=1.0)) for n, before, after in self.last
         ]
-        drops._judged, drops._open, drops._open_hits, *more = (whole(count, -1) for count in state["counts"])
-        if min(drops._judged, drops._open_hits) < 0 or not drops._open_hits <= drops._open < _BLOCK:
-            raise ArchiveError("counts of drops that do not fit together")
-        drops._blocks, drops._tests, drops._previous = more
-        drops._levels = [
-            [whole(hits, high=_BLOCK << level) for hits in held] for level, held in enumerate(state["levels"])
-        ]
-        drops._after_drop = bool(state["after_drop"])
-        drops._variance, drops._binomial = map(real, state["dispersion"])
-        n_blocks = sum(len(held) << level for level, held in enumerate(drops._levels))
-        if drops._blocks != n_blocks or min(drops._tests, drops._previous + 1) < 0 or drops._previous > _BLOCK:
+        self._levels = [[whole(hits, high=_BLOCK << level) for hits in held] for level, held in enumerate(self._levels)]
+        if self._blocks != sum(len(held) << level for level, held in enumerate(self._levels)):
             raise ArchiveError("buckets of drops that do not fit together")
-        if drops._after_drop and not drops.last:
-            raise ArchiveError("a drop that is not there")
-        return drops
+
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        return (
+            min(self.count, self._judged, self._open_hits, self._tests) >= 0
+            and self._open_hits <= self._open < _BLOCK
+            and self._previous <= _BLOCK
+            and (bool(self.last) or not self._after_drop)
+        )
 
 
-def _is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -> bool:
+def is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -> bool:
     """Return whether the log likelihood ratio of two rates against one exceeds a limit.
 
     The ratio is at most Pearson's statistic, because KL(p, q) <= (p - q)^2 / (q (1 - q)). Testing this bound first
@@ -209,10 +195,10 @@ def _is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -
     total, all_hits = n + recent_n, hits + recent_hits
     apart = hits * recent_n - recent_hits * n
     most = apart * apart * total / (n * recent_n * max(all_hits * (total - all_hits), 1))
-    return most > limit and _log_ratio(hits, n, recent_hits, recent_n) > limit
+    return most > limit and log_ratio(hits, n, recent_hits, recent_n) > limit
 
 
-def _log_ratio(hits: int, n: int, recent_hits: int, recent_n: int) -> float:
+def log_ratio(hits: int, n: int, recent_hits: int, recent_n: int) -> float:
     """Return the log likelihood ratio of two rates against one."""
     apart = _log_likelihood(hits, n) + _log_likelihood(recent_hits, recent_n)
     return apart - _log_likelihood(hits + recent_hits, n + recent_n)

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import ArchiveError
-from streamsvm.models.archive import reals
-from streamsvm.models.codec import State
 from streamsvm.run.measures import BINS, Reliability, bin_of
+from streamsvm.run.saved import Saved
 
 _PRIOR = 2.0  # pseudo-labels per bin, distributed as predicted
 _MEMORY = 5_000.0  # effective number of labels per bin
@@ -33,7 +31,7 @@ class Estimated:
     error: float
 
 
-class Estimate:
+class Estimate(Saved):
     """Estimates accuracy over recent events.
 
     Parameters
@@ -53,6 +51,8 @@ class Estimate:
     >>> round(estimate.now.error, 2)
     0.06
     """
+
+    saved = ("_right", "_latest", "_recent")
 
     def __init__(self, window: int = 1000) -> None:
         self.window = window
@@ -101,17 +101,6 @@ class Estimate:
         of_bins = np.bincount(bins, np.sqrt(variance), BINS) / n
         return Estimated(n, float(p.mean()), _Z * math.sqrt((p * (1.0 - p)).mean() / n + (of_bins**2).sum()))
 
-    def state(self) -> State:
-        """Return the state."""
-        return {}, {"bins": self._right, "latest": self._latest.counts, "scores": self._recent}
-
-    def restore(self, state: State) -> None:
-        """Restore the result of `state`."""
-        _, arrays = state
-        shapes = [arrays[name].shape for name in ("bins", "latest")]
-        if shapes != [(2, BINS), (3, BINS)] or arrays["latest"].dtype != np.int64:
-            raise ValueError("an estimate of other bins")
-        self._recent, self._right = reals(arrays["scores"], 1, 0.0, 1.0), reals(arrays["bins"], 2)
-        self._latest.counts = arrays["latest"].copy()
-        if np.isnan(self._recent).any() or np.isnan(self._right).any():
-            raise ArchiveError("an estimate of numbers that are not known")
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        return bool(((self._recent >= 0.0) & (self._recent <= 1.0)).all()) and not np.isnan(self._right).any()

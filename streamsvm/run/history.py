@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from streamsvm.decide.changes import (
     moved_values,
     moved_votes,
 )
-from streamsvm.models.archive import decode_label, encode_label, whole
+from streamsvm.models.archive import decode_label, encode_label, real, whole
 from streamsvm.models.codec import State
 from streamsvm.run.insight import Insight, spreads_of
 
@@ -199,37 +200,29 @@ class History:
         header = {
             "step": self._step,
             "due": self.due,
-            "leaders": [sample.leader for sample in samples],
             "names": [encode_label(name) for name in names],
             "labels": [encode_label(label) for label in self.labels],
-            "seen": [sample.seen for sample in samples],
+            "samples": [(one.at, one.learned, one.weight, one.leader, one.seen) for one in samples],
         }
-        arrays = {
-            "at": np.array(self.at, np.int64),
-            "learned": np.array([sample.learned for sample in samples], np.int64),
-            "weights": np.array([sample.weight for sample in samples], np.float64),
+        return header, {
             "relevances": np.array(relevances, np.float64).reshape(-1, 3),
             "spreads": np.array(spreads, np.float64).reshape(-1, 6),
         }
-        return header, arrays
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""
         header, arrays = state
         self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)
-        at, learned, weights = (arrays[name] for name in ("at", "learned", "weights"))
-        is_counted = at.dtype == np.int64 and at.ndim == weights.ndim == 1
-        if not is_counted or (np.diff(at, prepend=0, append=min(self.due, 2**63 - 1)) < 0).any():
-            raise ValueError("a history of events that are not counted")
-        if not all(type(name) is str for name in header["leaders"]):
-            raise ValueError("a history of members that are not known")
         names = [decode_label(name) for name in header["names"]]
         self.labels = [decode_label(label) for label in header["labels"]]
-        seen = [list(map(whole, sample)) for sample in header["seen"]]
-        if any(len(sample) > len(self.labels) for sample in seen):
+        self.samples = [
+            Sample(whole(at), whole(learned), real(weight), str(leader), list(map(whole, seen)))
+            for at, learned, weight, leader, seen in header["samples"]
+        ]
+        if not all(before <= after for before, after in pairwise([0, *self.at, self.due])):
+            raise ValueError("a history of events that are not counted")
+        if any(len(sample.seen) > len(self.labels) for sample in self.samples):
             raise ValueError("a history of classes that are not known")
-        columns = at.tolist(), learned.tolist(), weights.tolist(), header["leaders"], seen
-        self.samples = [Sample(*row) for row in zip(*columns, strict=True)]
         n = max(len(self.samples), 1), max(len(names), 1)
         for name in ("relevances", "spreads"):
             if not ((arrays[name][:, :2] >= 0) & (arrays[name][:, :2] < n)).all():

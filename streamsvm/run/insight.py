@@ -41,6 +41,10 @@ class Refits:
         """Number of refits."""
         return sum(self.outcomes.values())
 
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for JSON, except the seconds in total."""
+        return {"count": self.count, "outcomes": dict(self.outcomes), "share": self.share, "last": list(self.last)}
+
 
 @dataclass(frozen=True, slots=True)
 class Insight:

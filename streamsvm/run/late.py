@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch, LateLabels, Rejected
+from connectors.events import Batch, LateLabels
 from connectors.string_columns import numbers_of
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
@@ -25,10 +25,11 @@ from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate
-from streamsvm.run.learners import Learner, with_gaps
+from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known, meant
-from streamsvm.run.outputs import Outputs, rejection_table_of_two, request_table
+from streamsvm.run.outputs import Outputs, request_table, with_gaps
+from streamsvm.run.saved import Saved
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -36,7 +37,7 @@ N_ORIGINS = 2  # greatest number of integers that identify the origin of an even
 _OCTAVES, _STEPS = 48, 8  # number of doublings of delays from a millisecond on, and steps per doubling
 
 
-class Lags:
+class Lags(Saved):
     """Histogram of label delays, in steps of 9 %.
 
     Examples
@@ -46,6 +47,8 @@ class Lags:
     >>> [round(lags.quantile(q)) for q in (0.25, 0.5, 1.0)]
     [0, 1023, 60096]
     """
+
+    saved = ("counts",)
 
     def __init__(self) -> None:
         self.counts = np.zeros(_OCTAVES * _STEPS, np.int64)
@@ -146,10 +149,6 @@ class JoinStage:
         if len(self._joined) and "label_output" in outputs:
             outputs.write("label_output", self._table(self._joined))
 
-    def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
-        """Return rejected events and labels as records."""
-        return rejection_table_of_two(rejected)
-
     @property
     def key_notice(self) -> str:
         """Return a notice if few labels match an event, or most precede it; else empty."""
@@ -218,28 +217,21 @@ class JoinStage:
             "estimated_over": now.events,
         }
 
-    def state(self) -> dict[str, State]:
-        """Return the state of the store and of decisions; closed segments are files in `pieces`."""
+    def state(self) -> State:
+        """Return the state; closed segments of the store are files in `pieces`."""
         with writing(self._pieces):
-            parts = {"store": self.store.state(self._pieces), "estimate": self.estimate.state()}
-        own = {
-            "places": self._places,
-            "budget": None if self.budget is None else self.budget.state(),
-        }
-        header, arrays = nested(parts, own)
-        return {"late": (header, arrays | {"lags": self.lags.counts}), "decisions": self._decisions.state()}
+            store = self.store.state(self._pieces)
+        parts = {"store": store, "estimate": self.estimate.state(), "lags": self.lags.state()}
+        return nested(parts, {"places": self._places, "budget": None if self.budget is None else self.budget.state()})
 
-    def restore(self, states: Mapping[str, State]) -> None:
+    def restore(self, state: State) -> None:
         """Restore the result of `state`."""
-        header, arrays = state = states["late"]
-        self._decisions.restore(states["decisions"])
         self.store.restore(*part_of(state, "store"), self._pieces)
         self.estimate.restore(part_of(state, "estimate"))
+        self.lags.restore(part_of(state, "lags"))
         if self.budget is not None:
-            self.budget = LabelBudget.from_state(header["budget"])
-        if arrays["lags"].shape != self.lags.counts.shape:
-            raise ValueError("lags of other steps")
-        self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]
+            self.budget = LabelBudget.from_state(state[0]["budget"])
+        self._places = [str(name) for name in state[0]["places"]]
 
 
 @contextlib.contextmanager

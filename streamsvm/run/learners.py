@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from connectors.events import Batch
 from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.run.errors import RunError, SetupError
-
-
-def with_gaps(values: NDArray[np.float64]) -> Any:
-    """Return numbers for a result field, None if unknown."""
-    unknown = np.isnan(values)
-    if not unknown.any():
-        return values
-    return [None if gap else value for value, gap in zip(values.tolist(), unknown.tolist(), strict=True)]
-
 
 Learner: TypeAlias = OwnModel | RowModel
 """Interface of the run loop to a model."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import ArchiveError
-from streamsvm.models.archive import reals, whole
-from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.archive import whole
+from streamsvm.models.codec import State
 from streamsvm.run.curve import Curve
 from streamsvm.run.ranking import MOST_RANKED, Ranking
+from streamsvm.run.saved import Saved
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -78,7 +78,7 @@ def figures_of(sums: NDArray[Any]) -> dict[str, float]:
     }
 
 
-class Reliability:
+class Reliability(Saved):
     """Accuracy by predicted probability, in 20 bins of equal width.
 
     Examples
@@ -88,6 +88,8 @@ class Reliability:
     >>> round(reliability.error, 3)
     0.1
     """
+
+    saved = ("counts",)
 
     def __init__(self) -> None:
         self.counts = np.zeros((3, BINS), np.int64)
@@ -118,7 +120,7 @@ def bin_of(scores: Floats) -> Ints:
     return np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
 
 
-class Measures:
+class Measures(Saved):
     """Measures of probabilities and of decisions.
 
     Parameters
@@ -133,6 +135,8 @@ class Measures:
     reliability, ranking
         Calibration of the predicted label, and ranking of each class.
     """
+
+    saved = ("window", "curve", "reliability", "ranking", "_recent", "_scores")
 
     def __init__(self, window: int = 1000) -> None:
         self.window = window
@@ -274,31 +278,15 @@ class Measures:
         used = n > 0
         return ends[used], total[used] / n[used] / unit
 
-    def state(self) -> State:
-        """Return all measures as a JSON header and arrays."""
-        parts = {"curve": self.curve.state(), "ranking": self.ranking.state()}
-        header, arrays = nested(parts, {"window": self.window})
-        return header, arrays | {
-            "recent": self._recent,
-            "scores": self._scores,
-            "reliability": self.reliability.counts,
-        }
-
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""
-        header, arrays = state
-        self.window = whole(header["window"], 1)
-        self.curve.restore(part_of(state, "curve"))
-        self.ranking = Ranking(self.window)
-        self.ranking.restore(part_of(state, "ranking"))
-        self._recent, self._scores = arrays["recent"], reals(arrays["scores"], 1, high=1.0)
-        if self._recent.dtype != np.int64:
-            raise ArchiveError(f"losses of type {self._recent.dtype}")
-        shapes = arrays["reliability"].shape, self._recent.shape, self._scores.shape
+        self.ranking = Ranking(whole(state[0]["window"], 1))
+        super().restore(state)
+
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
         n = min(self.window, self.curve.events)
-        if shapes != ((3, BINS), (n, len(COLUMNS) + 1), (n,)):
-            raise ValueError(f"measures of shapes {shapes}")
-        self.reliability.counts = arrays["reliability"].copy()
+        return len(self._recent) == len(self._scores) == n and not (self._scores > 1.0).any()
 
 
 def _sums(values: NDArray[Any]) -> NDArray[Any]:

@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.models.codec import State, nested, part_of
-from streamsvm.run.curve import Curve
+from streamsvm.models.codec import State
 from streamsvm.run.drift import AccuracyDrops
 from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
 from streamsvm.run.ranking import ALL, RECENT
-
-_COUNTS = ("taken", "events", "rejected", "unanswered", "last", "leader")
+from streamsvm.run.saved import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Scores:
     classes: list[ClassScore]
 
 
-class Metrics:
+class Metrics(Saved):
     """Accuracy and confusion matrix, beside two baselines.
 
     Events without a prediction, because nothing has been learned, are counted as unanswered and not judged, as in
@@ -64,12 +62,12 @@ class Metrics:
     taken, events, rejected, unanswered
         Number of events passed to the learner, of predicted events, of events rejected by the source or the learner,
         and of labelled events without a prediction.
-    curve, drops
-        Accuracy over time, and its drops.
+    drops
+        Drops of the accuracy.
     order
         Order of labels.
     measures
-        Measures of probabilities and decisions.
+        Accuracy over time, and measures of probabilities and decisions.
 
     Examples
     --------
@@ -82,6 +80,11 @@ class Metrics:
     >>> again.accuracy
     0.5
     """
+
+    saved = (
+        *("taken", "events", "rejected", "unanswered", "last", "leader"),
+        *("drops", "measures", "_seen", "_first"),
+    )
 
     def __init__(self, window: int = 1000) -> None:
         self.taken = self.events = self.rejected = self.unanswered = 0
@@ -96,19 +99,9 @@ class Metrics:
         self._of_model = np.full(1, -1)  # the code of each of the model's classes; the last stands for "none"
 
     @property
-    def window(self) -> int:
-        """Number of judged events of recent measures."""
-        return self.measures.window
-
-    @property
-    def curve(self) -> Curve:
-        """Counts over time."""
-        return self.measures.curve
-
-    @property
     def judged(self) -> int:
         """Events that had both a label and a prediction."""
-        return self.curve.events
+        return self.measures.curve.events
 
     @property
     def accuracy(self) -> float:
@@ -118,21 +111,11 @@ class Metrics:
     @property
     def recent_accuracy(self) -> float:
         """Accuracy over the last `window` judged events."""
-        return self.recent["model"]
-
-    @property
-    def recent(self) -> dict[str, float]:
-        """Accuracies of `CURVE_LINES` over the last `n_recent` judged events."""
-        return self.measures.recent_hits
-
-    @property
-    def n_recent(self) -> int:
-        """Number of judged events in `recent`, at most `window`."""
-        return self.measures.n_recent
+        return self.measures.recent_hits["model"]
 
     def baseline(self, name: str) -> float:
         """Return the accuracy of one of `CURVE_LINES`."""
-        hits = int(self.curve.totals()[CURVE_LINES.index(name)])
+        hits = int(self.measures.curve.totals()[CURVE_LINES.index(name)])
         return hits / self.judged if self.judged else float("nan")
 
     def update(
@@ -283,12 +266,9 @@ class Metrics:
 
     def state(self) -> State:
         """Return the metrics as a JSON header and arrays."""
-        header = {name: getattr(self, name) for name in _COUNTS}
-        header["labels"] = [encode_label(label) for label in self._code]
-        header |= {"order": self.order.state(), "accuracy_drops": self.drops.state()}
-        pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
-        header, arrays = nested({"measures": self.measures.state()}, header)
-        return header, arrays | {"seen": self._seen, "pairs": pairs, "first": self._first}
+        header, arrays = super().state()
+        header |= {"labels": [encode_label(label) for label in self._code], "order": self.order.state()}
+        return header, arrays | {"pairs": np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)}
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`.
@@ -299,30 +279,20 @@ class Metrics:
             Result of `state`.
         """
         header, arrays = state
-        for name in _COUNTS:
-            setattr(self, name, header[name])
         self._code = LabelCodes.of_labels(decode_labels(header["labels"]))
         self.order = LabelOrder.from_state(header["order"], len(self._code))
-        self._seen, self._first = arrays["seen"], arrays["first"]
         self._pairs = Counter(dict(arrays["pairs"].tolist()))
-        self._check(arrays["pairs"])
-        self.drops = AccuracyDrops.from_state(header["accuracy_drops"])
-        self.measures.restore(part_of(state, "measures"))
+        super().restore(state)
 
-    def _check(self, pairs: NDArray[Any]) -> None:
-        """Refuse an inconsistent state."""
-        n, codes = len(self._code), (pairs[:, 0] >> SHIFT, pairs[:, 0] & (1 << SHIFT) - 1)
-        counts = [getattr(self, name) for name in _COUNTS]
-        if any(type(count) is not int or not -1 <= count < 1 << 62 for count in counts):
-            raise ValueError(f"counts of {counts}")
-        if not all(((code >= 0) & (code < n)).all() for code in codes) or max(self.last, self.leader) >= n:
-            raise ValueError("metrics of labels that are not known")
-        if (pairs[:, 1] < 0).any() or pairs[:, 1].sum(dtype=float) >= 1 << 62:
-            raise ValueError("predictions that no run can have counted")
-        if self._seen.dtype != np.int64 or self._seen.ndim != 1 or not self.leader < len(self._seen) <= n:
-            raise ValueError("counts of labels that are not known")
-        if self._first.dtype != np.int64 or self._first.ndim != 1 or len(self._first) > len(self._seen):
-            raise ValueError("arrivals of labels that are not known")
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        n, pairs = len(self._code), self._pairs
+        return (
+            all(0 <= pair >> SHIFT < n and pair & (1 << SHIFT) - 1 < n for pair in pairs)
+            and all(count >= 0 for count in pairs.values())
+            and pairs.total() < 1 << 62
+            and max(self.last + 1, self.leader + 1, len(self._first)) <= len(self._seen) <= n
+        )
 
 
 def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:

@@ -17,7 +17,6 @@ from connectors.events import Position, Rejected
 from connectors.streams import Sink
 from streamsvm.delayed.protocol import Answer
 from streamsvm.run.errors import SetupError, refusing
-from streamsvm.run.learners import with_gaps
 from streamsvm.run.names import ClassNames
 
 _PURPOSES = {
@@ -144,6 +143,14 @@ class Outputs:
             raise
 
 
+def with_gaps(values: NDArray[np.float64]) -> Any:
+    """Return numbers for a result field, None if unknown."""
+    unknown = np.isnan(values)
+    if not unknown.any():
+        return values
+    return [None if gap else value for value, gap in zip(values.tolist(), unknown.tolist(), strict=True)]
+
+
 def prediction_table(
     answers: Answer, classes: Sequence[Any], class_names: ClassNames | None
 ) -> dict[str, Sequence[Any]]:
@@ -194,18 +201,21 @@ def request_table(answers: Answer, classes: Sequence[Any], asked: Sequence[int])
     }
 
 
-def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
-    """Return rejected events as a table: reason, raw record and origin."""
-    origins = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
-    return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **origins}
+def rejection_table(rejected: Sequence[Rejected], *, of_two: bool = False) -> dict[str, Sequence[Any]]:
+    """Return rejected events as a table: reason, raw record and origin.
 
-
-def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
-    """Return rejected events and labels as a table, with origins of streams of different kinds."""
+    Parameters
+    ----------
+    rejected
+        The events.
+    of_two
+        Whether they are of two streams, which may have origins of different kinds.
+    """
+    table: dict[str, Sequence[Any]] = {"reason": [one.reason for one in rejected], "raw": [one.raw for one in rejected]}
+    if not of_two:
+        return table | {name: [one.origin.get(name) for one in rejected] for name in rejected[0].origin}
     places = [list(one.origin.values()) for one in rejected]
-    return {
-        "reason": [one.reason for one in rejected],
-        "raw": [one.raw for one in rejected],
+    return table | {
         "stream": [str(place[0]) if place else None for place in places],
         "part": [place[1] if len(place) > 2 else None for place in places],
         "number": [place[-1] if place else None for place in places],

@@ -109,8 +109,8 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
 
     metrics = report.metrics
     # At most a tenth of the stream, because the curve of a short stream would be a line.
-    window = min(metrics.window, max(1, metrics.judged // 10))
-    ends, shares = metrics.curve.windowed(window)
+    window = min(metrics.measures.window, max(1, metrics.judged // 10))
+    ends, shares = metrics.measures.curve.windowed(window)
     names = {"model": report.model.rpartition(".")[2], "no_change": "no change", "majority": "majority"}
     far_below = _cut_gap(axes, shares) if len(shares) else []
     for line, name in enumerate(CURVE_LINES):
@@ -121,7 +121,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
         axes.axvline(drop.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     _mark_refits(axes, report)
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
-    axes.set_ylabel(f"accuracy over the last {metrics.curve.width_of(window):,}")
+    axes.set_ylabel(f"accuracy over the last {metrics.measures.curve.width_of(window):,}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
 

@@ -65,7 +65,7 @@ def _quality(report: Report) -> str:
     metrics = report.metrics
     parts = []
     if metrics.judged:
-        recent = f"recent accuracy {metrics.recent_accuracy:.4f} (last {metrics.n_recent:,})"
+        recent = f"recent accuracy {metrics.recent_accuracy:.4f} (last {metrics.measures.n_recent:,})"
         parts.append(f"accuracy {metrics.accuracy:.4f}, {recent}")
     if report.late is not None:
         parts.append(_late(report.late))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from streamsvm.run.late import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.standing import Report
-from streamsvm.run.web import FIGURES, Answer, HttpServer, Place, Request, refusal
+from streamsvm.run.web import FIGURES, Answer, HttpServer, Place
 
 _FIGURES = {
     "log_loss": ("log_loss", "Mean of -log p of the label."),
@@ -83,19 +82,9 @@ def _number(value: float) -> str:
     return repr(float(value)) if math.isfinite(value) else {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
 
 
-class Figures:
-    """Metrics of an observed run, computed on request."""
-
-    def __init__(self) -> None:
-        self._report: Report | None = None
-
-    def __call__(self, report: Report, fraction: float | None) -> None:
-        """Record the state of the run."""
-        self._report = report
-
-    def text(self) -> bytes:
-        """Return the metrics in the text format of Prometheus."""
-        return text_of([] if self._report is None else _of_report(self._report))
+def text_of_report(report: Report | None) -> bytes:
+    """Return the metrics of a run in the text format of Prometheus; empty before the first batch."""
+    return text_of([] if report is None else _of_report(report))
 
 
 def _of_report(report: Report) -> Iterator[Metric]:
@@ -172,21 +161,12 @@ class Exporter:
     """
 
     def __init__(self, place: str, text: Callable[[], bytes] | None = None) -> None:
-        self._figures = Figures()
-        self._text = text or self._figures.text
-        self._place = Place(place, "--set metrics-port")
-        self._http = HttpServer(self._place, self._route, "metrics")
+        self._report: Report | None = None
+        write, where = text or (lambda: text_of_report(self._report)), Place(place, "--set metrics-port")
+        routes = {"/metrics": lambda _: Answer(write(), FIGURES), "/healthz": lambda _: Answer(b"running\n")}
+        self._http = HttpServer(where, routes, "metrics", any_host=not where.local)
         self.port, self.close = self._http.port, self._http.close
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Record the state of the run."""
-        self._figures(report, fraction)
-
-    def _route(self, request: Request) -> Answer:
-        if self._place.local and not self._place.knows(request.headers.get("host", "")):
-            return refusal(HTTPStatus.MISDIRECTED_REQUEST, "figures are not served under that name")
-        if request.path == "/healthz":
-            return Answer(b"running\n")
-        if request.path != "/metrics":
-            return refusal(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz")
-        return Answer(self._text(), FIGURES)
+        self._report = report

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models.archive import whole
-from streamsvm.models.codec import State
+from streamsvm.run.saved import Saved
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,7 +27,7 @@ ALL, RECENT = slice(0, 1), slice(1, 3)
 """All events; the last one or two windows of events."""
 
 
-class Ranking:
+class Ranking(Saved):
     """Histograms of the probability of each class, for events of the class and others.
 
     Parameters
@@ -44,42 +43,44 @@ class Ranking:
     (1.0, 1.0, 0.5)
     """
 
+    saved = ("n_events", "n_classes", "counts")
+
     def __init__(self, window: int = 1000) -> None:
         self._window = max(window, _LEAST_WINDOW)
-        self.n_classes = self._events = 0
-        self._counts = np.zeros((3, 0, 2, _STEPS), np.int64)  # all events, the previous window, and the current one
+        self.n_classes = self.n_events = 0
+        self.counts = np.zeros((3, 0, 2, _STEPS), np.int64)  # all events, the previous window, and the current one
 
     def add(self, truth: Ints, proba: Floats) -> None:
         """Add events: class numbers, and probabilities of all classes, shape (n, n_classes)."""
         self.n_classes = max(self.n_classes, proba.shape[1], int(truth.max(initial=-1)) + 1)
-        known = self._counts.shape[1]
+        known = self.counts.shape[1]
         if self.n_classes > MOST_RANKED:
-            self._counts = self._counts[:, :0]
+            self.counts = self.counts[:, :0]
             return
         if self.n_classes > known:
             grown = np.zeros((3, self.n_classes, 2, _STEPS), np.int64)
-            grown[:, :known] = self._counts
+            grown[:, :known] = self.counts
             if known:  # a new class had probability 0, so earlier events are in its lowest bin
-                grown[:, known:, 0, 0] = self._counts[:, :1].sum(axis=(2, 3))
-            self._counts = grown
+                grown[:, known:, 0, 0] = self.counts[:, :1].sum(axis=(2, 3))
+            self.counts = grown
         with np.errstate(divide="ignore"):
             odds = np.log(proba) - np.log1p(-np.minimum(proba, 1.0))
         steps = np.clip((odds + _WIDEST) * (_STEPS / (2.0 * _WIDEST)), 0, _STEPS - 1).astype(np.int64)
         while len(truth):
-            n = self._window - self._events % self._window
+            n = self._window - self.n_events % self._window
             for c in range(self.n_classes):
                 places = (truth[:n] == c) * _STEPS + (steps[:n, c] if c < proba.shape[1] else 0)
-                self._counts[::2, c] += np.bincount(places, minlength=2 * _STEPS).reshape(2, _STEPS)
-            self._events += len(truth[:n])
+                self.counts[::2, c] += np.bincount(places, minlength=2 * _STEPS).reshape(2, _STEPS)
+            self.n_events += len(truth[:n])
             truth, steps = truth[n:], steps[n:]
-            if self._events % self._window == 0:
-                self._counts[1], self._counts[2] = self._counts[2], 0
+            if self.n_events % self._window == 0:
+                self.counts[1], self.counts[2] = self.counts[2], 0
 
     def _split(self, c: int, part: slice) -> tuple[Ints, Ints]:
         """Return the numbers of events of class c and of others in each bin, the most probable first."""
-        if c >= self._counts.shape[1]:
+        if c >= self.counts.shape[1]:
             return np.zeros(_STEPS, np.int64), np.zeros(_STEPS, np.int64)
-        others, own = self._counts[part, c].sum(axis=0)[:, ::-1]
+        others, own = self.counts[part, c].sum(axis=0)[:, ::-1]
         return own, others
 
     def roc_auc(self, c: int, part: slice = ALL) -> float:
@@ -139,15 +140,7 @@ class Ranking:
             "recall_at_alarms": {f"{share:g}": mean(self.recall_at, share) for share in ALARMS},
         }
 
-    def state(self) -> State:
-        """Return the state."""
-        return {"events": self._events, "n_classes": self.n_classes}, {"counts": self._counts}
-
-    def restore(self, state: State) -> None:
-        """Restore the result of `state`."""
-        header, counts = state[0], state[1]["counts"]
-        self._events, self.n_classes = whole(header["events"]), whole(header["n_classes"])
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
         n = self.n_classes if self.n_classes <= MOST_RANKED else 0
-        if counts.shape != (3, n, 2, _STEPS) or counts.dtype != np.int64:
-            raise ValueError(f"a ranking of {self.n_classes} classes, and an array {counts.shape}")
-        self._counts = counts.copy()
+        return self.n_events >= 0 and self.counts.shape[1] == n

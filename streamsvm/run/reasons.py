@@ -59,11 +59,8 @@ def written_reasons(learner: Learner, x: dict[Any, Any], most: int) -> list[dict
         reasons = reasons_for(learner, x, evaluations=EVALUATIONS_PER_EVENT)
     except Exception:  # the prediction of this event fails too, and reports the error
         return None
-    return None if reasons is None else _told(reasons, most)
-
-
-def _told(reasons: Reasons, most: int) -> list[dict[str, Any]]:
-    """Return the top reasons for a result field."""
+    if reasons is None:
+        return None
     return [
         {"feature": feature(one.feature), "value": one.value, "adds": one.adds} for one in reasons.contributions[:most]
     ]

@@ -37,7 +37,7 @@ def summary(report: Report) -> dict[str, Any]:
         "rejected_to": report.rejected,
         "accuracy": known(metrics.accuracy),
         "recent_accuracy": known(metrics.recent_accuracy),
-        "window": metrics.window,
+        "window": metrics.measures.window,
         "balanced_accuracy": known(scores.balanced_accuracy) if metrics.judged else None,
         "kappa": known(scores.kappa) if metrics.judged else None,
         "baselines": {name: known(metrics.baseline(name)) for name in ("no_change", "majority")},
@@ -46,7 +46,7 @@ def summary(report: Report) -> dict[str, Any]:
         "classes": [asdict(row) | {"label": encode_label(row.label)} for row in scores.classes],
         "notices": report.notices,
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
-        "accuracy_drops": [asdict(drop) for drop in metrics.drops.last],
+        "accuracy_drops": [drop._asdict() for drop in metrics.drops.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
         "autocorrelation_weight": None if effect is None else effect["weight"],
@@ -115,7 +115,7 @@ def _measures(report: Report, scores: Scores) -> list[str]:
     no_change, majority = metrics.baseline("no_change"), metrics.baseline("majority")
     lines = [
         f"accuracy           {metrics.accuracy:.4f}   over {metrics.judged:,} labelled events",
-        f"  recent           {metrics.recent_accuracy:.4f}   over the last {metrics.n_recent:,}",
+        f"  recent           {metrics.recent_accuracy:.4f}   over the last {metrics.measures.n_recent:,}",
         f"  no change        {no_change:.4f}   baseline: always predict the previous label",
         f"  majority         {majority:.4f}   baseline: always predict the most frequent label so far",
         f"balanced accuracy  {scores.balanced_accuracy:.4f}",
@@ -292,7 +292,7 @@ def _refit_line(refit: dict[str, Any]) -> str:
 def _refit_figures(refits: Refits) -> dict[str, Any]:
     """Return figures of refits that depend on the stream alone."""
     last = [{name: value for name, value in refit.items() if name != "seconds"} for refit in refits.last]
-    return {"count": refits.count, "outcomes": dict(refits.outcomes), "share": refits.share, "last": last}
+    return refits.figures() | {"last": last}
 
 
 def _refit_seconds(refits: Refits) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from streamsvm.run.learners import as_learner, check_names, check_persistence, c
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
-from streamsvm.run.outputs import Outputs, prediction_table
+from streamsvm.run.outputs import Outputs, prediction_table, rejection_table
 from streamsvm.run.reasons import one_by_one, written_reasons
 from streamsvm.run.stages import PredictStage, with_labels
 from streamsvm.run.standing import Observer, Rate, Report
@@ -54,7 +54,7 @@ class Runner:
         The sinks by role: out, dead_letter, label_output, query_output.
     checkpoint
         Directory of snapshots; the run resumes from the last one.
-    observer
+    observers
         Called after every batch.
     started
         Value of `time.perf_counter()` at the start, for the time to the first prediction.
@@ -77,11 +77,11 @@ class Runner:
         config: RunConfig | None = None,
         sinks: Mapping[str, Sink] | None = None,
         checkpoint: Checkpoint | None = None,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         started: float | None = None,
     ) -> None:
         self.model, self.source, self.config = model, source, config = model, source, config or RunConfig()
-        self.checkpoint, self.observer, self._rate = checkpoint, observer, Rate()
+        self.checkpoint, self.observers, self._rate = checkpoint, observers, Rate()
         self._joined = source if isinstance(source, JoinedSource) else None
         self._parts = [source] if self._joined is None else [self._joined.events, self._joined.labels]
         self._outputs = Outputs(sinks or {}, self._in_streams, source.name, lambda one: self._reject([one]))
@@ -237,7 +237,7 @@ class Runner:
     def _reject(self, rejected: Sequence[Rejected]) -> None:
         """Count rejected records, and write them to the dead-letter output."""
         self.report.reject(rejected)
-        self._outputs.write("dead_letter", self._stage.rejected(rejected))
+        self._outputs.write("dead_letter", rejection_table(rejected, of_two=self._joined is not None))
         self._notes.count_rejects(rejected[-1].reason)
 
     def _take(self, batch: Batch) -> Answer:
@@ -269,14 +269,15 @@ class Runner:
             raise RunError(what, "hopeless")
 
     def _observe(self, began: float) -> None:
-        """Call the observer."""
+        """Call the observers."""
         report = self.report
         report.seconds, report.compile_seconds = working_time() - began, compile_seconds()
         report.rate = self._rate.at(report.events)
         report.lag, report.stalls = self.source.lag, self.source.stalls
-        if self.observer is not None:
+        if self.observers:
             report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
-            self.observer(report, self.source.fraction)
+            for observer in self.observers:
+                observer(report, self.source.fraction)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
@@ -293,8 +294,7 @@ class Runner:
             return
         report = self.report
         self._outputs.flush()
-        states = {"model": self.model.state(), "metrics": report.metrics.state(), "history": report.history.state()}
-        states |= self._stage.state()
+        states = {"model": self.model.state()} | {name: part.state() for name, part in self._stateful.items()}
         progress = self._progress.state()
         self.checkpoint.write(Snapshot(self._identity, progress, self._outputs.state(), states, ended=report.ended))
         if report.late is not None:
@@ -330,19 +330,24 @@ class Runner:
             proba=not is_late or needs_all or self._class_names is not None,
         )
         decisions = RunDecisions(config, self.model)
+        self._stateful: dict[str, Any] = {
+            "metrics": self.report.metrics,
+            "history": self.report.history,
+            "decisions": decisions,
+        }
         pieces = None if self.checkpoint is None else self.checkpoint.pieces
         self._stage: PredictStage | JoinStage = (
             JoinStage(learner, decisions, config, pieces) if is_late else PredictStage(learner, decisions, config)
         )
+        self._stateful |= {"late": self._stage} if is_late else {}
 
     def _resume(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
         states = snapshot.states
         try:
             self.model = type(self.model).from_state(*states["model"])
-            self.report.metrics.restore(states["metrics"])
-            self.report.history.restore(states["history"])
             self._use_model()
-            self._stage.restore(states)
+            for name, part in self._stateful.items():
+                part.restore(states[name])
             self._progress = BatchProgress.from_state(snapshot.source)
             with self._in_streams():
                 self.source.seek(self._progress.at)
@@ -386,7 +391,7 @@ def runner_of(model: Any, source: Source, **options: Any) -> Runner:
         Such as `checkpoint`, `out`, or `max_events`.
     """
     sinks = {role: options.pop(role) for role in SINKS if role in options}
-    own = {name: options.pop(name) for name in ("checkpoint", "observer", "started") if name in options}
+    own = {name: options.pop(name) for name in ("checkpoint", "observers", "started") if name in options}
     config = RunConfig(**options, **{role: sink.name for role, sink in sinks.items()})
     return Runner(model, source, config, sinks, **own)
 

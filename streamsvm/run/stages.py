@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable
 
-from connectors.events import Batch, Rejected
+from connectors.events import Batch
 from streamsvm.delayed.protocol import Answer
-from streamsvm.models.codec import State
 from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions
 from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.outputs import Outputs, rejection_table
+from streamsvm.run.outputs import Outputs
 
 
 class PredictStage:
@@ -48,18 +46,6 @@ class PredictStage:
 
     def write(self, outputs: Outputs) -> None:
         """Write nothing: predictions are the only output."""
-
-    def rejected(self, rejected: Sequence[Rejected]) -> Mapping[str, Sequence[Any]]:
-        """Return rejected events as records."""
-        return rejection_table(rejected)
-
-    def state(self) -> dict[str, State]:
-        """Return the state of decisions."""
-        return {"decisions": self._decisions.state()}
-
-    def restore(self, states: Mapping[str, State]) -> None:
-        """Restore the result of `state`."""
-        self._decisions.restore(states["decisions"])
 
 
 def with_labels(batch: Batch) -> Batch:

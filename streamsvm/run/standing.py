@@ -186,13 +186,3 @@ class Observer(Protocol):
     """A callback after every batch, such as a progress bar."""
 
     def __call__(self, report: Report, fraction: float | None) -> None: ...
-
-
-def observe_all(observers: Sequence[Observer]) -> Observer | None:
-    """Combine several observers into one; None without observers."""
-
-    def observe(report: Report, fraction: float | None) -> None:
-        for observer in observers:
-            observer(report, fraction)
-
-    return observe if observers else None

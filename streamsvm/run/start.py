@@ -28,7 +28,7 @@ from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary
 from streamsvm.run.runner import Runner
-from streamsvm.run.standing import Observer, Report, observe_all
+from streamsvm.run.standing import Observer, Report
 
 _SLOW_EVENTS = 256  # events per batch for slow models
 _JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # per batch; a joined step ends where either stream has to be read
@@ -116,9 +116,7 @@ class Run:
                 _check_known(model, source)
             checkpoint = _opened_checkpoint(config, stack)
             sinks = _opened_sinks(config, checkpoint, source, stack)
-            self.runner = Runner(
-                model, source, config, sinks, checkpoint, observe_all([*servers, *self.observers]), started
-            )
+            self.runner = Runner(model, source, config, sinks, checkpoint, [*servers, *self.observers], started)
             stack.enter_context(around(self.runner))
             self.runner.run()
 

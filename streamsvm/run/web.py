@@ -163,10 +163,12 @@ class HttpServer(ThreadingMixIn, TCPServer):
     ----------
     place
         Address to listen on.
-    route
-        Returns the response to a request; called in the thread of the connection.
+    routes
+        Functions that return the response to a request, by path; called in the thread of the connection.
     name
         Name of the thread that accepts connections.
+    any_host
+        Whether clients may use names of this machine that are unknown here.
 
     Attributes
     ----------
@@ -177,8 +179,10 @@ class HttpServer(ThreadingMixIn, TCPServer):
     daemon_threads = allow_reuse_address = True
     request_queue_size = 256
 
-    def __init__(self, place: Place, route: Callable[[Request], Answer], name: str) -> None:
-        self.route, self.address_family = route, place.family
+    def __init__(
+        self, place: Place, routes: Mapping[str, Callable[[Request], Answer]], name: str, *, any_host: bool = False
+    ) -> None:
+        self._place, self._routes, self._any_host, self.address_family = place, routes, any_host, place.family
         self._changed, self._closing = threading.Condition(), threading.Event()
         self._since: dict[socket.socket, float] = {}  # time from which on each connection may be closed for another
         self._viewers: set[socket.socket] = set()
@@ -204,6 +208,14 @@ class HttpServer(ThreadingMixIn, TCPServer):
             self._changed.wait_for(lambda: not self._since, _CLOSING_S)
             for connection in list(self._since):
                 self._cut(connection)
+
+    def route(self, request: Request) -> Answer:
+        """Return the response to a request."""
+        if not self._any_host and not self._place.knows(request.headers.get("host", "")):
+            return refusal(HTTPStatus.MISDIRECTED_REQUEST, "nothing is served here under that name")
+        if request.path not in self._routes:
+            return refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._routes)}")
+        return self._routes[request.path](request)
 
     @property
     def n_viewers(self) -> int:

@@ -162,7 +162,7 @@ def test_few_learners_rest(monkeypatch):
         held.learner.learn_one({f"column {i}": 1.0}, i)
         states.append(packer.pack(held))
         packer.give_back(held)
-        assert len(packer._schemas) <= 2
+        assert len(packer.schemas) <= 2
     assert [packer.unpack(state).learner.classes_ for state in states] == [[i] for i in range(10)]
 
 
@@ -281,4 +281,4 @@ def test_the_memory_of_free_learners_is_bounded(monkeypatch):
     helds = [packer.begin() for _ in range(40)]
     for held in helds:
         packer.give_back(held)
-    assert sum(map(len, packer._free.values())) == 10
+    assert sum(map(len, packer.free.values())) == 10

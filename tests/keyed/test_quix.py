@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import re
 import socket
@@ -29,7 +30,7 @@ from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
 from streamsvm.keyed.topics import partitions
-from streamsvm.keyed.worker import Figures, Stream
+from streamsvm.keyed.worker import Figures, Stream, check_first_events, lag_of
 from streamsvm.keyed.worker import Worker as Keyed
 from streamsvm.run.config import Url
 from tests.errors import raises
@@ -309,9 +310,7 @@ def test_the_lag_after_a_start_is_from_what_is_committed():
         def get_watermark_offsets(self, tp, timeout=None, cached=False):
             return (-1001, -1001) if cached else (0, 1000)
 
-    worker = Keyed.__new__(Keyed)
-    worker._consumer, worker._read = Consumer(), ["events"]
-    assert worker.lag() == {0: 100}
+    assert lag_of(Consumer(), ["events"]) == {0: 100}
 
 
 @pytest.fixture
@@ -335,22 +334,19 @@ def test_a_nested_label_is_refused_as_in_other_runs(alone):
     assert f"the label '{LABEL}' is nested" in aside["reason"]
 
 
-def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused(alone, monkeypatch):
-    def first(*_):
+def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
+    def first():
         for event in ({FIELD: "c1", "renamed": 1.0, LABEL: "a"}, {FIELD: "c2", "other": 2.0}):
             value, key = json.dumps(event).encode(), event[FIELD].encode()
             yield SimpleNamespace(value=lambda value=value: value, key=lambda key=key: key)
 
     parent = CPMClassifier()
     parent.learn_many([{"f0": 1.0}, {"f0": -1.0}], ["a", "b"])
-    worker, _ = alone
-    worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), parent=parent)
-    worker.app, worker._sizes = None, {"events": 2}
-    monkeypatch.setattr("streamsvm.keyed.worker.first_records", first)
+    stream, keyed = Stream("events", FIELD), KeyedClassifier(CPMClassifier(), label=LABEL, parent=parent)
     with raises(ConnectorError, reason="features", option="--prior-model", named="f0"):
-        worker._check_first_events()
+        check_first_events(stream, keyed, first())
     parent.learn_one({"other": 1.0}, "a")
-    worker._check_first_events()
+    check_first_events(stream, keyed, first())
 
 
 def test_compiling_is_in_no_figure_of_a_worker(alone):
@@ -429,7 +425,7 @@ def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path
     assert options.write_buffer_size * options.max_write_buffer_number == 16 * mib  # per partition
     assert options.block_cache_size == 64 * mib
     assert app.config.consumer_extra_config["queued.max.messages.kbytes"] == 16 * 1024
-    assert app.config.commit_every == MAX_LIVE == Live(KeyedClassifier(CPMClassifier()))._keys.max_live
+    assert app.config.commit_every == MAX_LIVE == inspect.signature(Live).parameters["max_live"].default
 
 
 def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):

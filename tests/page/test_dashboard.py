@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,8 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.delayed.protocol import Answer
 from streamsvm.refit import Every
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.page.annotations import annotations_of
-from streamsvm.run.page.dashboard import DashboardState, _Stopwatch
-from streamsvm.run.page.recent import calibration, confusion
+from streamsvm.run.page.dashboard import DashboardState, Stopwatch
+from streamsvm.run.page.figures import annotations_of, calibration, confusion
 from streamsvm.run.page.series import Series
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, runner_of
@@ -48,7 +47,7 @@ def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[DashboardSt
     """Run with a dashboard that updates after every batch. Return dashboard, report and last message."""
     board = DashboardState(every_s=0.0)
     source = open_source(source) if isinstance(source, str) else source
-    report = runner_of(model, source, observer=board, **options).run()
+    report = runner_of(model, source, observers=[board], **options).run()
     board.close()
     return board, report, json.loads(board.feed.latest)
 
@@ -67,7 +66,7 @@ def test_the_figures_are_those_of_the_report(whole: Any) -> None:
     assert [head["weight"] for head in state["leaders"]] == [head["weight"] for head in report.leaders[:12]]
     assert dict(state["relevance"]) == {str(name): value for name, value in list(report.relevance.items())[:12]}
     assert state["classes"] == 2
-    assert state["late"] == {"events": 1_000, **metrics.recent}
+    assert state["late"] == {"events": 1_000, **metrics.measures.recent_hits}
     assert state["late"]["model"] == metrics.recent_accuracy
 
 
@@ -86,12 +85,12 @@ def test_a_new_class_is_marked_at_its_first_label() -> None:
 
 
 def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
-    board, _, state = whole
+    board, report, state = whole
     (*_, batch) = open_source(DRIFTING)
     last = state["latest"][0]
     assert [line["place"] for line in state["latest"]] == [f"event {n}" for n in range(8_799, 8_779, -1)]
     assert last["label"] == str(batch.labels[-1])
-    assert board._events[last["id"]].row == batch.rows()[-1]
+    assert dict(answer(board, report)["features"]) == batch.rows()[-1]
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
@@ -106,7 +105,7 @@ def test_each_moment_has_the_last_events_of_it(monkeypatch: pytest.MonkeyPatch, 
         assert [line["place"] for line in state["latest"]] == [f"event {i}" for i in range(n)[-20:][::-1]]
         assert [line["id"] for line in state["latest"]] == [i + 1 for i in range(n)[-20:][::-1]]
 
-    runner_of(GaussianNB(), open_source(f"synthetic:sea?n=120&batch_size={batch_size}"), observer=compare).run()
+    runner_of(GaussianNB(), open_source(f"synthetic:sea?n=120&batch_size={batch_size}"), observers=[compare]).run()
     assert len(seen) == -(-120 // batch_size)
 
 
@@ -122,10 +121,10 @@ def test_series_are_exact_counts(whole: Any) -> None:
     series = json.loads(board.series())
     columns = series["columns"]
     assert columns["judged"][-1] == report.metrics.judged
-    assert columns["hits"][-1] == report.metrics.curve.totals()[0]
+    assert columns["hits"][-1] == report.metrics.measures.curve.totals()[0]
     assert len({len(column) for column in columns.values()}) == 1
     assert series["history"]["judged"][-1] <= report.metrics.judged
-    assert series["history"]["over"] == report.metrics.curve.width_of(1_000)
+    assert series["history"]["over"] == report.metrics.measures.curve.width_of(1_000)
     assert set(series["history"]["shares"]) == {"model", "no_change", "majority"}
 
 
@@ -143,13 +142,14 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
 
     def look_and_ask(report: Report, fraction: float | None) -> None:
         board(report, fraction)
-        for line in json.loads(board.feed.latest)["latest"][:1]:
-            answers.append(Future())
-            board._questions.append((line["id"], answers[-1]))  # `ask` does this in a thread
+        if latest := json.loads(board.feed.latest)["latest"]:
+            answers.append(pool.submit(board.ask, latest[0]["id"], 10.0))
+        time.sleep(0.01)  # until the question waits
 
-    runner_of(watched, open_source(SHORT), observer=look_and_ask).run()
-    board.close()
-    answered = [answer.result() for answer in answers if not answer.cancelled()]
+    with ThreadPoolExecutor() as pool:
+        runner_of(watched, open_source(SHORT), observers=[look_and_ask]).run()
+        board.close()
+    answered = [answer for answer in answers if answer.exception() is None]
     assert len(answered) >= 3  # how many there is time for depends on the machine
     (header, arrays), (header2, arrays2) = alone.state(), watched.state()
     for refit in [*header["refits"], *header2["refits"], header, header2]:
@@ -166,10 +166,8 @@ def answer(board: DashboardState, report: Report) -> dict[str, Any]:
     found: list[bytes] = []
     asking = threading.Thread(target=lambda: found.append(board.ask(number, 30.0)))
     asking.start()
-    while not board._questions:
-        time.sleep(0.001)
-    board(report, None)
-    asking.join()
+    while asking.is_alive():
+        board(report, None)
     return dict(json.loads(found[0]))
 
 
@@ -184,8 +182,10 @@ def test_reasons(model: Any) -> None:
     assert report.learner is not None
     report.learner.model = model
     batch = Batch([{"tells": 1.2, "says nothing": 0.3}], ["yes"], Origins({}, {"row": [7]}), {})
-    board._events.take(Answer(np.array([model.classes_.index("yes")]), np.array([0.9]), batch=batch))
-    board._publish(report)
+    report.answers = Answer(np.array([model.classes_.index("yes")]), np.array([0.9]), batch=batch)
+    report.metrics.taken += 1
+    while json.loads(board.feed.latest)["latest"][0]["place"] != "row 7":
+        board(report, None)
     found = answer(board, report)
     assert found["event"]["place"] == "row 7"
     assert (found["event"]["prediction"], found["now"]["prediction"], found["now"]["against"]) == ("yes", "yes", "no")
@@ -267,7 +267,7 @@ def test_a_page_that_fails_is_no_matter_of_the_run(
 ) -> None:
     monkeypatch.setattr(DashboardState, "_state", lambda *_: 1 / 0)
     board = DashboardState()
-    assert runner_of(GaussianNB(), open_source("synthetic:sea?n=600"), observer=board).run().metrics.taken == 600
+    assert runner_of(GaussianNB(), open_source("synthetic:sea?n=600"), observers=[board]).run().metrics.taken == 600
     board.close()
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "the page stands still, and the run goes on: ZeroDivisionError: division by zero"
@@ -277,7 +277,7 @@ def test_a_page_that_fails_is_no_matter_of_the_run(
 def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.003, 10.003])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    watch = _Stopwatch()
+    watch = Stopwatch()
     assert watch.rest(0.5, 0.003) == pytest.approx(1.0)
     assert watch.rest(2.0, 0.003) == 2.0
 
@@ -285,7 +285,7 @@ def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch
 def test_it_says_whether_all_is_well() -> None:
     board = DashboardState()
     assert board.health() == "starting"
-    report = runner_of(GaussianNB(), open_source("synthetic:sea?n=200"), observer=board).run()
+    report = runner_of(GaussianNB(), open_source("synthetic:sea?n=200"), observers=[board]).run()
     assert board.health() == "ended: end of stream"
     report.ended = ""
     assert board.health() == ""

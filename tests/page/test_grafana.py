@@ -11,20 +11,19 @@ from connectors import open_source
 from streamsvm import CPMClassifier, RefitClassifier
 from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.prometheus import Figures
+from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.runner import runner_of
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsvm.json"
 
 
 def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
-    figures = Figures()
     model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(300), delay=64)
-    report = runner_of(model, open_source("synthetic:sea?n=800&batch_size=200"), observer=figures).run()
+    report = runner_of(model, open_source("synthetic:sea?n=800&batch_size=200")).run()
     report.lag = {0: 5}
     report.checkpoint = Checkpoint(tmp_path)
     report.checkpoint.written_at = time.time()
-    exported = set(re.findall(r"^(streamsvm_\w+)", figures.text().decode(), re.MULTILINE))
+    exported = set(re.findall(r"^(streamsvm_\w+)", text_of_report(report).decode(), re.MULTILINE))
     board = json.loads(DASHBOARD.read_text())
     asked = set(re.findall(r"streamsvm_\w+", json.dumps([board["panels"], board["templating"], board["annotations"]])))
     assert asked <= exported

@@ -21,7 +21,7 @@ import pytest
 from streamsvm.run import web
 from streamsvm.run.errors import SetupError
 from streamsvm.run.prometheus import Exporter
-from streamsvm.run.web import Answer, HttpServer, Place, Request
+from streamsvm.run.web import Answer, HttpServer, Place
 from tests.commands import Command
 from tests.errors import raises
 from tests.page.looking import eager, free_port, get, wait_for
@@ -32,16 +32,16 @@ SMALL = b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def route(request: Request) -> Answer:
-    """Answer `/small`, `/events` with an endless stream, and other paths with more than a client reads at once."""
-    if request.path == "/events":
-        return Answer(itertools.repeat(MORE_THAN_IS_BUFFERED))
-    return Answer(b"small" if request.path == "/small" else MORE_THAN_IS_BUFFERED)
+ROUTES = {
+    "/small": lambda _: Answer(b"small"),
+    "/events": lambda _: Answer(itertools.repeat(MORE_THAN_IS_BUFFERED)),  # an endless stream
+    "/": lambda _: Answer(MORE_THAN_IS_BUFFERED),  # more than a client reads at once
+}
 
 
 @contextlib.contextmanager
 def serving(place: str = "0") -> Iterator[HttpServer]:
-    with contextlib.closing(HttpServer(Place(place, "--page"), route, "test")) as server:
+    with contextlib.closing(HttpServer(Place(place, "--page"), ROUTES, "test", any_host=True)) as server:
         yield server
 
 

@@ -50,10 +50,13 @@ class Stub:
     def health(self) -> str:
         return self.wrong
 
+    def metrics(self) -> bytes:
+        return b"streamsvm_events_total 1.0\n"
+
 
 @contextlib.contextmanager
 def serving(token: str | None = None, place: str = "0") -> Iterator[Server]:
-    server = Server(Stub(), place, token, lambda: b"streamsvm_events_total 1.0\n")
+    server = Server(Stub(), place, token)
     with contextlib.closing(server):
         yield server
 

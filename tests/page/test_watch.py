@@ -18,7 +18,7 @@ from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.server import Server
-from streamsvm.run.page.watch import CheckpointView, RemoteView
+from streamsvm.run.page.watch import CheckpointView, RemoteView, follow
 from streamsvm.run.runner import Report, runner_of
 from tests.errors import raises
 from tests.page.looking import Running, get, wait_for
@@ -34,12 +34,11 @@ def run(directory: Path, model: Any, n: int) -> Report:
 
 @contextlib.contextmanager
 def running(shown: Any) -> Iterator[None]:
-    thread = threading.Thread(target=shown.run)
+    thread = threading.Thread(target=follow, args=(shown,))
     thread.start()
     try:
         yield
     finally:
-        shown.stop()
         shown.feed.close()
         thread.join()
 
@@ -74,7 +73,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> Non
     assert model.state()[0]["job"] is not None
     before = set(threading.enumerate())
     view = CheckpointView(tmp_path)
-    view._read(0.0)
+    view.look()
     state = json.loads(view.feed.latest)
     assert state["model"] == "CPMClassifier with refits"
     assert state["refits"]["count"] == len(model.refits)
@@ -84,7 +83,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> Non
 def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "checkpoint.safetensors").write_bytes(b"what is this")
     view = CheckpointView(tmp_path)
-    view._read(0.0)
+    view.look()
     assert "cannot be read" in caplog.text
     assert view.feed.latest == b""
 
@@ -98,10 +97,10 @@ def test_addresses_that_are_none(place: str) -> None:
 def test_the_page_of_another_page(tmp_path: Path) -> None:
     view = CheckpointView(tmp_path)
     run(tmp_path, CPMClassifier(), 1_000)
-    view._read(1.0)
+    view.look()
     view.report.ended = ""  # as in a run that continues
-    view._publish(view.report)
-    server = Server(view, "0", "the-token-of-it", lambda: b"figures\n")
+    view.close()  # publishes the state
+    server = Server(view, "0", "the-token-of-it")
     other = RemoteView(server.url, "the-token-of-it")
     with running(other):
         assert wait_for(lambda: other.feed.latest, "the state") == view.feed.latest
@@ -119,7 +118,7 @@ def test_the_page_of_another_page(tmp_path: Path) -> None:
 
 def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     view = CheckpointView(tmp_path)
-    with contextlib.closing(Server(view, "0", "the-token-of-it", lambda: b"")) as server:
+    with contextlib.closing(Server(view, "0", "the-token-of-it")) as server:
         other = RemoteView(server.url, None)
         with running(other):
             wait_for(lambda: "the token is needed" in caplog.text, "the refusal")

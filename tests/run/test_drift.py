@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.run import drift
-from streamsvm.run.drift import AccuracyDrops
+from streamsvm.run.drift import AccuracyDrops, is_sure, log_ratio
+from tests.run.conftest import restored
 
 
 def stepped(rng: np.random.Generator, n: int, *rates: float) -> np.ndarray:
@@ -49,7 +49,7 @@ def test_cuts_and_resumption_change_nothing() -> None:
     whole.add(hits)
     for part in np.split(hits, np.sort(rng.integers(0, len(hits), 60))):
         broken.add(part)
-        broken = AccuracyDrops.from_state(json.loads(json.dumps(broken.state())))
+        broken = restored(AccuracyDrops(), json.loads(json.dumps(broken.state())))
     assert whole.count == 2
     assert broken.state() == whole.state()
 
@@ -57,7 +57,7 @@ def test_cuts_and_resumption_change_nothing() -> None:
 @given(n=st.integers(1, 9000), m=st.integers(1, 2100), p=st.floats(0.0, 1.0), q=st.floats(0.0, 1.0))
 def test_the_look_that_spares_logarithms_misses_nothing(n: int, m: int, p: float, q: float) -> None:
     hits, recent = round(p * n), round(q * m)
-    assert drift._is_sure(hits, n, recent, m, 15.0) == (drift._log_ratio(hits, n, recent, m) > 15.0)
+    assert is_sure(hits, n, recent, m, 15.0) == (log_ratio(hits, n, recent, m) > 15.0)
 
 
 def test_only_the_last_are_kept() -> None:

@@ -149,11 +149,11 @@ def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path: P
     report = demo(CPMClassifier(), 200)
     report.source = f"no\udcffutf, two\nlines, 日本, {'x' * 300}.csv"
     hits = np.ones((200_000, len(COLUMNS)), bool)
-    report.metrics.curve.add(hits)
+    report.metrics.measures.curve.add(hits)
     plot(report, tmp_path / "p.pdf")
     assert is_picture(str(tmp_path / "p.pdf"))
     plot(report, tmp_path / "p.svg")
-    assert report.metrics.curve.width == 256
+    assert report.metrics.measures.curve.width == 256
     drawn = (tmp_path / "p.svg").read_text()
     assert "<!-- over the last 1,024 events -->" in drawn
     assert "<!-- Prequential accuracy" in drawn

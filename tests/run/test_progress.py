@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 def test_a_bar_on_a_terminal() -> None:
     terminal = Terminal()
     bar = Progress(terminal)
-    runner_of(CPMClassifier(), open_source("synthetic:sea?n=600"), observer=bar).run()
+    runner_of(CPMClassifier(), open_source("synthetic:sea?n=600"), observers=[bar]).run()
     bar.close()
     last = terminal.getvalue().split("\r")[-1]
     assert last.startswith("100%, 600 events, ")
@@ -40,7 +40,7 @@ def test_the_rate_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     lines = Progress(io.StringIO(), every_s=1e-9)
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        runner_of(CPMClassifier(), open_source("synthetic:sea?n=600&batch_size=200"), observer=lines).run()
+        runner_of(CPMClassifier(), open_source("synthetic:sea?n=600&batch_size=200"), observers=[lines]).run()
     first, *_, last = [record.getMessage() for record in caplog.records if record.name == "streamsvm.run"]
     assert first.startswith("33%, 200 events, ")
     assert last.startswith("100%, 600 events, ")
@@ -51,5 +51,5 @@ def test_stalls_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     source = open_source("synthetic:sea?n=10")
     source.stalls = 2
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        runner_of(CPMClassifier(), source, observer=Progress(io.StringIO(), every_s=0.0)).run()
+        runner_of(CPMClassifier(), source, observers=[Progress(io.StringIO(), every_s=0.0)]).run()
     assert "stalled 2 times" in caplog.messages[-1]

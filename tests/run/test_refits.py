@@ -152,7 +152,7 @@ def ran(model: Any, n: int = 1000, **options: Any) -> Report:
 def report() -> Report:
     """Two refits succeeded, and another failed: its window never contains two classes."""
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
-    done = ran(model, observer=lambda report, fraction: None)
+    done = ran(model, observers=[lambda report, fraction: None])
     assert [note["outcome"] for note in model.refits] == ["votes"] * 3
     model._refits._remember(
         model._refits.notes[-1] | {"number": 4, "event": 950, "outcome": "failed: ValueError: one class"}

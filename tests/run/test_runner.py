@@ -240,7 +240,12 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path: Path) 
 def test_a_sink_that_is_read_along_is_flushed_at_once() -> None:
     out = Collected(can_rewind=False)
     lags = []
-    run(CPMClassifier(), Numbers(), out=out, observer=lambda report, fraction: lags.append(len(out.rows) - out.flushed))
+    run(
+        CPMClassifier(),
+        Numbers(),
+        out=out,
+        observers=[lambda report, fraction: lags.append(len(out.rows) - out.flushed)],
+    )
     assert set(lags) == {0}
 
 
@@ -265,7 +270,7 @@ def test_stopping_finishes_the_batch_in_hand(tmp_path: Path) -> None:
         out = open_sink(str(tmp_path / "out.csv"), resume=True)
         with Checkpoint(tmp_path) as checkpoint:
             runner = runner_of(CPMClassifier(), source, out=out, checkpoint=checkpoint)
-            runner.observer = lambda report, fraction: runner.stop() if report.metrics.taken > stop_at else None
+            runner.observers = [lambda report, fraction: runner.stop() if report.metrics.taken > stop_at else None]
             report = runner.run()
         out.close()
         return report
@@ -567,9 +572,10 @@ def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path: P
     found = []
     for size in (5, 640):
         stretch(tmp_path / str(size), None, Growing(3000, size=size))
-        _, arrays = read_archive(tmp_path / str(size) / "check" / "checkpoint.safetensors")
+        header, arrays = read_archive(tmp_path / str(size) / "check" / "checkpoint.safetensors")
         found.append({name: array.tolist() for name, array in arrays.items() if name.startswith("history/")})
-    assert len(found[0]["history/at"]) == 11
+        found[-1] |= header["history"]
+    assert len(found[0]["samples"]) == 11
     assert found[0] == found[1]
 
 

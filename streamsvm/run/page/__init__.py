@@ -10,13 +10,11 @@ import logging
 
 from streamsvm.run.page.dashboard import DashboardState
 from streamsvm.run.page.server import Server
-from streamsvm.run.prometheus import Figures
-from streamsvm.run.standing import Report
 
 logger = logging.getLogger("streamsvm.run")
 
 
-class Page:
+class Page(DashboardState):
     """An observer of a run that serves its dashboard.
 
     Parameters
@@ -31,16 +29,11 @@ class Page:
     """
 
     def __init__(self, place: str, token: str | None = None) -> None:
-        self._dashboard, self._figures = DashboardState(), Figures()
-        self.server = Server(self._dashboard, place, token, self._figures.text)
+        super().__init__()
+        self.server = Server(self, place, token)
         logger.info("the page: %s", self.server.url)
-
-    def __call__(self, report: Report, fraction: float | None) -> None:
-        """Record the state of the run."""
-        self._dashboard(report, fraction)
-        self._figures(report, fraction)
 
     def close(self) -> None:
         """Publish the end of the run and stop serving."""
-        self._dashboard.close()
+        super().close()
         self.server.close()

@@ -23,11 +23,11 @@ from streamsvm.run.insight import Insight, notices_of
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import CURVE_LINES, UNIT
 from streamsvm.run.names import known, plain
-from streamsvm.run.page.annotations import annotations_of
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.recent import calibration, confusion
+from streamsvm.run.page.figures import annotations_of, calibration, confusion
 from streamsvm.run.page.series import COLUMNS, Series
+from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Report
 
 EVERY_S = 1.0
@@ -82,6 +82,7 @@ class DashboardState:
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Publish the state of the run if it is due."""
+        self.report = report
         if self._broken:
             return
         try:
@@ -92,13 +93,12 @@ class DashboardState:
 
     def _look(self, report: Report, fraction: float | None) -> None:
         now = time.perf_counter()
-        self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
         self._take(report)
         moved = report.metrics.taken != self._taken
         if now >= self._due and (moved or now >= self._due + _IDLE_S - self._every_s):
-            watch = _Stopwatch()
+            watch = Stopwatch()
             self._publish(report, fraction)
             self._due = now + watch.rest(self._every_s, _PUBLISHING)
 
@@ -114,7 +114,7 @@ class DashboardState:
         now = time.perf_counter()
         self._taken = report.metrics.taken
         if now >= self._history_due:
-            watch = _Stopwatch()
+            watch = Stopwatch()
             self._history = _history(report)
             self._history_due = now + watch.rest(_HISTORY_S, _LOOKING)
         state = self._state(report, fraction)
@@ -122,7 +122,7 @@ class DashboardState:
         self.feed.publish(packed(state | {"series": self._points()} if last else state))
 
     def _answer(self, report: Report) -> None:
-        watch = _Stopwatch()
+        watch = Stopwatch()
         number, answer = self._questions.popleft()
         try:
             if report.learner is None:
@@ -191,6 +191,10 @@ class DashboardState:
         silence = time.monotonic() - self.feed.at
         return f"no batch was done for {silence:.0f} s" if silence > _STANDS_STILL_S else ""
 
+    def metrics(self) -> bytes:
+        """Return the metrics for Prometheus."""
+        return text_of_report(self.report)
+
     # The state --------------------------------------------------------------------------------------------------------
 
     def _state(self, report: Report, fraction: float | None) -> dict[str, Any]:
@@ -234,14 +238,7 @@ def _stream(report: Report) -> dict[str, Any]:
         "stalls": report.stalls,
         "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
         "pending": pending(report),
-        "refits": None
-        if refits is None
-        else {
-            "count": refits.count,
-            "outcomes": refits.outcomes,
-            "share": refits.share,
-            "last": list(refits.last[-_MOST_REFITS:]),
-        },
+        "refits": None if refits is None else refits.figures() | {"last": list(refits.last[-_MOST_REFITS:])},
         "rejects": {
             "reasons": report.rejects.reasons.most_common(),
             "last": [
@@ -265,9 +262,9 @@ def _accuracy(report: Report) -> dict[str, Any]:
         "judged": metrics.judged,
         "unanswered": metrics.unanswered,
         "rejected": metrics.rejected,
-        "window": metrics.window,
+        "window": metrics.measures.window,
         "accuracy": metrics.accuracy,
-        "late": {"events": metrics.n_recent} | metrics.recent,
+        "late": {"events": metrics.measures.n_recent} | metrics.measures.recent_hits,
         "calibration": calibration(metrics.measures),
         "confusion": confusion(metrics),
         "classes": len(metrics.arrivals),
@@ -284,7 +281,7 @@ def _name(report: Report, model: Any) -> str:
 
 def _figures(report: Report, now: float) -> dict[str, float]:
     metrics = report.metrics
-    sums = dict(zip(MEASURED, metrics.curve.totals().tolist(), strict=True))
+    sums = dict(zip(MEASURED, metrics.measures.curve.totals().tolist(), strict=True))
     held = pending(report)
     return {
         "time": round(now, 3),
@@ -309,12 +306,12 @@ def pending(report: Report) -> int | None:
 def _history(report: Report) -> dict[str, Any]:
     """Return the curves over all events, including those before this process, as in `--plot`."""
     metrics, history = report.metrics, report.history
-    ends, shares = metrics.curve.windowed(metrics.window)
+    ends, shares = metrics.measures.curve.windowed(metrics.measures.window)
     names, relevance = history.relevance(_MOST_LINES)
     members, led = history.leaders()
     return {
         "judged": ends.tolist(),
-        "over": metrics.curve.width_of(metrics.window),
+        "over": metrics.measures.curve.width_of(metrics.measures.window),
         "shares": {name: _list(shares[:, k]) for k, name in enumerate(CURVE_LINES)},
         "at": list(history.at),
         "relevance": [[shown(feature(name)), _list(relevance[:, j])] for j, name in enumerate(names)],
@@ -332,7 +329,7 @@ def _list(values: Any) -> list[float | None]:
     return [known(float(f"{value:.5g}")) for value in values.tolist()]
 
 
-class _Stopwatch:
+class Stopwatch:
     """Measures the cost of an update for the thread of the run, including waits for CPU and the interpreter's lock."""
 
     def __init__(self) -> None:

@@ -7,12 +7,12 @@ contains no data and requests it with the token in a header. The token therefore
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Protocol
@@ -41,6 +41,9 @@ class Shown(Protocol):
     def health(self) -> str:
         """Return the problem of the run; empty if there is none."""
 
+    def metrics(self) -> bytes:
+        """Return metrics for Prometheus."""
+
 
 class Server:
     """Serves a dashboard until it is closed.
@@ -53,8 +56,6 @@ class Server:
         A port of 127.0.0.1, or ADDRESS:PORT; port 0 selects a free one.
     token
         Token of viewers; required unless the address is a loopback address.
-    metrics
-        Returns metrics for Prometheus.
 
     Attributes
     ----------
@@ -67,32 +68,32 @@ class Server:
         If it cannot listen there, or the token is missing.
     """
 
-    def __init__(self, shown: Shown, place: str, token: str | None, metrics: Callable[[], bytes]) -> None:
-        self._place = Place(place, "--page")
+    def __init__(self, shown: Shown, place: str, token: str | None) -> None:
+        where = Place(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
             raise SetupError(
                 "the token of the page must have at least 8 letters, digits or signs of ASCII, and no blanks",
                 "token",
             )
-        if not self._place.local and not token:
+        if not where.local and not token:
             raise SetupError(
                 f"--page {place}: beyond this machine whoever sees the page must know a token: set "
                 "STREAMSVM_PAGE_TOKEN in the environment, or page-token-file",
                 "no token",
                 option="--page",
             )
-        self.shown, self.metrics, self._token = shown, metrics, None if token is None else token.encode()
-        self._open = {"/": _page, "/healthz": self._health}  # contain no data
-        self._closed = {
+        self.shown, self._token = shown, None if token is None else token.encode()
+        guarded: dict[str, Callable[[Request], Answer]] = {
             "/events": lambda _: Answer(self._updates(), "text/event-stream", headers={"X-Accel-Buffering": "no"}),
             "/state.json": self._state,
             "/series.json": lambda request: _json(self.shown.series(), request),
             "/event.json": self._event,
             "/metrics": self._metrics,
         }
-        self._http = HttpServer(self._place, self._route, "page")
-        self.port = self._http.port
-        address = self._place.address
+        routes = {"/": _page, "/healthz": self._health}  # contain no data
+        routes |= {path: functools.partial(self._admitted, route) for path, route in guarded.items()}
+        self._http = HttpServer(where, routes, "page")
+        self.port, address = self._http.port, where.address
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{self.port}"
 
     def close(self) -> None:
@@ -100,27 +101,15 @@ class Server:
         self.shown.feed.close()
         self._http.close()
 
-    def _route(self, request: Request) -> Answer:
-        path = request.path
-        if not self._place.knows(request.headers.get("host", "")):
-            return refusal(HTTPStatus.MISDIRECTED_REQUEST, "this page is not served under that name")
-        if path in self._open:
-            return self._open[path](request)
-        if path not in self._closed:
-            return refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join([*self._open, *self._closed])}")
+    def _admitted(self, route: Callable[[Request], Answer], request: Request) -> Answer:
+        """Answer a request of this page with the token; refuse others."""
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return refusal(HTTPStatus.FORBIDDEN, "pages of others may not ask")
-        if not self._admits(request):
+        said = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8")
+        if self._token is not None and not hmac.compare_digest(said, self._token):
             why = "the token is needed: Authorization: Bearer TOKEN"
             return refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
-        return self._closed[path](request)
-
-    def _admits(self, request: Request) -> bool:
-        """Return whether a request has the token."""
-        if self._token is None:
-            return True
-        said = request.headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(said.encode("utf-8"), self._token)
+        return route(request)
 
     def _health(self, _: Request) -> Answer:
         wrong = self.shown.health()
@@ -132,7 +121,7 @@ class Server:
 
     def _metrics(self, _: Request) -> Answer:
         try:
-            return Answer(self.metrics(), FIGURES)
+            return Answer(self.shown.metrics(), FIGURES)
         except SetupError as error:
             return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
 
@@ -165,7 +154,7 @@ def _json(content: bytes, request: Request) -> Answer:
     return Answer(content, JSON)
 
 
-@lru_cache(maxsize=2)  # several viewers request equal content
+@functools.lru_cache(maxsize=2)  # several viewers request equal content
 def _gzipped(content: bytes) -> bytes:
     return gzip.compress(content, 1)
 
@@ -178,7 +167,7 @@ def _page(request: Request) -> Answer:
     return Answer(gzip.decompress(html), HTML, headers=headers)
 
 
-@cache
+@functools.cache
 def page() -> tuple[bytes, str]:
     """Return the compressed page, and a content security policy that allows its own script and style only."""
     folder = files(__package__)

@@ -8,11 +8,10 @@ import http.client
 import logging
 import math
 import os
-import threading
 import time
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -28,18 +27,16 @@ from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.dashboard import DashboardState, packed
 from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.page.server import Server
-from streamsvm.run.prometheus import Figures
 from streamsvm.run.standing import Rate, Report
 
 _LOOK_S = 1.0
-_REST = 10.0  # pause after reading a checkpoint, as a multiple of the reading time
 _ANSWER_S = 10.0
 _LONGEST = 1 << 26  # largest state in bytes
 
 logger = logging.getLogger("streamsvm.run")
 
 
-def watch(place: str, page: str, token: str | None) -> NoReturn:
+def watch(place: str, page: str, token: str | None) -> None:
     """Serve a dashboard of a run in another process, until interrupted.
 
     Parameters
@@ -56,14 +53,19 @@ def watch(place: str, page: str, token: str | None) -> NoReturn:
     """
     is_address = place.startswith(("http://", "https://"))
     view: RemoteView | CheckpointView = RemoteView(place, token) if is_address else CheckpointView(place)
-    server = Server(view, page, token, view.metrics)
+    server = Server(view, page, token)
     logger.info("the page: %s", server.url)
-    try:
-        threading.Thread(target=view.run, name="watch", daemon=True).start()
-        while True:
-            time.sleep(3600.0)
-    finally:
-        server.close()
+    with contextlib.closing(server):
+        follow(view)
+
+
+def follow(view: RemoteView | CheckpointView) -> None:
+    """Look at a run until the feed of the view is closed."""
+    wait = 0.0
+    while not view.feed.closes_within(wait):
+        began = time.perf_counter()
+        view.look()
+        wait = max(_LOOK_S, view.rest * (time.perf_counter() - began))
 
 
 class CheckpointView(DashboardState):
@@ -73,9 +75,14 @@ class CheckpointView(DashboardState):
     ----------
     directory
         Checkpoint directory; it may be empty at first.
+
+    Attributes
+    ----------
+    rest
+        Pause after reading a checkpoint, as a multiple of the reading time.
     """
 
-    kind = "checkpoint"
+    kind, rest = "checkpoint", 10.0
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         super().__init__(every_s=0.0)
@@ -83,37 +90,26 @@ class CheckpointView(DashboardState):
             raise SetupError(
                 f"watch {directory}: is no directory of checkpoints, and no address such as http://host:8080"
             )
-        self._checkpoint, self._figures = Checkpoint(directory), Figures()
+        self._checkpoint, self._rate = Checkpoint(directory), Rate()
         self._first: int | None = None
-        self._rate, self._stop = Rate(), threading.Event()
+        self._seen = 0  # time of the last checkpoint, in nanoseconds
 
-    def run(self) -> None:
-        """Read each new checkpoint until `stop`."""
-        seen, wait = 0, 0.0
-        while not self._stop.wait(wait):
-            wait = _LOOK_S
-            with contextlib.suppress(FileNotFoundError):
-                stamp = self._checkpoint.path.stat().st_mtime_ns
-                if stamp != seen:
-                    began, seen = time.perf_counter(), stamp
-                    self._read(stamp / 1e9)
-                    wait = max(_LOOK_S, _REST * (time.perf_counter() - began))
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stop.set()
-
-    def _read(self, at: float) -> None:
+    def look(self) -> None:
+        """Read the checkpoint if it is new."""
+        path = self._checkpoint.path
         try:
-            report = self._report(read_snapshot(self._checkpoint.path), at)
+            stamp = path.stat().st_mtime_ns
+            if stamp == self._seen:
+                return
+            self._seen = stamp
+            report = self._report(read_snapshot(path), stamp / 1e9)
         except FileNotFoundError:
-            raise
+            return
         except (ValueError, OSError, *DAMAGED) as error:
-            logger.warning("%s cannot be read: %s", self._checkpoint.path, error)
+            logger.warning("%s cannot be read: %s", path, error)
             return
         self._due = self._history_due = 0.0  # updates need no delay, because they do not slow down the run
         self(report, None)
-        self._figures(report, None)
 
     def _report(self, snapshot: Snapshot, at: float) -> Report:
         from streamsvm.loading import from_state
@@ -146,10 +142,6 @@ class CheckpointView(DashboardState):
         report.refits = Refits.of(report.learner.model)
         return report
 
-    def metrics(self) -> bytes:
-        """Return the metrics for Prometheus."""
-        return self._figures.text()
-
     def ask(self, number: int, timeout: float) -> bytes:
         """Refuse, because a checkpoint contains no events."""
         raise LookupError(number)
@@ -170,6 +162,8 @@ class RemoteView:
         The token of the page; None if it needs none.
     """
 
+    rest = 0.0
+
     def __init__(self, url: str, token: str | None) -> None:
         try:
             parts = urlsplit(url)
@@ -182,25 +176,17 @@ class RemoteView:
         self._path = f"{parts.path.rstrip('/')}/state.json"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.url, self.feed = url.partition("#")[0], Broadcaster()
-        self._run, self._series, self._lost = "", Series(), False
-        self._stop = threading.Event()
+        self._run, self._series, self._lost, self._last = "", Series(), False, b""
 
-    def run(self) -> None:
-        """Fetch the state every second until `stop`."""
-        last, wait = b"", 0.0
-        while not self._stop.wait(wait):
-            wait = _LOOK_S
-            try:
-                content = self._fetch()
-                if content != last or self._lost:
-                    last = content
-                    self._show(content)
-            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
-                self._note_loss(error)
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stop.set()
+    def look(self) -> None:
+        """Fetch the state."""
+        try:
+            content = self._fetch()
+            if content != self._last or self._lost:
+                self._last = content
+                self._show(content)
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+            self._note_loss(error)
 
     def _fetch(self) -> bytes:
         with contextlib.closing(self._connect(self._host, self._port, timeout=_ANSWER_S)) as connection:

@@ -1,4 +1,4 @@
-"""Confusion matrix and calibration of the recent predictions."""
+"""Confusion matrix and calibration of the recent predictions, and annotations of the curves of a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from streamsvm.names import shown
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known
+from streamsvm.run.standing import Report
 
-_MOST_CLASSES = 12
+_MOST_CLASSES, _MOST_ANNOTATIONS = 12, 400
+_NEW_AFTER = 1_000  # labels; an earlier class is not new
+_LONGEST = 300
 
 
 def confusion(metrics: Metrics) -> dict[str, Any]:
@@ -25,7 +28,7 @@ def confusion(metrics: Metrics) -> dict[str, Any]:
         "classes": [shown(names[code]) for code in chosen],
         "counts": [[pairs.get((label, guess), 0) for guess in chosen] for label in chosen],
         "left_out": int((weights > 0).sum()) - len(chosen),
-        "events": metrics.n_recent,
+        "events": metrics.measures.n_recent,
     }
 
 
@@ -40,3 +43,18 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
         "error": recent.error,
         "bins": [{"said": p, "right": right, "events": n} for p, right, n in recent.points()],
     }
+
+
+def annotations_of(report: Report) -> list[dict[str, Any]]:
+    """Return detected drift, refits and new classes, in order of the stream."""
+    found = [
+        ("drift", drop.judged, f"accuracy fell from {drop.before:.3f} to {drop.after:.3f}")
+        for drop in report.metrics.drops.last
+    ]
+    for refit in report.refits.last if report.refits is not None else []:
+        what, outcome = f"{refit['events']:,} events", shown(refit["outcome"], _LONGEST)
+        text = f"{refit['number']} by {refit['solver']} on {what}: {outcome}"
+        found.append(("refit", refit["entered"] - report.learned_before, text))
+    found += [("class", n, shown(label)) for label, n in report.metrics.arrivals if n >= _NEW_AFTER]
+    found = sorted((one for one in found if one[1] > 0), key=lambda one: one[1])
+    return [{"kind": kind, "judged": judged, "text": text} for kind, judged, text in found[-_MOST_ANNOTATIONS:]]
