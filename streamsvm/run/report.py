@@ -46,7 +46,7 @@ def summary(report: Report) -> dict[str, Any]:
         "classes": [asdict(row) | {"label": encode_label(row.label)} for row in scores.classes],
         "notices": report.notices,
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
-        "accuracy_drops": [drop._asdict() for drop in metrics.drops.last],
+        "accuracy_drops": [dict(zip(("judged", "before", "after"), drop, strict=True)) for drop in metrics.drops.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
         "autocorrelation_weight": None if effect is None else effect["weight"],

@@ -155,7 +155,7 @@ def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path: P
     plot(report, tmp_path / "p.svg")
     assert report.metrics.measures.curve.width == 256
     drawn = (tmp_path / "p.svg").read_text()
-    assert "<!-- over the last 1,024 events -->" in drawn
+    assert "<!-- accuracy over the last 1,024 -->" in drawn
     assert "<!-- Prequential accuracy" in drawn
     assert "<!-- Feature relevance" not in drawn  # this model has none
 
