@@ -15,7 +15,7 @@ from river import base
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
-from streamsvm.features.frames import like
+from streamsvm.features.tables import like
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 from streamsvm.features import datetimes
-from streamsvm.features.events import EventEncoder
+from streamsvm.features.known import KnownFeatures
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.features.rows import EncodedRows, Floats, Ints, in_order
 from streamsvm.features.tables import (
@@ -43,7 +43,7 @@ from streamsvm.features.values import (
 TABLED = 1 << 20
 
 
-class FeatureSpace(EventEncoder):
+class FeatureSpace(KnownFeatures):
     """Columns of the features of a stream, in order of first arrival.
 
     New names may appear at any time. A number or bool takes the column of its name. A string is one-hot encoded: it

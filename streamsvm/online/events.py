@@ -12,9 +12,8 @@ from connectors.notices import Notice
 from streamsvm.core.precompile import prepare
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.features import scaler as scaling
-from streamsvm.features.frames import weight_of
 from streamsvm.features.rows import EncodedRows, Floats, Ints
-from streamsvm.features.tables import NOT_PLAIN
+from streamsvm.features.tables import NOT_PLAIN, weight_of
 from streamsvm.labels import unhashable
 from streamsvm.locks import locked
 from streamsvm.online import driver

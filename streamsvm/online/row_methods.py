@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.conformal import Key
 from streamsvm.decide.learner import PredictsSets, answers
-from streamsvm.features.frames import frame_like, like
 from streamsvm.features.rows import EncodedRows, Floats, Ints
+from streamsvm.features.tables import frame_like, like
 from streamsvm.locks import locked
 
 Late = tuple[Ints, Ints]

@@ -13,8 +13,8 @@ from connectors.string_columns import numbers_of
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide.reasons import Groups, Masks
-from streamsvm.features.frames import weights_of
 from streamsvm.features.rows import BadRows, EncodedRows, Floats, Ints
+from streamsvm.features.tables import weights_of
 from streamsvm.labels import coded_labels
 from streamsvm.online import driver
 from streamsvm.online.batch import BATCH

@@ -12,11 +12,11 @@ import numpy as np
 from streamsvm.adjusting import Setting
 from streamsvm.core.state import State
 from streamsvm.features import scaler as scaling
-from streamsvm.features.frames import weights_of
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import FeatureSpace
 from streamsvm.features.statistics import observe_rows
+from streamsvm.features.tables import weights_of
 from streamsvm.features.transform import ScaledRows, load_all
 from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked

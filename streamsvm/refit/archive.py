@@ -16,9 +16,8 @@ from streamsvm.models.codec import State, nested, part_of
 from streamsvm.online.saving import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec
 from streamsvm.refit.members import Member
-from streamsvm.refit.tasks import Task
+from streamsvm.refit.tasks import Task, window_of_state, window_state
 from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift
-from streamsvm.refit.window_rows import window_of_state, window_state
 from streamsvm.refit.windows import Adaptive, Latest, Since
 
 SETTINGS: dict[str, type[Any]] = {

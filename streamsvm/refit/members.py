@@ -18,8 +18,7 @@ from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
 from streamsvm.online.saving import check_bounds
 from streamsvm.refit import frozen_models, vote_kernels
 from streamsvm.refit.estimators import allows_nan, proba_of
-from streamsvm.refit.tasks import Solution, Task, is_wide
-from streamsvm.refit.window_rows import csr_of, dense_of
+from streamsvm.refit.tasks import Solution, Task, csr_of, dense_of, is_wide
 
 logger = logging.getLogger(__name__)
 

@@ -22,10 +22,9 @@ from streamsvm.refit import archive
 from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
-from streamsvm.refit.tasks import Task
+from streamsvm.refit.tasks import Task, WindowRows
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
 from streamsvm.refit.vote import ModelVote
-from streamsvm.refit.window_rows import WindowRows
 from streamsvm.refit.windows import Adaptive, Window
 
 logger = logging.getLogger(__name__)

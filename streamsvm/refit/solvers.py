@@ -23,8 +23,7 @@ from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Trees
 from streamsvm.parameters import ParameterError, ParameterTypeError
 from streamsvm.refit.estimators import allows_nan, arrays_of, check_estimator, fit_alone, seeded, trees_of
-from streamsvm.refit.tasks import Solution, Task, check_size, dense, is_wide, scaled
-from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
+from streamsvm.refit.tasks import Solution, Task, WindowRows, check_size, csr_of, dense, dense_of, is_wide, scaled
 
 Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 

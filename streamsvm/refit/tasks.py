@@ -1,22 +1,187 @@
-"""Tasks of solvers, and their rows as matrices."""
+"""Rows of windows, in memory, as matrices and in archives, and the tasks of solvers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
-from streamsvm.features.rows import Floats
-from streamsvm.models import Scaler
+from streamsvm.features.rows import EncodedRows, Floats, Ints
+from streamsvm.features.scaler import LARGEST
+from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.scaling import cut
 from streamsvm.online.scaling import new_rows
 from streamsvm.refit.outliers import ENTRY_POINTS
-from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_MOST_COLUMNS = 1 << 31
+# Arrays in an archive.
+ROW_ARRAYS: dict[str, type] = {
+    "values": np.float64,
+    "columns": np.int64,
+    "indptr": np.int64,
+    "codes": np.int64,
+    "weights": np.float64,
+    "times": np.float64,
+    "numbers": np.int64,
+}
+_OF_EVENTS = ("codes", "weights", "times", "numbers")
+# Memory of an event beside its row.
+EVENT_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """Events of a window in order of arrival.
+
+    Parameters
+    ----------
+    rows
+        Encoded rows.
+    codes, weights, times
+        Class and weight of each event, and the newest event time at its arrival, NaN if there was none.
+    numbers
+        Number of earlier events of each.
+    """
+
+    rows: EncodedRows
+    codes: Ints
+    weights: Floats
+    times: Floats
+    numbers: Ints
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns up to the last with a value."""
+        there = ~np.isnan(self.rows.values)
+        if self.rows.shared:
+            there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
+        return int(self.rows.columns[there].max(initial=-1)) + 1
+
+    @property
+    def event_bytes(self) -> Ints:
+        """Memory of each event in bytes, column numbers included unless a row has the first columns."""
+        rows, lengths = self.rows, np.diff(self.rows.indptr)
+        if rows.shared:
+            is_listed = np.full(len(self), rows.columns[-1:].sum() != len(rows.columns) - 1)
+        else:
+            ends, is_listed = rows.indptr[1:], lengths > 0
+            is_listed[is_listed] = rows.columns[ends[is_listed] - 1] != lengths[is_listed] - 1
+        return EVENT_BYTES + lengths * np.where(is_listed, 16, 8)
+
+    def part(self, start: int, end: int) -> WindowRows:
+        """Return consecutive events as views."""
+        of_events = (getattr(self, name)[start:end] for name in _OF_EVENTS)
+        return WindowRows(self.rows.part(start, end), *of_events)
+
+    def chosen(self, which: NDArray[np.bool_]) -> WindowRows:
+        """Return the chosen events, as copies unless all are chosen."""
+        if which.all():
+            return self
+        rows, lengths = self.rows, np.diff(self.rows.indptr)
+        entries, indptr = np.repeat(which, lengths), np.append(0, np.cumsum(lengths[which]))
+        columns = rows.columns if rows.shared else rows.columns[entries]
+        of_events = (getattr(self, name)[which] for name in _OF_EVENTS)
+        return WindowRows(EncodedRows(rows.values[entries], columns, indptr, rows.shared), *of_events)
+
+
+def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
+    """Return the first columns of rows as an array of shape (n, n_columns), NaN if missing."""
+    matrix, keep = np.full((len(rows), n_columns), np.nan), rows.columns < n_columns
+    if rows.shared:
+        matrix[:, rows.columns[keep]] = rows.values.reshape(len(rows), len(rows.columns))[:, keep]
+    else:
+        at = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
+        matrix[at[keep], rows.columns[keep]] = rows.values[keep]
+    return matrix
+
+
+def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
+    """Return the first columns of rows as a sparse array of shape (n, n_columns), without missing values."""
+    import scipy.sparse  # only solvers of sparse windows need it
+
+    columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
+    keep = ~np.isnan(rows.values) & (columns < n_columns)
+    indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
+    # scikit-learn's trees need 32-bit indices.
+    kind = scipy.sparse.get_index_dtype(maxval=max(int(indptr[-1]), n_columns))
+    entries = rows.values[keep], columns[keep].astype(kind), indptr.astype(kind)
+    return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
+
+
+def joined(parts: Sequence[WindowRows]) -> WindowRows:
+    """Return a copy of the events of several windows."""
+    parts = parts or [_NOTHING]
+    rows = [part.rows for part in parts]
+    shared = all(own.shared and np.array_equal(own.columns, rows[0].columns) for own in rows)
+    if shared:
+        columns = rows[0].columns.copy()
+    else:
+        columns = np.concatenate([np.tile(own.columns, len(own)) if own.shared else own.columns for own in rows])
+    lengths = np.concatenate([np.diff(own.indptr) for own in rows])
+    values, indptr = np.concatenate([own.values for own in rows]), np.append(0, np.cumsum(lengths))
+    of_events = (np.concatenate([getattr(part, name) for part in parts]) for name in _OF_EVENTS)
+    return WindowRows(EncodedRows(values, columns, indptr, shared), *of_events)
+
+
+_NO_INTS = np.zeros(0, np.int64)
+_NOTHING = WindowRows(
+    EncodedRows(np.zeros(0), _NO_INTS, np.zeros(1, np.int64), True), _NO_INTS, np.zeros(0), np.zeros(0), _NO_INTS
+)
+
+
+# Archives ---------------------------------------------------------------------------------------------------------
+
+
+def window_state(window: WindowRows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the state of events for an archive."""
+    rows = window.rows
+    arrays = {"values": rows.values, "columns": rows.columns, "indptr": rows.indptr}
+    return {"shared": bool(rows.shared)}, arrays | {name: getattr(window, name) for name in _OF_EVENTS}
+
+
+def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WindowRows:
+    """Restore events from `window_state`.
+
+    Raises
+    ------
+    ArchiveError, ValueError
+        If the state is invalid.
+    """
+    for name, dtype in ROW_ARRAYS.items():
+        if arrays[name].dtype != dtype or arrays[name].ndim != 1:
+            raise ArchiveError(f"array {name!r} has shape {arrays[name].shape} and type {arrays[name].dtype}")
+    values, columns, indptr, codes, weights, times, numbers = (arrays[name] for name in ROW_ARRAYS)
+    shared, begins, known = header["shared"], np.zeros(len(columns) + 1, bool), values[~np.isnan(values)]
+    begins[[0, -1] if shared else indptr] = True
+    is_valid = (
+        type(shared) is bool
+        and len(indptr) == len(codes) + 1
+        and len(codes) == len(weights) == len(times) == len(numbers)
+        and (indptr[0] == 0 and indptr[-1] == len(values) and (np.diff(indptr) >= 0).all())
+        and ((np.diff(indptr) == len(columns)).all() if shared else len(columns) == len(values))
+        and (np.diff(columns) > 0)[~begins[1:-1]].all()
+        and ((columns >= 0) & (columns < _MOST_COLUMNS)).all()
+        and (np.abs(known) <= LARGEST).all()
+        and (codes >= 0).all()
+        and ((weights > 0.0) & (weights < np.inf)).all()
+        and ((numbers >= 0).all() and (np.diff(numbers) > 0).all())
+        and not np.isinf(times).any()
+    )
+    if not is_valid:
+        raise ArchiveError("the rows of a window are damaged")
+    return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
+
 
 # Scaled values are clipped to this bound, as in the online learners.
 CLIP = 10.0

@@ -18,7 +18,7 @@ from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, check_names, real, whole
 from streamsvm.refit.detectors import RunningDetector
-from streamsvm.refit.window_rows import EVENT_BYTES, ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
+from streamsvm.refit.tasks import EVENT_BYTES, ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
 
 if TYPE_CHECKING:
     from streamsvm.refit.windows import Window
