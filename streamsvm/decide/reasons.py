@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats
-from streamsvm.features.datetimes import with_times
+from streamsvm.features.values import with_times
 from streamsvm.locks import locked
 from streamsvm.parameters import check_number
 

@@ -21,7 +21,7 @@ from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.protocol import Answer
 from streamsvm.delayed.store import Store
-from streamsvm.features.datetimes import names_of_times, notice, with_times
+from streamsvm.features.values import names_of_times, notice_of_times, with_times
 from streamsvm.labels import as_label
 from streamsvm.locks import Lock, locked
 from streamsvm.parameters import check_number
@@ -321,7 +321,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         for name in names_of_times(x):
             if name not in self._timed:
                 self._timed.add(name)
-                logger.warning("%s", notice(name).text)
+                logger.warning("%s", notice_of_times(name).text)
 
     def _joined(self) -> Join:
         if self._join is None:

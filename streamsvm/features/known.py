@@ -15,13 +15,21 @@ from typing import Any, Self
 import numpy as np
 
 from connectors.notices import Notice, Notices, grouped
-from streamsvm.features import datetimes
 from streamsvm.features.names import Mismatches
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.tables import getter_of
 from streamsvm.features.texts import Recurrence, Texts
-from streamsvm.features.values import check_name, name_key, number_of, text_of, what_is_wrong
+from streamsvm.features.values import (
+    check_name,
+    name_key,
+    names_of_times,
+    notice_of_times,
+    number_of,
+    text_of,
+    what_is_wrong,
+    with_times,
+)
 
 logger = logging.getLogger("streamsvm.features")
 
@@ -244,7 +252,7 @@ class KnownFeatures:
     def notices(self) -> list[str]:
         """Return all notices about features, grouped by kind."""
         single, of_rows = self.mismatches.notices()
-        return grouped([*self.texts.notices(), *map(datetimes.notice, self.timed), *self.noticed, *single]) + of_rows
+        return grouped([*self.texts.notices(), *map(notice_of_times, self.timed), *self.noticed, *single]) + of_rows
 
     def notice(self, notices: Iterable[Notice]) -> None:
         """Record notices about the first rows and issue them as warnings."""
@@ -255,7 +263,7 @@ class KnownFeatures:
         """Warn once per name that datetimes are encoded as hour and weekday."""
         new = [name for name in names if name not in self.timed]
         self.timed |= dict.fromkeys(new)
-        self.said.say(*map(datetimes.notice, new))
+        self.said.say(*map(notice_of_times, new))
 
     # Single events ---------------------------------------------------------------------------------------------------
 
@@ -286,12 +294,12 @@ class KnownFeatures:
             try:
                 entries = self._encode_any(x, learn)
             except TypeError:
-                timed = datetimes.with_times(x)
+                timed = with_times(x)
                 if timed is None:
                     raise
                 entries = self._encode_any(timed, learn)
                 if learn:
-                    self.say_times(datetimes.names_of_times(x))
+                    self.say_times(names_of_times(x))
         self.look_for_fast_path(x)
         if len(entries[0]) or not learn:
             self.mismatches.look_at(1, len(entries[0]), x)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import SparseRows
-from streamsvm.features import datetimes
 from streamsvm.features.known import KnownFeatures
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.features.rows import EncodedRows, Floats, Ints, in_order
@@ -30,6 +29,7 @@ from streamsvm.features.tables import (
 )
 from streamsvm.features.values import (
     all_within,
+    columns_of_times,
     infinite_rows,
     learns,
     name_key,
@@ -248,7 +248,7 @@ class FeatureSpace(KnownFeatures):
             if column.dtype.kind != "M":
                 columns[name] = column
                 continue
-            columns |= datetimes.columns_of(name, column)
+            columns |= columns_of_times(name, column)
             if learn is not None and (np.asarray(learn, bool)[: len(column)] & ~np.isnat(column)[: len(learn)]).any():
                 self.say_times([name])
         given = list(columns)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import datetimes
 from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.values import NO_NUMBERS, no_feature
@@ -190,11 +189,18 @@ def table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
     return {name: _column_of_frame(series) for name, series in zip(frame.columns, frame.iter_columns(), strict=True)}
 
 
+def _times_of_series(series: nw.Series[Any]) -> NDArray[np.datetime64]:
+    """Return a date or datetime column of a data frame in UTC."""
+    there = ~series.is_null().to_numpy().astype(bool)
+    numbers = series.dt.timestamp("us").fill_null(0).to_numpy().astype(np.int64)
+    return np.where(there, numbers.astype("datetime64[us]"), np.datetime64("NaT"))
+
+
 def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
     import narwhals as nw
 
     if series.dtype in (nw.Datetime, nw.Date):
-        return datetimes.column_of_series(series)
+        return _times_of_series(series)
     if series.dtype == nw.Duration:
         raise TypeError(no_feature(series.name, np.timedelta64(0)))
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):

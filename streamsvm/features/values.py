@@ -1,20 +1,75 @@
-"""Feature values: classification as numbers, strings or missing, and validation."""
+"""Feature values: classification as numbers, strings, datetimes or missing, and validation.
+
+Datetimes are encoded as hour of the day and weekday. Time columns of streams use the same encoding.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Hashable, Mapping
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.events import SparseRows
-from streamsvm.features import datetimes
+from connectors.notices import Notice
+from connectors.time_texts import milliseconds_of, time_features, time_names, time_row
 from streamsvm.features.rows import BadRows, Floats
 from streamsvm.features.scaler import LARGEST
 from streamsvm.labels import is_nan
+
+_DATETIMES = (date, np.datetime64)  # a datetime is a date
+
+
+def with_times(x: Mapping[Any, Any]) -> dict[Any, Any] | None:
+    """Replace datetimes of an event by numeric features; return None if it has none.
+
+    Examples
+    --------
+    >>> found = with_times({"a": 1.0, "t": datetime(1970, 1, 5, 6)})
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'a': 1.0, 't hour sin': 1.0, 't hour cos': 0.0, 't weekday sin': 0.0, 't weekday cos': 1.0}
+    """
+    if not names_of_times(x):
+        return None
+    found: dict[Any, Any] = {}
+    for name, value in x.items():
+        if not isinstance(value, _DATETIMES):
+            found[name] = value
+        elif value == value:  # not NaT
+            found |= time_row(str(name), _milliseconds(value))
+    return found
+
+
+def names_of_times(x: Mapping[Any, Any]) -> list[Hashable]:
+    """Return the names of the datetime features of an event."""
+    return [name for name, value in x.items() if isinstance(value, _DATETIMES)]
+
+
+def columns_of_times(name: Any, moments: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
+    """Return the numeric features of NumPy datetimes, as `with_times` does."""
+    there = ~np.isnat(moments)
+    microseconds = np.where(there, moments.astype("datetime64[us]").astype(np.int64), 0)
+    return time_features(str(name), (microseconds + 500) // 1000, there)
+
+
+def notice_of_times(name: Hashable) -> Notice:
+    """Return a notice on how a datetime feature is encoded, and on the alternatives."""
+    form = (
+        "feature {name!r} is a datetime: learned are its hour and weekday in UTC, as {names}; give a number, such as "
+        "the seconds since another event, to learn something else, or leave it out"
+    )
+    return Notice.of(form, name, names=", ".join(map(repr, time_names(str(name)))))
+
+
+def _milliseconds(value: Any) -> int:
+    if isinstance(value, np.datetime64):
+        return (int(value.astype("datetime64[us]").astype(np.int64)) + 500) // 1000
+    return milliseconds_of(value if isinstance(value, datetime) else datetime(value.year, value.month, value.day))
+
 
 # float() converts these types, but they are strings or have a unit.
 NO_NUMBERS = (bytes, bytearray, np.datetime64, np.timedelta64)
@@ -105,7 +160,7 @@ def what_is_wrong(x: Mapping[Any, Any]) -> str | None:
             if value is not None and not isinstance(value, str):
                 number_of(name, value)
     except (TypeError, ValueError) as error:
-        timed = datetimes.with_times(x)
+        timed = with_times(x)
         return str(error) if timed is None else what_is_wrong(timed)
     except AttributeError:
         return f"a row must be a mapping of names to values, got {type(x).__name__}"
