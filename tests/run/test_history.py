@@ -111,7 +111,7 @@ def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path: Path) -> 
         with Checkpoint(tmp_path / folder, every_events=500, every_s=None) as checkpoint:
             source = open_source("synthetic:demo?n=4000&batch_size=100")
             runner = runner_of(BSGDClassifier(budget=20), source, checkpoint=checkpoint)
-            runner.observer = lambda report, _: runner.stop() if report.metrics.taken >= stop_at else None
+            runner.observers = [lambda report, _: runner.stop() if report.metrics.taken >= stop_at else None]
             return runner.run()
 
     part("broken", 1_500)

@@ -98,14 +98,14 @@ def test_cuts_and_resumption_change_nothing(seed: int, cuts: list[int], window: 
     y, predicted = judged(labels, codes, classes)
     right = [a == b for a, b in zip(y, predicted, strict=True)]
     assert whole.recent_accuracy == pytest.approx(np.mean(right[-window:]))
-    assert whole.n_recent == min(window, whole.judged)
+    assert whole.measures.n_recent == min(window, whole.judged)
     assert whole.accuracy == pytest.approx(np.mean(right))
 
 
 def test_recent_accuracies_are_of_the_same_events() -> None:
     measured = Metrics(window=3)
     measured.update(["a", "a", "a", "b", "b", "b"], np.array([0, 0, 0, 0, 1, 1]), ["a", "b"])
-    assert measured.recent == pytest.approx({"model": 2 / 3, "no_change": 2 / 3, "majority": 0.0})
+    assert measured.measures.recent_hits == pytest.approx({"model": 2 / 3, "no_change": 2 / 3, "majority": 0.0})
 
 
 def test_classes_that_arrive_late() -> None:
