@@ -63,7 +63,7 @@ class Adjustable:
         for name, value in new_attrs.items():
             check_mutable(self, name)
             if hasattr(getattr(self, name), "mutate") and not isinstance(value, Mapping):
-                raise ParameterError(name, "cannot be replaced while it runs: give a dict of the parameters to change")
+                raise ParameterError(name, "cannot be replaced: pass a dict of the parameters to change")
         for name, value in new_attrs.items():
             held = getattr(self, name)
             if hasattr(held, "mutate"):
@@ -101,8 +101,8 @@ def check_mutable(model: Any, name: str) -> None:
         kind = type(model).__name__
         raise ParameterError(
             name,
-            f"of a {kind} cannot change while it runs ({', '.join(sorted(changing)) or 'nothing'} can): "
-            "make a new model by `clone` with the other value",
+            f"of a {kind} cannot change after it has learned ({', '.join(sorted(changing)) or 'nothing'} can): "
+            "use `clone` with the new value for a new model",
         )
 
 

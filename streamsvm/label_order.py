@@ -100,9 +100,9 @@ class LabelOrder:
         runs = "one run" if len(order) == n_classes else "two runs, in the same order twice"
         few = f", except for {n_strays:,} rows" if n_strays else ""
         return (
-            f"the rows seem to be sorted by their label: each of {n_classes} classes came in {runs} ({first}{more})"
-            f"{few}, and a model that follows drift forgets those that came first. If they are no stream in order of "
-            "time, shuffle them, or fit a batch solver of streamsvm.batch"
+            f"the rows seem to be sorted by their label: each of {n_classes} classes occurs in {runs} ({first}{more})"
+            f"{few}, and an adaptive model forgets the first classes. Unless the rows are in time "
+            "order, shuffle them, or use a batch solver of streamsvm.batch"
         )
 
     def _log_chance(self, n_strays: int) -> float:

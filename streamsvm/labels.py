@@ -124,7 +124,7 @@ def labels_of(y: Any) -> Sequence[Any]:
         if hasattr(y, name):
             return list(getattr(y, name)())
     if isinstance(y, str | bytes | bytearray | Mapping | Set) or not isinstance(y, Iterable) or hasattr(y, "tocsr"):
-        raise TypeError(f"labels of type {type(y).__name__} are not known: {_WANTED}")
+        raise TypeError(f"labels of type {type(y).__name__} are not supported: {_WANTED}")
     return list(y)
 
 
@@ -152,7 +152,7 @@ def _can_be_hashed(label: Any) -> bool:
     return True
 
 
-_WANTED = "give one label for each row, as a list, an array or a series"
+_WANTED = "pass one label per row, as a list, an array or a series"
 
 
 def _column_of_array(y: NDArray[Any]) -> NDArray[Any]:
@@ -188,8 +188,8 @@ def twin_of(label: Any, known: Iterable[Any]) -> Any:
 def _twin_notice(label: Any, other: Any) -> str:
     shown = [repr(one.item() if isinstance(one, np.generic) else one) for one in (other, label)]
     return (
-        f"the labels {shown[0]} and {shown[1]} differ only in how they are written and are two classes: write them "
-        "alike if they are meant to be one"
+        f"the labels {shown[0]} and {shown[1]} are two classes that differ only in spelling: use one spelling "
+        "if they are the same class"
     )
 
 
@@ -234,13 +234,14 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
         if twin is None:
             few = ", ".join(map(repr, classes[:_MOST_TOLD])) + (", ..." if len(classes) > _MOST_TOLD else "")
             form = (
-                "the label {name!r} is no class of the model ({few}), and nothing is learned: its events count as wrong"
+                "the label {name!r} is not a class of the model ({few}), which does not learn: its events count as "
+                "errors"
             )
             found.append(Notice.of(form, label, few=few))
         else:
             form = (
-                "the label {name!r} differs from the class {twin!r} of the model only in how it is written, and its "
-                "events count as wrong: write labels as they were when the model learned them"
+                "the label {name!r} differs from the class {twin!r} of the model only in spelling, and its events "
+                "count as errors: spell labels as in training"
             )
             found.append(Notice.of(form, label, twin=twin))
     return found

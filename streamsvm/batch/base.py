@@ -261,7 +261,7 @@ def check_penalty(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
         raise ParameterError(name, f"must be a finite number, 0 or more, got {value!r}")
     if value:
-        check_scale(name, value, "give another, or 0 for none")
+        check_scale(name, value, "use another value, or 0 for none")
 
 
 def check_scale(name: str, value: Any, advice: str) -> None:
@@ -342,8 +342,8 @@ class LinearClassifier(BatchClassifier):
             warning = (
                 f"{name} was stopped by its callback with a relative duality gap of {worst:.1e}"
                 if progress.is_stopped
-                else f"{name} stopped after {n_iter} iterations with a relative duality gap of {worst:.1e} where "
-                f"tol={self.tol:g} was asked for: raise max_iter={self.max_iter} or tol, or scale X"
+                else f"{name} stopped after {n_iter} iterations with a relative duality gap of {worst:.1e}, "
+                f"above tol={self.tol:g}: raise max_iter={self.max_iter} or tol, or scale X"
             )
         objective, gap = sum(one.objective for one in found), sum(one.gap for one in found)
         return Solution(attributes | more, objective, gap, n_iter, warning)

@@ -308,7 +308,7 @@ class BSGDClassifier(BudgetedMemory):
         if n > self.budget:
             raise ParameterError("budget", f"is {self.budget}, the model has {n} support vectors")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
-            raise ParameterError("gamma", f"is {self.gamma}, that of the model is {model.gamma}")
+            raise ParameterError("gamma", f"is {self.gamma}, but the model has {model.gamma}")
         held = model.scaler.is_identity
         if held and model.scaler.mean is None and n > 1:
             mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
@@ -321,7 +321,7 @@ class BSGDClassifier(BudgetedMemory):
             raise ParameterError(
                 "scaling",
                 "is 'none', but the model's support vectors lie too far from 0 for single precision: centre the "
-                "columns before it is fitted, or take 'standard'",
+                "columns before it is fitted, or use 'standard'",
             )
         known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
         if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
@@ -329,7 +329,7 @@ class BSGDClassifier(BudgetedMemory):
                 "metric", "is 'fixed', but the metric of the model is learned, or its columns differ in scale"
             )
         if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
-            raise ParameterError("gamma", "is too small beside the relevances of the model: take None")
+            raise ParameterError("gamma", "is too small for the relevances of the model: use None")
         self._reset()
         self._room = ROOM
         self._move()

@@ -129,7 +129,7 @@ class BudgetedMemory(base.OnlineClassifier):
         if n > self.budget:
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
         if known > n_columns:
-            raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
+            raise ArchiveError(f"{known} columns were learned, but the model has {n_columns}")
         mark_touched(state)
         support.ENTRY_POINTS["measure_all"](state)
 

@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except ImportError as error:
         connectors = getattr(sys.modules.get("connectors"), "__file__", "missing")
-        message = f"a package that streamsvm needs is missing, or another was installed over it: {error}"
-        hint = f"(`connectors` is {connectors}): install streamsvm again, in an environment of its own"
+        message = f"a package that streamsvm needs is missing or was overwritten by another one: {error}"
+        hint = f"(`connectors` is {connectors}): reinstall streamsvm in a separate environment"
         print(f"streamsvm: error: {message} {hint}", file=sys.stderr)
         return 2
 

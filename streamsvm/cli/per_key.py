@@ -40,9 +40,9 @@ _SECURITY = {
 
 
 _REQUIRED = {
-    "field": "FIELD is missing: name the field that holds the key of an event",
-    "consumer_group": "NAME is missing: the group of the workers, which the state belongs to",
-    "label": "NAME is missing: the field that says what to predict",
+    "field": "FIELD is missing: name the field with the key of an event",
+    "consumer_group": "NAME is missing: name the consumer group of the workers",
+    "label": "NAME is missing: name the field to predict",
 }
 
 
@@ -58,17 +58,17 @@ def check(config: PerKey) -> None:
         if not getattr(config, name):
             raise SetupError(f"{option_of(name)} {message}")
     if config.label == config.field:
-        raise SetupError(f"--label {config.label}: is --field too")
+        raise SetupError(f"--label {config.label}: is also --field")
     if importlib.util.find_spec("quixstreams") is None:
         raise SetupError("per-key needs Quix Streams: pip install 'streamsvm[quix]'")
     _, seconds = config.checkpoint_every or (None, None)
     if (seconds or 0.0) > _MOST_S:
-        raise SetupError(f"--checkpoint-every {seconds:g}s: at most {_MOST_S:g}s here")
+        raise SetupError(f"--checkpoint-every {seconds:g}s: must be at most {_MOST_S:g}s")
     check_needed(config)
     if config.label_source and not config.join:
-        raise SetupError("--label-source needs --join NAME: the field by which labels find their events")
+        raise SetupError("--label-source needs --join NAME: name the field that labels and events share")
     if config.label_source and config.repartition:
-        raise SetupError("--repartition is for labels that come with their events: leave it out, or --label-source")
+        raise SetupError("--repartition cannot be combined with --label-source: remove one of them")
     state = Path(str(config.checkpoint))
     if state.exists() and not state.is_dir():
         raise SetupError(f"--checkpoint {state}: is not a directory")
@@ -90,12 +90,12 @@ def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
             servers, topic = split_address(url.path)
         brokers = brokers or servers
         if set(servers.split(",")) != set(brokers.split(",")):
-            raise SetupError(f"{option} {url}: other brokers than SOURCE has: one transaction cannot span both")
+            raise SetupError(f"{option} {url}: must be on the brokers of SOURCE (for one transaction)")
         same = next((each for each in found if found[each] == topic), None)
         if same is not None and (same, name) != ("out", "dead_letter"):
             raise SetupError(f"{option_of(same)} and {option} are the same topic {topic}")
         if found and url.query:
-            raise SetupError(f"{option} {url}: options stand behind SOURCE, for all topics")
+            raise SetupError(f"{option} {url}: put the options in the URL of SOURCE; they apply to all topics")
         found[name] = topic
     return brokers, found
 
@@ -194,7 +194,7 @@ def _connection(url: Url, brokers: str) -> Any:
     with refusing(after=" (events are JSON objects here)"):
         options.finish()
     if strange := sorted(set(given) - set(_SECURITY)):
-        raise SetupError(f"{path}: `{strange[0]}` is no option here")
+        raise SetupError(f"{path}: `{strange[0]}` is not an option of per-key")
     if importlib.util.find_spec("kafka") is not None:  # kafka-python is from another extra
         # The engine's client reports errors in TLS and SASL settings as unreachable brokers.
         from connectors.kafka.clients import server_list
@@ -206,7 +206,7 @@ def _connection(url: Url, brokers: str) -> Any:
     try:
         return ConnectionConfig(bootstrap_servers=brokers, **{_SECURITY[name]: value for name, value in given.items()})
     except ValueError:  # the message may contain a secret
-        raise SetupError(f"{path}: the Kafka client refuses `{'`, `'.join(given)}`: is each of them right?") from None
+        raise SetupError(f"{path}: the Kafka client refuses `{'`, `'.join(given)}`: check these options") from None
 
 
 def _figures(started: list[Worker]) -> Iterator[Metric]:

@@ -133,12 +133,12 @@ class Changes:
         >>> for i in range(200):
         ...     model.learn_one({"size": float(i % 10) + 5.0, "weight": float(i % 3)}, "odd" if i % 2 else "even")
         >>> model.changes(since=then)
-        ['size is higher: 9.5 in the mean, was 4.5']
+        ['size is higher: 9.5 on average, was 4.5']
         """
         then, now = since.moment() if isinstance(since, Changes) else since, self.moment()
         if then.events > now.events:
             raise ParameterError(
-                "since", f"is after {then.events:,} events, of which {now.events:,} have been learned so far"
+                "since", f"is after {then.events:,} events, but only {now.events:,} have been learned so far"
             )
         return [
             *moved_relevance(then.relevance, now.relevance),
@@ -170,7 +170,7 @@ def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
 
     `then` and `now` are pairs of the leader and the weight of label autocorrelation.
     """
-    told = [f"{now[0]} leads, was {then[0]}"] if then[0] and now[0] != then[0] else []
+    told = [f"{now[0]} is the leading member, was {then[0]}"] if then[0] and now[0] != then[0] else []
     if (then[1] > 0.0) != (now[1] > 0.0):
         told.append(f"label autocorrelation is {'used' if now[1] > 0.0 else 'no longer used'}")
     return told
@@ -178,7 +178,7 @@ def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
 
 def came(classes: Sequence[Any]) -> list[str]:
     """Describe new classes."""
-    return [f"classes that came: {', '.join(map(shown, classes[:MOST_TOLD]))}"] if classes else []
+    return [f"new classes: {', '.join(map(shown, classes[:MOST_TOLD]))}"] if classes else []
 
 
 def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping[Hashable, Spread], int]) -> list[str]:
@@ -206,7 +206,7 @@ def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] |
     if shift >= _SHIFT:
         way = "higher" if since.mean > before.mean else "lower"
         new, old = _apart(since.mean, before.mean)
-        return shift, f"{called} is {way}: {new} in the mean, was {old}"
+        return shift, f"{called} is {way}: {new} on average, was {old}"
     small, large = sorted((before.deviation, since.deviation))
     if large < _SPREAD * small or large <= _ROUNDING * abs(before.mean):
         return None

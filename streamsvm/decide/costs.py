@@ -112,7 +112,7 @@ class Costs:
             named = set(self._table).union(*self._table.values())
             if named.isdisjoint(classes):
                 logger.warning(
-                    "no label that came (%s) has a cost: `cost` has those of %s, so each mistake costs 1",
+                    "none of the labels so far (%s) has a cost; `cost` has costs of %s. Each error costs 1",
                     ", ".join(map(repr, classes[:_SHOWN])),
                     ", ".join(map(repr, [*named][:_SHOWN])),
                 )

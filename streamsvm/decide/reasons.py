@@ -93,7 +93,7 @@ class Reasons:
           from the outset +0.20
           a = 3 adds +1.30
         """
-        lines = [f"{self.label} rather than {self.against}: {self.score:+.2f}", f"  from the outset {self.base:+.2f}"]
+        lines = [f"{self.label} rather than {self.against}: {self.score:+.2f}", f"  without features {self.base:+.2f}"]
         for one in self.contributions:
             value = f"{one.value:g}" if isinstance(one.value, float) else str(one.value)
             lines.append(f"  {one.feature}{'' if one.value is None else f' = {value}'} adds {one.adds:+.2f}")

@@ -71,7 +71,7 @@ class LabelBudget:
     def __init__(self, share: float, seed: int = 0) -> None:
         check_number("share", share, 0, 1)
         if share == 0:
-            raise ParameterError("share", "must be more than 0: leave the budget out to ask for nothing")
+            raise ParameterError("share", "must be more than 0: use no budget to request no labels")
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
         self.share, self.seed = float(share), seed
         self.n_seen = self.n_asked = 0

@@ -112,8 +112,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         self._adapter = OwnModel(own, proba=True) if is_own(own) else RowModel(model)
         if folder is not None and isinstance(self._adapter, RowModel):
             raise ValueError(
-                f"folder {folder!r}: events wait on disk for learners of this package alone, not for "
-                f"{type(model).__name__}: leave out the folder"
+                f"folder {folder!r}: only learners of this package support it, not {type(model).__name__}: remove it"
             )
 
     @classmethod
@@ -188,8 +187,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         sets = join.decisions.sets or self._sets.of(coverage, by_class, self.classes_)
         if (sets.coverage, sets.by_class) != (coverage, by_class):
             raise ValueError(
-                f"sets of coverage {sets.coverage:g}{' by class' if sets.by_class else ''} were asked for before, and "
-                "events wait with these: take another DelayedClassifier for others"
+                f"sets of coverage {sets.coverage:g}{' by class' if sets.by_class else ''} were requested before, and "
+                "waiting events use them: use a second DelayedClassifier for other sets"
             )
         join.decisions.sets = sets
         return sets
@@ -263,7 +262,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         y = as_label(y)
         if key is None and x is None:
-            raise TypeError("give the key of an event or its features: both are None")
+            raise TypeError("pass the key or the features of an event: both are None")
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
                 with self._lock:

@@ -42,10 +42,10 @@ class KeyExamples:
     >>> examples = KeyExamples(3_600_000)
     >>> examples.add(["7", "8"], [0, 1000], ["000007"], [500])
     >>> examples.notice({"labels": 1, "answered": 0, "late": 0, "repeated": 0, "corrected": 0}).partition(";")[0]
-    "none of 1 labels has found its event: keys of events are such as '7', keys of labels such as '000007'"
+    "none of 1 labels matched an event: keys of events are like '7', keys of labels are like '000007'"
     >>> examples.add([], [], ["7", "8"], [7_500_000, 7_501_000])
     >>> examples.notice({"labels": 3, "answered": 0, "late": 2, "repeated": 0, "corrected": 0}).partition(",")[0]
-    '0 of 3 labels have come in time: they are 2:05:00 after their events in the median'
+    '0 of 3 labels arrived in time: they are 2:05:00 after their events (median)'
     """
 
     def __init__(self, wait_ms: int | None = None, *, by_time: bool = False) -> None:
@@ -75,23 +75,23 @@ class KeyExamples:
         alike = next((plain for plain in reversed(sides[1]) if plain in sides[0]), None)
         keys = [side[alike] if alike is not None else next(reversed(side.values())) for side in sides]
         return (
-            f"none of {counts['labels']:,} labels has found its event: keys of events are such as {keys[0]!r}, keys of "
-            f"labels such as {keys[1]!r}; they must be equal as texts (do both streams mean the same by the key?)"
+            f"none of {counts['labels']:,} labels matched an event: keys of events are like {keys[0]!r}, keys of "
+            f"labels are like {keys[1]!r}; they must be equal as text. Check that both streams use the same key"
         )
 
     def _notice_of_times(self, times: NDArray[np.int64], counts: Mapping[str, int]) -> str:
         """Return a notice if the times of events and labels are too far apart or in the wrong order."""
         lags = times[:, 1] - times[:, 0]
-        median, n = int(np.median(lags)), f"{counts['answered']:,} of {counts['labels']:,} labels have come in time"
-        where = f"{_duration(abs(median))} {'after' if median > 0 else 'before'} their events in the median"
+        median, n = int(np.median(lags)), f"{counts['answered']:,} of {counts['labels']:,} labels arrived in time"
+        where = f"{_duration(abs(median))} {'after' if median > 0 else 'before'} their events (median)"
         if (
             self.wait_ms is not None
             and _FEW * max(counts["answered"] / max(counts["labels"], 1), np.mean(np.abs(lags) <= self.wait_ms)) < 1
         ):
-            wait = f"wait for each other for {_duration(self.wait_ms)} (--label-timeout): wait longer if that is right"
+            wait = f"wait for each other for {_duration(self.wait_ms)} (--label-timeout): increase it if needed"
             return f"{n}: they are {where}, and {wait}; {_hint(times)}"
         if self._by_time and median <= -_EARLY_MS:
-            return f"labels are {where}, and are learned at once, as if none came later; {_hint(times)}"
+            return f"labels are {where}, and are learned immediately, as if they were on time; {_hint(times)}"
         return ""
 
 
@@ -101,17 +101,17 @@ def _hint(times: NDArray[np.int64]) -> str:
     least, median = map(int, np.quantile(times[:, 1] - times[:, 0], (0.1, 0.5)))
     zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
     if any(abs(ratio * factor - 1) < _NEARLY for factor in (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)):
-        return "but the two seem to have different units: say time_unit= in the URL of one of them"
+        return "but they seem to have different units: set time_unit= in the URL of one of them"
     for side, name in ((1, "labels"), (0, "events")):
         if not (times[:, side] % _DAY_MS).any():
-            return f"but the times of {name} are whole days: give them with their hour"
+            return f"but the times of {name} are whole days: include the hour"
     is_narrow = median - least <= _HALF_HOUR_MS
     if is_narrow and zone and abs(zone) <= _FURTHEST_MS and abs(least - zone) <= _SLACK_MS:
         return (
-            f"but their clocks may be {_duration(abs(zone))} apart, as time zones are: give both times in UTC or with "
-            "their offset, such as 2026-01-31T12:00:00+02:00"
+            f"but their clocks may be {_duration(abs(zone))} apart, like time zones: use UTC for both times, or times "
+            "with an offset, such as 2026-01-31T12:00:00+02:00"
         )
-    return "else see whether the times of both mean the same (time zone, time_unit)"
+    return "check that the times of both streams have the same meaning (time zone, time_unit)"
 
 
 def _duration(ms: int) -> str:

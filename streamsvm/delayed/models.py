@@ -216,7 +216,7 @@ class RowModel:
         if self._binary and len(self.classes) > 2:
             name = type(self.model).__name__
             raise TooManyClasses(
-                f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}; use --model "
+                f"{name} supports only two classes, and a third label arrived: {self.classes[:3]}; use --model "
                 f"river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
             )
 

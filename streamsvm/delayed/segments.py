@@ -48,7 +48,7 @@ class Segment:
                 file.flush()
                 self.data = np.memmap(file, np.uint8, "r", shape=(len(self.data),)).view(np.ndarray)
         except OSError as error:
-            raise OSError(f"{folder}: events that wait cannot be written: {error.strerror or error}") from error
+            raise OSError(f"{folder}: waiting events cannot be written: {error.strerror or error}") from error
 
 
 class Segments:

@@ -98,8 +98,8 @@ class Store(Contents):
         if self.most_bytes < least:
             one = f"{SLOT_BYTES + size}{'' if size else ' at least'}"
             raise TooSmall(
-                f"{self.most_bytes} bytes hold not even {_LEAST} events that wait, of which one takes {one}: "
-                f"allow {least} or, better, many times that",
+                f"{self.most_bytes} bytes are not enough for {_LEAST} waiting events of {one}: "
+                f"use at least {least}, better a multiple",
                 SLOT_BYTES + size,
             )
 

@@ -104,17 +104,17 @@ class FirstRows:
         if form := form_of_dates(values):
             return f"has dates written as numbers, such as {values[0]:.0f} ({form})"
         way = direction(values)
-        return f"only counts {way} in the first {self._n} events, as row numbers and times do" if way else ""
+        return f"only counts {way} in the first {self._n} events, like a row number or a time" if way else ""
 
     def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
         if ("counter", column) not in self._told and (what := self._what_looks_like_time(values)):
             self._told.add(("counter", column))
-            yield Notice.of(f"feature {{name!r}} {what}: leave it out, or give a datetime where it is a time", name)
+            yield Notice.of(f"feature {{name!r}} {what}: drop it, or pass a datetime if it is a time", name)
         for text, share in sentinels(values.tolist()).items():
             if (text, column) not in self._told:
                 self._told.add((text, column))
                 missing = (
                     f"feature {{name!r}}: {text} in {{share:.0f}} % of its first values looks like a missing value and "
-                    "is learned as a number: give None or NaN in its place"
+                    "is learned as a number: use None or NaN instead"
                 )
                 yield Notice.of(missing, name, share=100.0 * share)

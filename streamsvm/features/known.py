@@ -146,9 +146,9 @@ class KnownFeatures:
             if not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
-                    f"all {self.max_features} columns are taken: {name!r}{'' if string is None else f' = {string!r}'} "
+                    f"all {self.max_features} columns are in use: {name!r}{'' if string is None else f' = {string!r}'} "
                     "and other new names or strings are ignored from here on (counted in `n_refused`); "
-                    "raise `max_features` to take them in",
+                    "raise `max_features` to include them",
                     RuntimeWarning,
                     stacklevel=2,
                 )

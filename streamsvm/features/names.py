@@ -100,8 +100,8 @@ def compare(
     if not n_common:
         form = str if {*map(str, new)}.isdisjoint(map(str, missing)) else repr  # 1 and '1'
         raise FeatureMismatchError(
-            f"the model has learned none of the {len(given)} features that it is given ({_listed(new, form)}), but "
-            f"{_listed(missing, form)}: rename them, or use the model that belongs to them",
+            f"the model has learned none of the {len(given)} given features ({_listed(new, form)}), but "
+            f"{_listed(missing, form)}: rename the features, or use another model",
             missing,
             new,
         )
@@ -126,8 +126,8 @@ def check_width(learned: int | None, given: int) -> None:
     """
     if learned is not None and given != learned:
         raise FeatureMismatchError(
-            f"X has {given} features, but the model is expecting {learned} features as input, as many as the arrays "
-            "that it learned have: features that come and go need names, as of dicts or data frames",
+            f"X has {given} features, but the model is expecting {learned} features as input, as in training. "
+            "Use dicts or data frames for features that may be absent",
             range(given, learned),
             range(learned, given),
         )
@@ -249,8 +249,8 @@ class Mismatches:
             self._n_strange += n
             if not self._strange and self._n_strange >= _MOST_STRANGE:
                 self._strange = (
-                    f"{self._n_strange} events in a row have no feature that the model has learned, but such as "
-                    f"{_listed(list(names))}: they are predicted from the frequencies of the classes alone"
+                    f"{self._n_strange} events in a row have no feature that the model has learned, but "
+                    f"{_listed(list(names))}: predictions use only the class frequencies"
                 )
                 self._log.warning("%s", self._strange)
 
@@ -272,8 +272,8 @@ class Mismatches:
                 given, learned = "numbers", f"texts such as {shown(next(iter(strings[name]), ''))}"
                 ways = {"str(x)": str(value), "str(int(x))": f"{value:.0f}"}
                 way = next((way for way, text in ways.items() if text in strings[name]), None)
-                remedy = f"convert each x by {way}" if way else "give such texts"
-            what = "was learned as {learned} and is given as {given} such as {example}, which are ignored: {remedy}"
+                remedy = f"convert each x by {way}" if way else "use such texts"
+            what = "was learned as {learned}, but now has {given} such as {example}, which are ignored: {remedy}"
             self._say(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
 
     def meet_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
@@ -290,8 +290,8 @@ class Mismatches:
             self._n_of_other_kind[name] = self._n_of_other_kind.get(name, 0) + (0 if twin is None else n)
             if self._n_of_other_kind[name] >= _MOST_OF_OTHER_KIND and twin is not None:
                 what = (
-                    "is given as texts such as {example}, which differ from those learned, such as {twin}, only in how "
-                    "they are written, and are ignored: write them alike"
+                    "has texts such as {example}, which differ from learned texts such as {twin} only in spelling and "
+                    "are ignored: use one spelling"
                 )
                 self._say(name, what, example=shown(text), twin=shown(twin))
                 return

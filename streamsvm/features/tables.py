@@ -117,8 +117,8 @@ def column_of(name: Any, values: Any) -> NDArray[Any]:
     if not isinstance(values, np.ndarray):
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise TypeError(
-                f"column {name!r} is of type {type(values).__name__}: a table has a list or an array of values under "
-                "each name (a single event goes to `learn_one` or `predict_one`, or into a list)"
+                f"column {name!r} is of type {type(values).__name__}: a table needs a list or an array of values "
+                "for each name. Pass a single event to `learn_one` or `predict_one`, or in a list"
             )
         values = _objects(list(values))
     array: NDArray[Any] = values
@@ -175,12 +175,12 @@ def frame_of(X: Any) -> nw.DataFrame[Any]:
     except TypeError:
         if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
             raise TypeError(
-                f"rows of type {type(X).__name__} are not computed yet: give the data frame, as `.collect()` of polars "
-                "has it"
+                f"rows of type {type(X).__name__} are lazy: pass a data frame, such as the result of polars' "
+                "`.collect()`"
             ) from None
         raise TypeError(
-            f"rows of type {type(X).__name__} are not known: give a list of dicts, a data frame, a numpy array or a "
-            "scipy sparse matrix"
+            f"rows of type {type(X).__name__} are not supported: pass a list of dicts, a data frame, a numpy array or "
+            "a scipy sparse matrix"
         ) from None
 
 

@@ -169,13 +169,13 @@ class Texts:
 
     def _why_left_out(self, name: Hashable) -> Notice:
         if name in self.quoted:
-            before = "feature {name!r} is left out: nearly each of its values is new. "
+            before = "feature {name!r} is left out: nearly all of its values are new. "
             return _quoted_notice(name, self.quoted[name], before)
         if self.left_out[name] == TIMES:
             why = "its values are times"
-            instead = "; --types {name}:time makes features of their hour and weekday"
+            instead = "; --types {name}:time converts them to hour and weekday"
         else:
-            why, instead = "nearly each of its values is new, as of an identifier", ""
+            why, instead = "nearly all of its values are new, like an identifier", ""
         form = (
             f"feature {{name!r}} is left out: {why}{instead}; --types {{name}}:category (in Python "
             "categories=({name!r},)) keeps it"
@@ -211,16 +211,16 @@ def _remedy_of_numbers(strings: Iterable[str]) -> str:
 
 def _mixed_notice(name: Hashable, text: str) -> Notice:
     form = (
-        "feature {name!r} has numbers and texts such as {text}; each text becomes a category of its own: give None "
-        f"where a value is missing (--set missing=TEXT), and numbers as {conversion(text)}"
+        "feature {name!r} has numbers and texts such as {text}; each text becomes a category: use None for "
+        f"missing values (--set missing=TEXT), and convert numbers with {conversion(text)}"
     )
     return Notice.of(form, name, text=shown(text))
 
 
 def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
     form = (
-        f"{before}feature {{name!r}} has texts that are numbers, and each is taken for a category: make a number of "
-        "each text x by {remedy}, as converters= of River's iter_csv does; categories=({name!r},) confirms codes "
+        f"{before}feature {{name!r}} contains numbers as texts, and each text is a category: convert each text x by "
+        "{remedy}, or with converters= of River's iter_csv. For codes, confirm with categories=({name!r},) "
         "(--types {name}:category)"
     )
     text = form.format(name=name, remedy=remedy.replace("{name}", str(name)))  # `remedy` may contain other braces

@@ -114,21 +114,21 @@ def number_of(name: Any, value: Any) -> float:
 def check_name(name: Any) -> None:
     """Raise an error if a feature name is NaN, which no lookup can find."""
     if is_nan(name):
-        raise ValueError("a feature is named NaN, which equals nothing, itself neither: give it another name")
+        raise ValueError("a feature is named NaN, which does not equal itself: use another name")
 
 
 def no_feature(name: Any, value: Any) -> str:
     """Return the error message for a value of an unsupported type."""
     kind = type(value).__name__
     if isinstance(value, timedelta | np.timedelta64):
-        return f"feature {name!r} is of type {kind}: give its seconds, as `total_seconds()` has them"
+        return f"feature {name!r} is of type {kind}: use its seconds: `total_seconds()`"
     return f"feature {name!r} is of type {kind}: a feature must be a number, a string, a datetime, or None"
 
 
 def _too_large(name: Any, value: float) -> str:
     kind = "infinite" if math.isinf(value) else "too large"
     return (
-        f"feature {name!r} is {kind} ({value}): the largest magnitude taken is {LARGEST:g}; clip it, or give None "
+        f"feature {name!r} is {kind} ({value}): magnitudes must be at most {LARGEST:g}; clip it, or use None "
         f"(--set missing={value:g})"
     )
 
@@ -189,7 +189,7 @@ def refuse_rows(bad: dict[int, str]) -> None:
 def refuse_lengths(n: int, learn: Any) -> None:
     """Raise an error unless the number of labels equals the number of rows."""
     if learn is not None and len(learn) != n:
-        raise ValueError(f"{n} rows and {len(learn)} labels: there must be as many")
+        raise ValueError(f"{n} rows and {len(learn)} labels: the numbers must be equal")
 
 
 def learns(learn: Any) -> bool:

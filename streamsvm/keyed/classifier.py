@@ -131,11 +131,9 @@ class KeyedClassifier(KeyEvents):
         self._idle, self._wait = _milliseconds("forget_after", forget_after), _milliseconds("wait", wait)
         if time is None and (self._idle or self._wait):
             given = "forget_after" if self._idle else "wait"
-            raise ParameterError(given, "is by the times of events: name their field as `time`")
+            raise ParameterError(given, "uses the times of events: set `time` to their field")
         if join is None and self._wait:
-            raise ParameterError(
-                "wait", "is for labels that come later: name the field that they find events by as `join`"
-            )
+            raise ParameterError("wait", "is for late labels: set `join` to the field that labels and events share")
         check_times("KeyedClassifier", time_unit, time_format)
         self._times = SingleTimes(time_unit, time_format)
         fields = [name for name in (label, time, join) if name is not None]

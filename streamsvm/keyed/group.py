@@ -50,8 +50,7 @@ def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
     if names:
         differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
         raise ConnectorError(
-            f"consumer group {group}: its keys began with {differ}: start with these settings, or use another "
-            "--consumer-group"
+            f"consumer group {group}: its keys started with {differ}: use these settings, or another --consumer-group"
         )
 
 

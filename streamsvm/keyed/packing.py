@@ -122,8 +122,8 @@ class Packer:
         if model.n_events_learned or model.classes_:
             raise ParameterError(
                 "model",
-                f"has learned {model.n_events_learned} events, but each key begins with nothing: give one that has "
-                "learned nothing, and what all keys begin from as `parent`",
+                f"has learned {model.n_events_learned} events, but each key starts untrained: pass an untrained "
+                "model, and use `parent` for a common prior model",
             )
         self._class, self._params = type(model), model._get_params()
         self.settings: dict[str, Any] = {"class": self._class.__name__, "state tables": _tables(model.buffer)}
@@ -187,8 +187,8 @@ class Packer:
             own = enumerate(self._digests.items())
             differ = [f"`{name}`" for i, (name, digest) in own if settings[i * _DIGEST :][:_DIGEST] != digest]
             raise KeyStateError(
-                f"the state of a key was written by a model with another {', '.join(differ)}: go on with the settings "
-                "that keys began with, or start the keys anew",
+                f"the state of a key was written by a model with another {', '.join(differ)}: use the settings "
+                "that the keys started with, or start over",
                 "settings",
             )
         try:

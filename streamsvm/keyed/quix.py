@@ -219,9 +219,7 @@ class Application(quixstreams.Application):
         for name, topic in self.topics.non_changelog_topics.items():
             found = client.list_topics(name, timeout=_ANSWER_S).topics[name]
             if len(found.partitions) > (topic.broker_config.num_partitions or 1):
-                raise quixstreams.exceptions.QuixException(
-                    f"{name} was given more partitions; start again to take them"
-                )
+                raise quixstreams.exceptions.QuixException(f"{name} has more partitions now; restart to read them")
 
     def _hold(self) -> None:
         """Pause the partitions of events from `first_held()` on; resume the others."""
@@ -267,7 +265,7 @@ class Application(quixstreams.Application):
             if asked and time.monotonic() > deadline:
                 names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in asked)
                 raise quixstreams.exceptions.QuixException(
-                    f"transactions in {names} do not end: are there workers of an older version?"
+                    f"transactions in {names} do not end: check for workers of an older version"
                 )
             if asked:
                 time.sleep(_PAUSE_S)

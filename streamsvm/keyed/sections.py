@@ -58,7 +58,7 @@ def unseal(data: bytes) -> list[bytes]:
     if version != VERSION:
         raise KeyStateError(
             f"the state of a key has version {version}, this streamsvm reads {VERSION}: install the version "
-            "of streamsvm that wrote it, or start the keys anew",
+            "of streamsvm that wrote it, or start over",
             "version",
         )
     if len(data) < _START or zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:

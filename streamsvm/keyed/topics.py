@@ -49,10 +49,10 @@ def partitions(app: Application, topic: str) -> int:
         try:
             found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
-            raise UnreachableError(f"kafka topic {topic}: no broker answers: {error.args[0].str()}") from error
+            raise UnreachableError(f"kafka topic {topic}: no broker responds: {error.args[0].str()}") from error
     if found.error is not None or not found.partitions:
-        reason = "there is no such topic" if found.error is None else found.error.str()
-        raise ConnectorError(f"kafka topic {topic}: {reason}: topics are to be made before")
+        reason = "it does not exist" if found.error is None else found.error.str()
+        raise ConnectorError(f"kafka topic {topic}: {reason}: create the topic first")
     return len(found.partitions)
 
 

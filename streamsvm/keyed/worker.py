@@ -274,9 +274,8 @@ class Worker:
         events, labels = self._stream.topic, self._stream.labels
         if labels is not None and self._sizes[labels] != self._sizes[events]:
             raise ConnectorError(
-                f"kafka topic {labels}: has {self._sizes[labels]} partitions, {events} has {self._sizes[events]}: what "
-                "is of one key must be in partitions of one number; make it with as many, and send labels "
-                "with the key of their event"
+                f"kafka topic {labels}: has {self._sizes[labels]} partitions, {events} has {self._sizes[events]}: "
+                "create both with the same number, and send labels with the key of their event"
             )
 
     def _write_growth(self, partitions: int) -> None:
@@ -319,7 +318,7 @@ class Worker:
             name = f"kafka topic {self._stream.topic}"
             if error.args and isinstance(error.args[0], KafkaError) and error.args[0].code() in _TOO_LARGE:
                 raise ConnectorError(
-                    f"{name}: a key's state is longer than a record of the changelog may be: take a smaller --model or "
+                    f"{name}: the state of a key exceeds the record size of the changelog: use a smaller --model or "
                     f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
             raise UnreachableError(f"{name}: {error}") from error

@@ -138,7 +138,7 @@ def check_names(arrays: Mapping[str, Any], expected: set[str]) -> None:
     if missing := sorted(expected - set(arrays)):
         raise ValueError(f"the array {missing[0]!r} is missing")
     if surplus := sorted(set(arrays) - expected):
-        raise ValueError(f"there is an array {surplus[0]!r}, which has no place here")
+        raise ValueError(f"there is an array {surplus[0]!r}, which is unknown")
 
 
 # Archives --------------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
 def check_replaced(path: str | os.PathLike[str]) -> None:
     """Raise FileExistsError for a file that is neither empty nor a saved model."""
     if os.path.isfile(path) and os.path.getsize(path) and not is_saved_model(path):
-        what = "exists and is not a model saved by streamsvm: give another name, or replace it with overwrite=True"
+        what = "exists and is not a model saved by streamsvm: use another name, or overwrite=True"
         raise FileExistsError(errno.EEXIST, what, str(path))
 
 
@@ -329,7 +329,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
                 file.readinto(content)
                 checksum = zlib.crc32(content, checksum)
                 if dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
-                    raise ValueError(f"{name!r} holds other values than true and false")
+                    raise ValueError(f"{name!r} contains values other than true and false")
                 at = offsets[1]
             if at != n_bytes or stated != f"{checksum:08x}":
                 raise ValueError("its content fails the checksum")
@@ -354,16 +354,14 @@ def _read_head(path: str | os.PathLike[str], file: IO[bytes]) -> tuple[dict[str,
     first = file.read(8)
     length = int.from_bytes(first, "little")
     if first.startswith(b"PK"):
-        raise ArchiveError(
-            f"{path} is a zip file, as earlier versions of streamsvm wrote: save the model again", "version"
-        )
+        raise ArchiveError(f"{path} is a zip file of an earlier version of streamsvm: save the model again", "version")
     if not 0 < length <= min(os.fstat(file.fileno()).st_size - 8, _MOST_TABLE):
         raise ValueError("it has no table of arrays")
     head = file.read(length)
     table = json.loads(head)
     header = json.loads(table[_METADATA][FORMAT], parse_constant=_refuse_constant)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format", "foreign")
+        raise ArchiveError(f"{path} is not a streamsvm file: its header is of another format", "foreign")
     if type(header.get("version")) is not int or header["version"] != VERSION:
         raise ArchiveError(
             f"{path} has format version {header.get('version')!r}, this streamsvm reads {VERSION}: install the version "

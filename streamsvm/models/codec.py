@@ -52,7 +52,7 @@ def check_parts(state: Saved) -> None:
     """Refuse arrays that belong to no part in the header."""
     header, arrays = state
     if strange := sorted(name for name in arrays if name.partition(".")[0] not in header):
-        raise ArchiveError(f"there is an array {strange[0]!r}, which has no place here")
+        raise ArchiveError(f"there is an array {strange[0]!r}, which is unknown")
 
 
 def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

@@ -161,8 +161,8 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     kind = LOADABLE.get(name) if isinstance(name, str) else None
     if name == "LinearModel":
         raise ArchiveError(
-            "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
-            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on",
+            "contains a LinearModel, which does not learn: load it with streamsvm.models.LinearModel.load; "
+            "CPMClassifier(n_faces=1) can adopt its polytopes() to continue learning",
             "class",
         )
     if kind is None:

@@ -108,17 +108,17 @@ def are_labels(labels: CategoricalColumn, unlabelled: bool) -> NDArray[np.bool_]
     if not (unlabelled or found.all()):
         row = int(found.argmin())
         kind = "None" if labels[row] is None else "NaN"
-        raise ValueError(f"the label of row {row} is {kind}: leave the row out, or use test_then_train")
+        raise ValueError(f"the label of row {row} is {kind}: drop the row, or use test_then_train")
     return found
 
 
 def _no_room_for(label: Any, most: int) -> ParameterError:
-    text = f"allows {most}: {label!r} begins another class; raise it, unless labels are identifiers"
+    text = f"allows {most}: {label!r} is a further class; raise it, unless labels are identifiers"
     return ParameterError("max_classes", text)
 
 
 def _many_notice(n_learned: int) -> str:
     return (
-        f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes came with the first "
-        f"{n_learned} learned events; every class costs time and memory (is --label the right one?)"
+        f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes in the first "
+        f"{n_learned} learned events; every class costs time and memory (check --label)"
     )

@@ -152,7 +152,7 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
         raise ParameterError(
             "scaling",
             "needs the scale of the model's columns, which is unknown: train this learner on some events first, or "
-            "take 'none'",
+            "use 'none'",
         )
     return Scaler(given.names, given.is_indicator, shift, scale, count, kernels.CLIP)
 

@@ -246,7 +246,7 @@ class CPMClassifier(base.OnlineClassifier):
             raise ValueError("there must be at least one row, and no label may be None or NaN")
         if len(set(labels)) > self.max_classes:
             raise ParameterError(
-                "max_classes", f"is {self.max_classes}, there are {len(set(labels))} classes: raise it"
+                "max_classes", f"is {self.max_classes}, but there are {len(set(labels))} classes: raise it"
             )
         space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))

@@ -85,7 +85,7 @@ def encode_solver(solver: Any) -> Any:
     kind = type(solver)
     if not kind.__module__.startswith(TRUSTED):
         raise TypeError(
-            f"a {kind.__module__}.{kind.__qualname__} cannot be kept on disk: take a solver by name, or one of "
+            f"a {kind.__module__}.{kind.__qualname__} cannot be saved: use a solver by name, or one of "
             "scikit-learn or of this package"
         )
     params = {name: encode_param(value) for name, value in solver.get_params(deep=False).items()}
@@ -103,10 +103,10 @@ def decode_solver(content: Any) -> Any:
 
     kind = getattr(importlib.import_module(module), name, None)
     if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
-        raise ArchiveError(f"{module}.{name} is no classifier")
+        raise ArchiveError(f"{module}.{name} is not a classifier")
     solver = kind(**{name: decode_param(value) for name, value in content["params"].items()})
     if not is_classifier(solver):
-        raise ArchiveError(f"{module}.{name} is no classifier")
+        raise ArchiveError(f"{module}.{name} is not a classifier")
     return solver
 
 

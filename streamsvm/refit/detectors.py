@@ -83,7 +83,7 @@ class DetectorSpec:
         except Exception as error:
             raise ParameterError("detector", f"{self} does not work: {error!r}") from error
         if detector._is_stochastic:
-            raise ParameterError("detector", f"{self.name} is random: set its `seed`, so that runs repeat")
+            raise ParameterError("detector", f"{self.name} is random: set its `seed` for reproducible runs")
         return self
 
     def _check_number(self, name: str, value: Any) -> int:

@@ -37,7 +37,7 @@ def check_estimator(model: Any, X: Any, task: Task) -> None:
     if classes.dtype.kind not in "iu" or len(set(classes.tolist())) < len(classes) or not np.isin(classes, known).all():
         raise ValueError(f"`classes_` of {type(model).__name__} are {classes}, but it was fitted to {known}")
     if (shape := np.shape(proba_of(model, X))) != (1, len(classes)):
-        raise ValueError(f"{type(model).__name__} answers for a row of {len(classes)} classes by {shape}")
+        raise ValueError(f"{type(model).__name__} predicts for a row of {len(classes)} classes by {shape}")
 
 
 def proba_of(model: Any, X: Any) -> Floats:
@@ -74,7 +74,7 @@ def arrays_of(estimator: Any) -> Any:
 def trees_of(estimator: Any) -> Trees:
     """Return the trees of a HistGradientBoostingClassifier; with two classes all belong to the second."""
     if estimator.is_categorical_ is not None and estimator.is_categorical_.any():
-        raise ValueError("trees with categorical features are not known here: leave `categorical_features` out")
+        raise ValueError("trees with categorical features are not supported: remove `categorical_features`")
     iterations = estimator._predictors
     trees = [(tree.nodes, k) for trees in iterations for k, tree in enumerate(trees)]
     binary = len(estimator.classes_) == 2

@@ -89,7 +89,7 @@ class Job:
         except Exception as error:  # a foreign solver may raise anything; the stream continues
             self._error = error
         except SystemExit as error:
-            self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
+            self._error = RuntimeError(f"the solver tried to exit with code {error.code}")
         finally:
             self.seconds = time.perf_counter() - start
             self._over.set()
@@ -102,14 +102,14 @@ class Job:
             except _NoProcess as error:
                 if not _refused.is_set():
                     _refused.set()
-                    logger.warning("no process can be started for solvers, so they slow down the stream: %s", error)
+                    logger.warning("no process can be started for solvers; they run in this one and slow it: %s", error)
         return self._solver.solve(task)
 
     def _solve_elsewhere(self, task: Task) -> Solution:
         """Solve in the separate process."""
         with _turn:
             if self._is_given_up or _ending.is_set():
-                raise RuntimeError("it was given up")
+                raise RuntimeError("it was cancelled")
             self._worker = worker = _worker(self._solver)
             try:
                 worker.await_ready()

@@ -114,7 +114,7 @@ class Member:
             if not self._has_failed:
                 self._has_failed = True
                 logger.warning(
-                    "the model of refit %d, a %s, fails on some rows and gets no vote there: %s: %s",
+                    "the model of refit %d, a %s, failed on some rows and does not vote there: %s: %s",
                     self.number,
                     type(self.model).__name__,
                     type(error).__name__,

@@ -57,9 +57,7 @@ class RefitSettings:
                 "window", f"must be a window of streamsvm.refit, such as Latest(20_000), got {window!r}"
             )
         if window is not None and window.n < 2:
-            raise ParameterError(
-                "window", f"must hold at least 2 events, for no solver learns from one, got {window!r}"
-            )
+            raise ParameterError("window", f"must hold at least 2 events, got {window!r}")
         if trigger is not None and not isinstance(trigger, Trigger):
             raise ParameterTypeError(
                 "trigger", f"must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}"
@@ -218,7 +216,7 @@ class Refits:
         note |= {"solver": self._solver.name, "settings": {}, "score": None, "seconds": 0.0, "outcome": "votes"}
         try:
             if handle is None:
-                raise RuntimeError("it was interrupted as it began, as by Ctrl-C")
+                raise RuntimeError("it was interrupted at its start, for example by Ctrl-C")
             self._add_model(handle.job, note)
         except Exception as error:  # a solver may raise anything, and the learner continues
             note["outcome"] = self._failure(refit, error)
@@ -241,7 +239,7 @@ class Refits:
         outcome = f"failed: {type(error).__name__}: {error}"
         if not any(note["outcome"] == outcome for note in self.notes):
             logger.warning(
-                "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
+                "the refit after %d events by %s failed; the next trigger starts another: %s: %s",
                 refit.event,
                 self._solver.name,
                 type(error).__name__,

@@ -253,24 +253,21 @@ def solver_of(solver: Any) -> Solver:
         if solver not in SOLVERS:
             raise ParameterError(
                 "solver",
-                f"must be one of {', '.join(map(repr, SOLVERS))}, or a classifier of scikit-learn's kind, got "
-                f"{solver!r}",
+                f"must be one of {', '.join(map(repr, SOLVERS))}, or a scikit-learn classifier, got {solver!r}",
             )
         found = SOLVERS[solver]()
         importlib.import_module(found.module)  # now rather than during the stream
         return found
     if isinstance(solver, type) or not (hasattr(solver, "fit") and hasattr(solver, "get_params")):
-        raise ParameterTypeError("solver", f"must be a name or a classifier by scikit-learn's protocol, got {solver!r}")
+        raise ParameterTypeError("solver", f"must be a name or a scikit-learn classifier, got {solver!r}")
     if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
-        raise ParameterTypeError(
-            "solver", f"needs predict_proba or decision_function, which {type(solver).__name__} has not"
-        )
+        raise ParameterTypeError("solver", f"needs predict_proba or decision_function of {type(solver).__name__}")
     return Given(solver)
 
 
 def _check_classes(codes: NDArray[np.int64]) -> None:
     if len(codes) == 0 or codes.min() == codes.max():
-        raise ValueError(f"a window of {len(codes)} events has not two classes")
+        raise ValueError(f"a window of {len(codes)} events has fewer than two classes")
 
 
 def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:

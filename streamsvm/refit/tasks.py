@@ -258,7 +258,7 @@ def check_size(task: Task) -> None:
     size = len(task.window) * task.n_columns
     if size > DENSE_MOST:
         raise ValueError(
-            f"{len(task.window)} rows of {task.n_columns} columns are too many for this solver: take a linear one "
+            f"{len(task.window)} rows of {task.n_columns} columns are too many for this solver: use a linear one "
             '("newton", "bcd"), or a smaller window'
         )
 

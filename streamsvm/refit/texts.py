@@ -45,7 +45,7 @@ def trigger_of(text: str) -> Trigger:
     try:
         triggers = [_single_trigger(*part.strip().split(":")) for part in text.split("+")]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} is no trigger ({error}); it may be {_TRIGGERS}") from error
+        raise ValueError(f"{text!r} is not a trigger ({error}); use {_TRIGGERS}") from error
     return triggers[0] if len(triggers) == 1 else FirstOf(*triggers)
 
 
@@ -63,7 +63,7 @@ def _single_trigger(name: str, *values: Any) -> Trigger:
 def _made(kind: Any, *types: Callable[[Any], Any], values: Sequence[Any]) -> Any:
     """Return settings of a kind, with values converted by the types."""
     if len(values) > len(types):
-        raise ValueError(f"{values[len(types)]!r} is one value too many")
+        raise ValueError(f"{values[len(types)]!r} is a surplus value")
     return kind(*(own(value) for own, value in zip(types, values, strict=False)))
 
 
@@ -106,14 +106,14 @@ def window_of(text: str) -> Window:
             raise ValueError("unknown")
         window: Window = _made(*_WINDOWS_BY_NAME[kind], values=values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} is no window ({error}); it may be {_WINDOWS}") from error
+        raise ValueError(f"{text!r} is not a window ({error}); use {_WINDOWS}") from error
     return window
 
 
 def _seconds(text: str) -> float:
     seconds = seconds_of(text)
     if seconds is None:
-        raise ValueError(f"{text!r} is no duration")
+        raise ValueError(f"{text!r} is not a duration")
     return seconds
 
 

@@ -101,7 +101,7 @@ class Checkpoint:
         except OSError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
         if self._lock is None:
-            what = f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
+            what = f"another run uses the checkpoint directory {self.directory}; wait for its end, or use another one"
             raise SetupError(what, "locked")
         clear_halfway(self.path)
         return self
@@ -133,13 +133,13 @@ class Checkpoint:
         try:
             snapshot = read_snapshot(self.path)
         except ValueError as error:
-            what = f"{error}; give another --checkpoint directory, or --reset to start over"
+            what = f"{error}; use another --checkpoint directory, or --reset to start over"
             raise SetupError(what, "checkpoint", option="--reset") from error
         self._compare(snapshot.identity, identity)
         if snapshot.code not in ("", kind_of_code()):
             logger.warning(
-                "the checkpoint was computed by code of %s, and this run uses code of %s: results may differ in their "
-                "last bits from those of one kind of code",
+                "the checkpoint was computed by code of %s, and this run uses code of %s: the last bits of "
+                "results may differ from those of a single kind of code",
                 snapshot.code,
                 kind_of_code(),
             )
@@ -173,8 +173,8 @@ class Checkpoint:
         if differing:
             none = "not given"
             changes = (f"{name} was {old.get(name, none)}, now {new.get(name, none)}" for name in differing)
-            what = f"the checkpoint in {self.directory} is of another run: {'; '.join(changes)}. Give the same settings"
-            hint = "to go on, another --checkpoint directory, or --reset to start over"
+            what = f"the checkpoint in {self.directory} is of a run with other settings: {'; '.join(changes)}. Use the"
+            hint = "same settings to resume, another --checkpoint directory, or --reset to start over"
             raise SetupError(f"{what} {hint}", "another run", option="--reset")
 
 
@@ -199,7 +199,7 @@ def read_snapshot(path: Path) -> Snapshot:
     """
     header, arrays = read_archive(path)
     if header.get("class") != CHECKPOINT:
-        raise ValueError(f"{path} is not a checkpoint but holds a {header.get('class')}")
+        raise ValueError(f"{path} is not a checkpoint but a {header.get('class')}")
     if absent := {*_PLAIN, *_STATES} - set(header):
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):

@@ -26,13 +26,13 @@ def check(config: RunConfig) -> None:
     """Refuse inconsistent options."""
     _check_source(config)
     if config.saved_model and (config.params or config.refit):
-        raise SetupError(f"--model {config.model}: is a saved model with its parameters: leave out --param and --refit")
+        raise SetupError(f"--model {config.model}: has its own parameters: remove --param and --refit")
     check_needed(config)
     _check_decisions(config)
     if not config.learn and (config.model is None or config.model in SHORT_NAMES):
-        raise SetupError("predict needs --model FILE: a model that `streamsvm run --save FILE` has saved")
+        raise SetupError("predict needs --model FILE: the file of `streamsvm run --save FILE`")
     if config.broker_timeout and not any(url.startswith("kafka:") for url in config.urls.values()):
-        raise SetupError("--broker-timeout is for Kafka: leave it out")
+        raise SetupError("--broker-timeout is only for Kafka: remove it")
     _check_late(config)
     if config.plot:
         check_plot(config.plot)
@@ -69,25 +69,25 @@ def _check_late(config: RunConfig) -> None:
     if not config.label_source:
         return
     if not config.label:
-        raise SetupError("--label-source needs --label NAME: the column of the labels that holds them")
+        raise SetupError("--label-source needs --label NAME: name the column of the label")
     if config.key and config.key != config.join:
-        raise SetupError(f"--set key={config.key}: events go by the key of --join, which is written beside predictions")
+        raise SetupError(f"--set key={config.key}: the key of --join is written instead: remove it")
     events, labels = config.urls["source"], config.urls["label_source"]
     for url, option in ((events, "SOURCE"), (labels, "--label-source")):
         if url.kind is not None and url.kind.labelled:
-            raise SetupError(f"{option} {url}: has labels of its own, and no keys: leave out --label-source")
+            raise SetupError(f"{option} {url}: contains labels and no keys: remove --label-source")
         for role, name in (("key", "join"), ("time", "time")):
             if url.kind is None and not getattr(config, name) and role not in url.query:
                 hint = f"name the column with --{name} NAME, or with ?{role}=NAME behind {url}"
                 raise SetupError(f"{option} {url}: has no {role}s to merge events and labels by: {hint}")
     if _is_same(events, labels):
-        raise SetupError(f"SOURCE and --label-source are the same stream {events}: leave out --label-source")
+        raise SetupError(f"SOURCE and --label-source are the same stream {events}: remove --label-source")
     if config.timeout_class is not None and config.label_timeout is None:
-        raise SetupError("--timeout-label CLASS needs --label-timeout TIME: say how long an event waits for its label")
+        raise SetupError("--timeout-label CLASS needs --label-timeout TIME: set how long an event waits for its label")
     if config.pending_dir and not (os.path.isdir(config.pending_dir) and os.access(config.pending_dir, os.W_OK)):
-        raise SetupError(f"--set pending-dir={config.pending_dir}: is no directory that can be written to")
+        raise SetupError(f"--set pending-dir={config.pending_dir}: is not a writable directory")
     if config.query_output and config.timeout_class is not None:
-        raise SetupError("--timeout-label: with --query-output it would apply to most events: leave one of them out")
+        raise SetupError("--timeout-label: with --query-output it would apply to most events: remove one of them")
 
 
 def _is_same(one: Url, other: Url) -> bool:
@@ -101,7 +101,7 @@ def _check_decisions(config: RunConfig) -> None:
     """Refuse inconsistent options of decisions."""
     follows = config.class_weight == "balanced" or (config.alarms is not None and config.alarms.kind != "share")
     if follows and not config.learn:
-        raise SetupError("predict takes no labels, which these class-weight or alarms follow: leave them out")
+        raise SetupError("predict learns no labels, which class-weight=balanced and alarms need: remove these settings")
     try:
         check_costs(config.cost, config.class_weight, config.abstain)
     except (TypeError, ValueError) as error:
@@ -112,7 +112,7 @@ def _check_source(config: RunConfig) -> None:
     """Refuse stream settings without a stream."""
     if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
-        what = f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE}"
+        what = f"no SOURCE is given, {where}: use a file, a topic, - for standard input, or {DEFAULT_SOURCE}"
         raise SetupError(what, option="SOURCE")
 
 
@@ -129,11 +129,11 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
     """Refuse a file that cannot be written or replaced."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise SetupError(f"{option} {path}: there is no directory {folder}", "missing", option=option)
+        raise SetupError(f"{option} {path}: no such directory: {folder}", "missing", option=option)
     if replaced and os.path.isfile(path):
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(folder, os.W_OK):
-            what = f"{option} {path}: cannot be replaced, since nothing can be written to {folder}"
+            what = f"{option} {path}: cannot be replaced, because the directory is not writable: {folder}"
             raise SetupError(what, "replace", option=option)
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise SetupError(f"{option} {path}: cannot be written", "write", option=option)

@@ -79,7 +79,7 @@ def with_refits(model: Any, solver: str, trigger: str | None = None, window: str
             except ValueError as error:
                 raise SetupError(f"{option}{error}") from error
     if _name(model) not in SHORT_NAMES.values():
-        raise SetupError(f"--refit is for the models of this package, {', '.join(SHORT_NAMES)}, not for {_name(model)}")
+        raise SetupError(f"--refit requires a model of this package: {', '.join(SHORT_NAMES)}, not {_name(model)}")
     try:
         return RefitClassifier(model, _solver(solver), **given)
     except (TypeError, ValueError, ImportError) as error:
@@ -97,7 +97,7 @@ def _solver(name: str) -> Any:
         return name
     cls = _locate(name)
     if not isinstance(cls, type) or not hasattr(cls, "fit"):
-        raise SetupError(f"--refit {name} is not a classifier of scikit-learn's kind")
+        raise SetupError(f"--refit {name} is not a scikit-learn classifier")
     return cls(**({"random_state": 0} if "random_state" in inspect.signature(cls).parameters else {}))
 
 
@@ -122,9 +122,7 @@ def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) ->
         for parent in parents:
             table = table.get(parent, {})
             if not isinstance(table, dict) or "name" not in table:
-                raise SetupError(
-                    f"--param {text}: name the class of `{parent}` first, as --param {parent}=PATH.TO.CLASS"
-                )
+                raise SetupError(f"--param {text}: name the class of `{parent}` first: --param {parent}=PATH.TO.CLASS")
         table[last] = parse_value(value.strip())
     return params
 
@@ -137,7 +135,7 @@ def parse_value(text: str) -> Any:
         if len(text) > _LONGEST:  # too many digits or brackets
             raise SetupError(f"--param {shown(text)}: {error}") from error
     except (MemoryError, RecursionError) as error:
-        raise SetupError(f"--param {shown(text)}: it is nested too deeply") from error
+        raise SetupError(f"--param {shown(text)}: nested too deeply") from error
     parts = text.split(".")
     return {"name": text} if len(parts) > 1 and all(part.isidentifier() for part in parts) else text
 
@@ -164,7 +162,7 @@ def _value(key: str, value: Any) -> Any:
     name = str(value["name"])
     cls = _locate(name)
     if not _is_class(cls, Base):  # functions are not called, because they may do anything
-        raise SetupError(f"{key} {name} is not a class of River's kind")
+        raise SetupError(f"{key} {name} is not a class of River")
     return _build(cls, {k: v for k, v in value.items() if k != "name"}, f"{key} {name}")
 
 
@@ -180,7 +178,7 @@ def _locate(name: str) -> Any:
     module, _, attribute = SHORT_NAMES.get(name, name).rpartition(".")
     if not module:
         known = f"give {', '.join(SHORT_NAMES)}, or a dotted path such as river.linear_model.LogisticRegression"
-        raise SetupError(f"unknown model {name!r}; {known} (there is no saved model of this name)")
+        raise SetupError(f"unknown model {name!r}; {known} (no saved model has this name)")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors

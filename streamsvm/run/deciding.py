@@ -39,7 +39,7 @@ class RunDecisions(Decisions):
 
     def __init__(self, config: RunConfig, model: Any) -> None:
         if config.needs_probabilities and decider_of(model) is not None:
-            raise SetupError("the model decides by costs: leave out its parameters cost, class_weight and abstain")
+            raise SetupError("the model already decides by costs: remove its parameters cost, class_weight and abstain")
         self._config = config
         cost, weight = (_spelled(given) for given in (config.cost, config.class_weight))
         super().__init__(
@@ -125,7 +125,7 @@ def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
     known = set(classes)
     for label, name in named.items():
         if known and meant(label, known) not in known:
-            logger.warning("%s speaks of %r, which was the label of no event", option_of(name), label)
+            logger.warning("%s contains %r, which was not the label of any event", option_of(name), label)
 
 
 def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -84,7 +84,7 @@ class JoinStage:
 
     def __init__(self, learner: Learner, decisions: RunDecisions, config: RunConfig, pieces: Path | None) -> None:
         if config.pending_dir is not None and learner.keeps_objects:
-            raise SetupError("--set pending-dir is for models of this package, such as --model blend: leave it out")
+            raise SetupError("--set pending-dir requires a model of this package, such as --model blend: remove it")
         self.learner, self._timeout_class, self._pieces = learner, config.timeout_class, pieces or Path()
         wait_ms = None if config.label_timeout is None else round(config.label_timeout * 1000)
         with _room():
@@ -242,7 +242,7 @@ def _room() -> Iterator[None]:
     except TooSmall as error:
         raise SetupError(f"--set max-pending-bytes: {error}") from error
     except ArchiveError as error:
-        raise RunError(f"{error}: give another --checkpoint directory, or --reset to start over") from error
+        raise RunError(f"{error}: use another --checkpoint directory, or --reset to start over") from error
 
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

@@ -30,8 +30,8 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
     """Refuse to save a model without a state of plain arrays, because nothing is pickled."""
     asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
     if asked and not hasattr(model, "from_state"):
-        what = f"{class_path(model)} cannot be kept on disk without pickle"
-        raise SetupError(f"{what}; leave out {asked}, or use a model of this package", "not kept")
+        what = f"{class_path(model)} cannot be saved without pickle"
+        raise SetupError(f"{what}; remove {asked}, or use a model of this package", "not kept")
     if asked:
         try:
             model.state()

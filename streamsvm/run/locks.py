@@ -48,7 +48,7 @@ def held(option: str, path: str) -> Iterator[None]:
     with contextlib.suppress(OSError):
         file = lock(beside)
         if file is None:
-            raise SetupError(f"another run writes {option} {path}: wait for it, or give another name")
+            raise SetupError(f"another run writes {option} {path}: wait for its end, or use another name")
     try:
         yield
     finally:

@@ -69,6 +69,6 @@ class Notes:
         if rejected > predicted and now >= self._warn_at:
             self._warn_at = now + _WARN_AGAIN_S
             logger.warning(
-                "%s: of the last %s events %s were rejected, the last one because: %s",
+                "%s: of the last %s events %s were rejected, the last one: %s",
                 *(self._source, f"{predicted + rejected:,}", f"{rejected:,}", reason),
             )

@@ -83,7 +83,7 @@ class Outputs:
         """Refuse sinks that cannot rewind."""
         for sink in self.sinks.values():
             if not sink.can_rewind:
-                what = f"{sink.name} cannot take back what was written; write to a file, or leave out --checkpoint"
+                what = f"{sink.name} cannot undo writes; write to a file, or remove --checkpoint"
                 raise SetupError(what, "not seekable", option="--checkpoint")
 
     def check_replaced(self) -> None:

@@ -90,7 +90,7 @@ def text_of_report(report: Report | None) -> bytes:
 def _of_report(report: Report) -> Iterator[Metric]:
     metrics = report.metrics
     yield Metric("counter", "events", "Events read, including those before a restart.", metrics.taken)
-    yield Metric("counter", "judged", "Events with a label and a prediction.", metrics.judged)
+    yield Metric("counter", "judged", "Labelled events with a prediction.", metrics.judged)
     yield Metric("counter", "rejected", "Rejected events.", metrics.rejected)
     yield Metric("gauge", "events_per_second", "Recent events per second.", report.rate)
     yield Metric("gauge", "accuracy", "Share of correct predictions.", metrics.accuracy)
@@ -109,7 +109,7 @@ def _of_report(report: Report) -> Iterator[Metric]:
         age = time.time() - report.checkpoint.written_at
         yield Metric("gauge", "checkpoint_age_seconds", "Seconds since the last checkpoint.", age)
     if report.lag is not None:
-        yield Metric("gauge", "lag", "Events behind the end, by partition.", report.lag, ("partition",))
+        yield Metric("gauge", "lag", "Events that the run lags behind, by partition.", report.lag, ("partition",))
         stalls = "Times that no event arrived for long, 30 s with Kafka, although there was a lag."
         yield Metric("counter", "stalls", stalls, report.stalls)
 

@@ -265,7 +265,7 @@ class Runner:
         refused = metrics.taken - metrics.events
         if refused >= _HOPELESS and refused > metrics.events and not metrics.judged + metrics.unanswered:
             reason = kept.rejected[-1].reason
-            what = f"{self.report.model} refused {refused} of the first {metrics.taken} events: {reason}"
+            what = f"{self.report.model} rejected {refused} of the first {metrics.taken} events: {reason}"
             raise RunError(what, "hopeless")
 
     def _observe(self, began: float) -> None:
@@ -310,7 +310,7 @@ class Runner:
             return
         self._use_model()
         if checkpoint is not None:
-            with refusing(after=", or leave out --checkpoint"):  # refuse a pipe before a resume is necessary
+            with refusing(after=", or remove --checkpoint"):  # refuse a pipe before a resume is necessary
                 self.source.seek(self._progress.at)
         self._outputs.check_replaced()
         if checkpoint is not None:
@@ -355,7 +355,7 @@ class Runner:
         except UnreachableError:
             raise  # the checkpoint is valid
         except (ConnectorError, OSError, *DAMAGED) as error:
-            what = f"cannot go on from the checkpoint in {checkpoint.directory}: {error}"
+            what = f"cannot resume from the checkpoint in {checkpoint.directory}: {error}"
             raise SetupError(what, "checkpoint") from error
         self.report.resumed = self.report.metrics.taken
 

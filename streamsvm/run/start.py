@@ -170,7 +170,7 @@ def _new_model(config: RunConfig) -> Any:
     if isinstance(model, str):
         model = build_classifier(model, config.params)
     elif config.params:
-        raise SetupError("model is a classifier, which has its parameters: leave out params", option="params")
+        raise SetupError("model is a classifier, which has its own parameters: remove params", option="params")
     if not config.refit:
         return model
     model = with_refits(model, *config.refit)

@@ -38,7 +38,7 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
             if waited:
                 print(
                     f"streamsvm: error: {signal.Signals(number).name}: the run waits for the {waited} and did not end "
-                    f"within {seconds:g} s; results after the last commit or checkpoint are not kept. Start it again",
+                    f"within {seconds:g} s; results after the last commit or checkpoint are lost. Start the run again",
                     file=sys.stderr,
                     flush=True,
                 )

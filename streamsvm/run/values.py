@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 
 def _value(value: Any) -> Any:
     if isinstance(value, str) and not value:
-        raise ValueError("must not be empty (is a variable of the shell not set?)")
+        raise ValueError("must not be empty (check for an unset shell variable)")
     return value
 
 
@@ -94,7 +94,7 @@ def _span(value: Any) -> float:
     except (KeyError, ValueError, TypeError):
         seconds = -1.0
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"must be a time as 90s, 30m, 12h or 30d, got {value}")
+        raise ValueError(f"must be a time such as 90s, 30m, 12h or 30d, got {value}")
     return seconds
 
 
@@ -190,7 +190,7 @@ def _costs(text: str) -> dict[Any, dict[Any, float]]:
     for pair, cost in _pairs(text, "TRUE:DECIDED=COST").items():
         true, colon, decided = pair.partition(":")
         if not colon:
-            raise ValueError(f"{pair} in {text} does not say for which decision: TRUE:DECIDED=COST")
+            raise ValueError(f"{pair} in {text} does not name the decision: use TRUE:DECIDED=COST")
         table.setdefault(label_of(true), {})[label_of(decided)] = cost
     return table
 
@@ -217,7 +217,7 @@ def _alarm(given: Any) -> Alarm:
         name, _, value = text.rpartition("=")
         given = {label_of(name): value} if name else {}
     if len(given) != 1:
-        raise ValueError(f"{text}: say for which class and how many: LABEL=SHARE, as fraud=0.01")
+        raise ValueError(f"{text}: use LABEL=SHARE, such as fraud=0.01")
     ((label, value),) = given.items()
     kind, _, share = str(value).rpartition(":")
     alarm = Alarm(label, kind or "share", _number(share))
@@ -225,7 +225,7 @@ def _alarm(given: Any) -> Alarm:
         check_alarms(alarm.kind, alarm.share)
     except ValueError as error:
         raise ValueError(
-            f"{text}: say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE, with a share above 0 and below 1"
+            f"{text}: use LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE, with a share above 0 and below 1"
         ) from error
     return alarm
 
@@ -238,7 +238,7 @@ def _pairs(text: str, form: str) -> dict[str, float]:
         if not sign:
             raise ValueError(f"{shown(part)} is not of the form {form}")
         if name.strip() in found:
-            raise ValueError(f"{name.strip()} is there twice in {text}")
+            raise ValueError(f"{name.strip()} occurs twice in {text}")
         found[name.strip()] = _number(value)
     return found
 
@@ -247,7 +247,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{text} is no number") from None
+        raise ValueError(f"{text} is not a number") from None
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -257,7 +257,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "int": _numeric(int, "whole number", lambda n: n >= 1, "at least 1"),
     "Seconds": _numeric(float, "number of seconds", lambda s: 0 < s < math.inf, "a positive number of seconds"),
     "Share": _numeric(float, "share", lambda p: 0 < p <= 1, "more than 0 and at most 1"),
-    "Part": _numeric(float, "share", lambda p: 0 < p < 1, "a share between 0 and 1, as 0.9"),
+    "Part": _numeric(float, "share", lambda p: 0 < p < 1, "a share between 0 and 1, such as 0.9"),
     "Alarm": _alarm,
     "Costs": lambda value: _costs(value) if isinstance(value, str) else value,
     "Weights": lambda value: _weights(value) if isinstance(value, str) else value,

@@ -292,7 +292,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an error; usually the client has left, or does not read."""
-        logger.debug("a client was lost", exc_info=True)
+        logger.debug("lost connection to a client", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -333,7 +333,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.server.route(Request(path, query, self.headers))
         if isinstance(answer.content, bytes) or self.command == "HEAD" or self.server.follows(self.connection):
             return answer
-        why = f"{MOST_VIEWERS} viewers follow already"
+        why = f"{MOST_VIEWERS} viewers are connected already"
         return refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "1"})
 
     def _send(self, answer: Answer) -> None:

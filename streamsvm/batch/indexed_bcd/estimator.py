@@ -186,7 +186,7 @@ class IndexedBCD(LinearClassifier):
         else:
             y = np.asarray(y)
             if y.shape != (n,):
-                raise ValueError(f"the index has {n} rows, `y` has shape {y.shape}: give one label a row")
+                raise ValueError(f"the index has {n} rows, `y` has shape {y.shape}: pass one label per row")
             check_classification_targets(y)
             codes = self._encode(y).astype(np.min_scalar_type(len(self.classes_)))[forest.ids]
         weights = np.ones(n)

@@ -73,9 +73,7 @@ class FileBlocks:
         while at < end:
             part = os.pread(self._file.fileno(), end - at, at)
             if not part:
-                raise ArchiveError(
-                    f"{self.path} ends at byte {at}, where block {first} goes on to {end}: build it anew"
-                )
+                raise ArchiveError(f"{self.path} ends at byte {at}, where block {first} extends to {end}: rebuild it")
             parts.append(part)
             at += len(part)
         data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -83,7 +81,7 @@ class FileBlocks:
         for i in range(first, last):
             start = int(self.offsets[i]) - begin
             if zlib.crc32(data[start : start + int(self.sizes[i])]) != int(self.crcs[i]):
-                raise ArchiveError(f"{self.path}: block {i} at byte {begin + start} is damaged: build the index anew")
+                raise ArchiveError(f"{self.path}: block {i} at byte {begin + start} is damaged: rebuild the index")
         return data
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
@@ -110,7 +108,7 @@ class FileBlocks:
         indices = np.frombuffer(data, self.index_type, filled, 8 * (n + 1))
         # The checksum does not protect against a crafted file, so check the indices.
         if starts[0] != 0 or starts[-1] != filled or (np.diff(starts) < 0).any() or indices.max(initial=0) >= self.d:
-            raise ArchiveError(f"{self.path}: a block names rows or columns that are not there: build the index anew")
+            raise ArchiveError(f"{self.path}: a block refers to rows or columns that do not exist: rebuild the index")
         X = scipy.sparse.csr_matrix(
             (
                 np.frombuffer(data, values, filled, 8 * (n + 1) + indices.nbytes).astype(_float_type(values)),

@@ -118,12 +118,12 @@ class Dealer:
         X = _checked(X)
         sparse = scipy.sparse.issparse(X)
         if self._waiting and sparse != scipy.sparse.issparse(self._waiting[-1]):
-            raise ValueError("some batches are sparse and some are not: give one kind")
+            raise ValueError("some batches are sparse and others dense: use one kind")
         if not sparse and self.d not in (0, X.shape[1]):
-            raise ValueError(f"a batch has {X.shape[1]} columns after {self.d} before: give all the same")
+            raise ValueError(f"a batch has {X.shape[1]} columns after {self.d} before: use the same columns in all")
         labels = y.tolist() if isinstance(y, np.ndarray) else list(y)
         if len(labels) != X.shape[0]:
-            raise ValueError(f"a batch has {X.shape[0]} rows and {len(labels)} labels: give one a row")
+            raise ValueError(f"a batch has {X.shape[0]} rows and {len(labels)} labels: pass one label per row")
         codes = [self.numbers.setdefault(label, len(self.numbers)) for label in labels]
         self._waiting_codes.append(_smallest(codes))
         self.d = max(self.d, X.shape[1])
@@ -214,7 +214,7 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tu
     """
     n, d = dealer.n, dealer.d
     if not n:
-        raise ValueError("there are no rows to build an index of")
+        raise ValueError("no rows to index")
     waiting, file = dealer.gather(), BlockFile(folder / ROWS_FILE, index_type_of(d))
     with closing(waiting), closing(file):
         row_bytes = max(1.0, dealer.file.n_bytes / n)
@@ -250,7 +250,7 @@ def _checked(X: Any) -> Any:
         X = X.copy()
         X.sum_duplicates()
     if not np.isfinite(X.data if sparse else X).all():
-        raise ValueError("some values are missing or infinite: fill them in, or leave their rows out")
+        raise ValueError("some values are missing or infinite: impute them, or drop their rows")
     return X
 
 

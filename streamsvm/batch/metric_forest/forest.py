@@ -133,8 +133,8 @@ class MetricForest(Rows):
         if self.memory < needed + self.blocks.read_bytes:
             raise ParameterError(
                 "memory",
-                f"is {self.memory / 2**20:.1f} MB, but a fit on this index needs {needed / 2**20:.1f} MB beside its "
-                f"rows ({self.shape[0]} rows, {self.n_leaves} leaves): give more",
+                f"is {self.memory / 2**20:.1f} MB, but a fit on this index needs {needed / 2**20:.1f} MB besides "
+                f"its rows ({self.shape[0]} rows, {self.n_leaves} leaves): increase it",
             )
         return self.memory - needed
 

@@ -176,7 +176,7 @@ class SampledCuts(BatchClassifier):
         try:
             super()._check_magnitudes(X)
         except ValueError as error:
-            warnings.warn(f"rows may not be told apart: {error}", ConvergenceWarning, stacklevel=4)
+            warnings.warn(f"distances between rows are inaccurate: {error}", ConvergenceWarning, stacklevel=4)
 
     # Fitting -----------------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class SampledCuts(BatchClassifier):
             return f"SampledCuts was stopped by its callback, {result.certificate:.1e} above the bound of its cuts"
         return (
             f"SampledCuts stopped after {result.n_iter} rounds, {result.certificate:.1e} above the bound of its cuts, "
-            f"where tol={self.tol:g} was asked for; raise max_iter={self.max_iter}, lower C, or raise tol"
+            f"more than tol={self.tol:g}; raise max_iter={self.max_iter}, lower C, or raise tol"
         )
 
     def _kernel(self, population: Population, rng: np.random.Generator) -> GaussianKernel:

@@ -89,7 +89,7 @@ class DashboardState:
             self._look(report, fraction)
         except Exception as error:  # an error of the page must not stop the run
             self._broken = True
-            logger.warning("the page stands still, and the run goes on: %s: %s", type(error).__name__, error)
+            logger.warning("the dashboard has stopped, the run continues: %s: %s", type(error).__name__, error)
 
     def _look(self, report: Report, fraction: float | None) -> None:
         now = time.perf_counter()
@@ -189,7 +189,7 @@ class DashboardState:
         if self.report.ended:
             return f"ended: {self.report.ended}"
         silence = time.monotonic() - self.feed.at
-        return f"no batch was done for {silence:.0f} s" if silence > _STANDS_STILL_S else ""
+        return f"no batch was processed for {silence:.0f} s" if silence > _STANDS_STILL_S else ""
 
     def metrics(self) -> bytes:
         """Return the metrics for Prometheus."""

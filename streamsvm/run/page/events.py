@@ -109,11 +109,11 @@ def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> d
     try:
         found |= _contributions(event, learner, ordered)
     except Exception as error:  # foreign models may raise anything
-        found["why_not"] = f"the model cannot be asked: {type(error).__name__}: {error}"
+        found["why_not"] = f"the model cannot be queried: {type(error).__name__}: {error}"
     try:
         found |= _nearest(event, learner)
     except Exception as error:
-        found["why_no_nearest"] = f"the model cannot be asked: {error}"
+        found["why_no_nearest"] = f"the model cannot be queried: {error}"
     return dict(plain(found, _LONGEST))
 
 
@@ -122,7 +122,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
     first = learner.peek([row])
     seconds = max(working_time() - began, 1e-6)
     if first is None or first.shape[1] < 2:
-        return {"why_not": "the model knows no probabilities" if first is None else "there is one class"}
+        return {"why_not": "the model does not predict probabilities" if first is None else "only one class is known"}
     evaluations = max(int(min(_MOST_S / seconds, EVALUATIONS)), 1)
     most = min(MOST, max(evaluations // 2 - 1, 0))
     found = reasons_for(learner, row, event.prediction, evaluations, ordered=ordered, most=most)
@@ -144,7 +144,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
 
 def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
     if not hasattr(learner.model, "nearest"):
-        return {"why_no_nearest": f"a {type(learner.model).__name__} keeps no examples"}
+        return {"why_no_nearest": f"a {type(learner.model).__name__} has no support vectors"}
     found = learner.model.nearest(dict(event.row), _NEAREST)
     nearest = [
         {
@@ -156,7 +156,7 @@ def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
         }
         for one in found
     ]
-    return {"nearest": nearest, "why_no_nearest": "" if found else "the model keeps no examples"}
+    return {"nearest": nearest, "why_no_nearest": "" if found else "the model has no support vectors"}
 
 
 def _place(batch: Batch, i: int) -> str:

@@ -72,13 +72,13 @@ class Server:
         where = Place(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
             raise SetupError(
-                "the token of the page must have at least 8 letters, digits or signs of ASCII, and no blanks",
+                "the token of the page must have at least 8 ASCII letters, digits or signs, and no spaces",
                 "token",
             )
         if not where.local and not token:
             raise SetupError(
-                f"--page {place}: beyond this machine whoever sees the page must know a token: set "
-                "STREAMSVM_PAGE_TOKEN in the environment, or page-token-file",
+                f"--page {place}: access from other machines requires a token: set the environment variable "
+                "STREAMSVM_PAGE_TOKEN, or page-token-file",
                 "no token",
                 option="--page",
             )
@@ -128,15 +128,15 @@ class Server:
     def _event(self, request: Request) -> Answer:
         number = parse_qs(request.query).get("id", [""])[0]
         if not number.isascii() or not number.isdigit() or len(number) > 15:
-            return refusal(HTTPStatus.BAD_REQUEST, "which event? as in /event.json?id=17")
+            return refusal(HTTPStatus.BAD_REQUEST, "id is missing: use /event.json?id=17")
         try:
             return _json(self.shown.ask(int(number), _ANSWER_S), request)
         except LookupError:
-            return refusal(HTTPStatus.NOT_FOUND, "this event is not remembered any more")
+            return refusal(HTTPStatus.NOT_FOUND, "this event is no longer stored")
         except Busy:
-            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "others are asking: try again")
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests: try again")
         except Exception as error:  # for example if the run has ended
-            return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no answer came: {type(error).__name__}")
+            return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no response: {type(error).__name__}")
 
     def _updates(self) -> Iterator[bytes]:
         """Yield the state as server-sent events whenever it changes, and otherwise a heartbeat comment."""

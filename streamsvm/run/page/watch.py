@@ -88,7 +88,7 @@ class CheckpointView(DashboardState):
         super().__init__(every_s=0.0)
         if not Path(directory).is_dir():
             raise SetupError(
-                f"watch {directory}: is no directory of checkpoints, and no address such as http://host:8080"
+                f"watch {directory}: must be a directory of checkpoints, or a URL such as http://host:8080"
             )
         self._checkpoint, self._rate = Checkpoint(directory), Rate()
         self._first: int | None = None
@@ -148,7 +148,7 @@ class CheckpointView(DashboardState):
 
     def health(self) -> str:
         """Return the problem of the run; empty once a checkpoint was read."""
-        return "" if self.report is not None else "there is no checkpoint yet"
+        return "" if self.report is not None else "no checkpoint yet"
 
 
 class RemoteView:
@@ -171,7 +171,7 @@ class RemoteView:
         except ValueError as error:
             raise SetupError(f"watch {url}: {error}", "address") from error
         if not self._host:
-            raise SetupError(f"watch {url}: names no host", "address")
+            raise SetupError(f"watch {url}: has no host", "address")
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = f"{parts.path.rstrip('/')}/state.json"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -216,7 +216,7 @@ class RemoteView:
         if self._lost:
             return
         self._lost = True
-        logger.warning("%s does not answer, and is asked again: %s", self.url, error)
+        logger.warning("%s does not respond; retrying: %s", self.url, error)
         state = orjson.loads(self.feed.latest or b"{}")
         if state and not state.get("ended"):
             self.feed.publish(packed(state | {"lost": True}))
@@ -237,7 +237,7 @@ class RemoteView:
         """Return the problem of the run; empty if there is none."""
         if not self.feed.latest:
             return "no state yet"
-        return f"{self.url} does not answer" if self._lost else ""
+        return f"{self.url} does not respond" if self._lost else ""
 
 
 def _literal(text: Any) -> str:
