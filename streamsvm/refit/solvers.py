@@ -261,7 +261,9 @@ def solver_of(solver: Any) -> Solver:
     if isinstance(solver, type) or not (hasattr(solver, "fit") and hasattr(solver, "get_params")):
         raise ParameterTypeError("solver", f"must be a name or a scikit-learn classifier, got {solver!r}")
     if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
-        raise ParameterTypeError("solver", f"needs predict_proba or decision_function of {type(solver).__name__}")
+        raise ParameterTypeError(
+            "solver", f"needs predict_proba or decision_function; {type(solver).__name__} has neither"
+        )
     return Given(solver)
 
 

@@ -47,7 +47,7 @@ def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], lis
 def test_means_that_differ_are_told_apart() -> None:
     before, since = Spread(500.0, 1_000_000.0, 1.0), Spread(1_000.0, 1_000_010.0, 10.0)
     told = moved_values(({"c": before}, 500), ({"c": since}, 1_000))
-    assert told == ["c is higher: 1.00002e+06 in the mean, was 1e+06"]
+    assert told == ["c is higher: 1.00002e+06 on average, was 1e+06"]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -63,7 +63,7 @@ def test_what_moved_is_told_and_nothing_else(make: Any) -> None:
     told = model.changes(then)
     starts = ("level is higher: 2", "width varies more", "site = north is in 6", "site = south is in ")
     assert [start for start in starts if not any(text.startswith(start) for text in told)] == []
-    assert "classes that came: odd" in told
+    assert "new classes: odd" in told
     assert not any(text.startswith(("a is", "b is", "a varies", "b varies")) for text in told)
 
 

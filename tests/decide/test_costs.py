@@ -103,7 +103,7 @@ def test_costs_of_other_labels_than_come_are_doubted_once(caplog: Any) -> None:
         costs.run(np.full((2, 2), 0.5), np.array([0, 1]), ["fine", "fraud"])
     costs.run(np.full((2, 3), 0.3), np.array([0, 1]), ["fine", "fraud", "other"])
     assert len(caplog.records) == 1
-    assert "no label that came ('fine', 'fraud') has a cost" in caplog.text
+    assert "none of the labels so far ('fine', 'fraud') has a cost" in caplog.text
     Costs({"fraud": {"fine": 5.0}}).run(np.full((2, 2), 0.5), np.array([0, 1]), ["fine", "late"])
     assert len(caplog.records) == 1
 

@@ -211,7 +211,7 @@ def test_labels_that_come_too_late_for_their_events_are_told_once(caplog: pytest
     for i in range(60, 180):
         model.learn_one(i, i % 2, time=60 * (i + 120))
     [notice] = model.notices
-    assert notice.startswith("0 of 50 labels have come in time: they are 2:00:00 after their events")
+    assert notice.startswith("0 of 50 labels arrived in time: they are 2:00:00 after their events")
     assert caplog.text.count(notice) == 1
 
 

@@ -102,7 +102,7 @@ def test_counting_down_and_dates_as_numbers_are_told_once(monkeypatch, learn):
     model = learned_one_by_one(CPMClassifier(), events) if learn is learned_one_by_one else learn(CPMClassifier())
     down, dates = sorted(model.notices, reverse=True)
     assert down.startswith("feature 'left' only counts down")
-    assert dates.startswith("feature 'day' has dates written as numbers, such as 20231101 (%Y%m%d): leave it out, or")
+    assert dates.startswith("feature 'day' has dates written as numbers, such as 20231101 (%Y%m%d): drop it, or")
 
 
 def texts(n: int, **columns):

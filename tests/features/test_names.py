@@ -239,7 +239,7 @@ def test_texts_that_differ_from_those_learned_in_writing_alone_are_told_once(way
             case _:
                 model.predict_proba_many(pd.DataFrame(rows))
     (notice,) = model.notices
-    assert f"texts such as {given!r}, which differ from those learned, such as {learned!r}" in notice
+    assert f"texts such as {given!r}, which differ from learned texts such as {learned!r}" in notice
     assert [record.getMessage() for record in caplog.records] == [notice]
 
 

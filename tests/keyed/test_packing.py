@@ -56,7 +56,7 @@ def packed(learner, n=80, seed=0):
     return packer, held, packer.pack(held)
 
 
-@pytest.mark.filterwarnings("ignore:all 6 columns are taken")
+@pytest.mark.filterwarnings("ignore:all 6 columns are in use")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learner_goes_on_to_the_bit(name):
     """A learner that is packed every few events and unpacked between others equals one that was never packed."""
@@ -138,7 +138,7 @@ def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
         packer.give_back(held)
 
 
-@pytest.mark.filterwarnings("ignore:all 1 columns are taken")
+@pytest.mark.filterwarnings("ignore:all 1 columns are in use")
 def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
     packer, states = Packer(CPMClassifier(max_features=1)), []
     for x in ({"a": 1.0}, {"a": 1.0, "b": 1.0}):

@@ -458,9 +458,9 @@ REFUSED = {
     "--consumer-group g --label y": "--field FIELD is missing",
     "--field customer --consumer-group g --label y --refit trees": "unrecognized arguments: --refit",
     "--field customer --consumer-group g --label y --save m.svm": "unrecognized arguments: --save",
-    "--field y --consumer-group g --label y": "--label y: is --field too",
+    "--field y --consumer-group g --label y": "--label y: is also --field",
     "--field customer --consumer-group g --label y --out a.csv": "--out a.csv: must be a Kafka topic",
-    "--field customer --consumer-group g --label y --out kafka://other:1/p": "other brokers than SOURCE has",
+    "--field customer --consumer-group g --label y --out kafka://other:1/p": "must be on the brokers of SOURCE",
     "--field customer --consumer-group g --label y --model river.naive_bayes.GaussianNB": "per-key: ",
 }
 

@@ -326,7 +326,7 @@ def test_a_label_that_looks_like_an_identifier_is_warned_of_once(caplog):
     resumed = CPMClassifier.from_state(*resumed.state())
     (notice,) = single.notices
     assert notice.startswith("the label looks like an identifier")
-    assert "250 classes came with the first 374 learned events" in notice
+    assert "250 classes in the first 374 learned events" in notice
     assert many.notices == resumed.notices == [notice]
     assert [record.getMessage() for record in caplog.records] == [notice] * 3
 

@@ -202,9 +202,9 @@ def test_reasons(model: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (CPMClassifier(), "a CPMClassifier keeps no examples"),
-        (GaussianNB(), "a GaussianNB keeps no examples"),
-        (StandardScaler() | HoeffdingTreeClassifier(), "a Pipeline keeps no examples"),
+        (CPMClassifier(), "a CPMClassifier has no support vectors"),
+        (GaussianNB(), "a GaussianNB has no support vectors"),
+        (StandardScaler() | HoeffdingTreeClassifier(), "a Pipeline has no support vectors"),
     ],
     ids=["cpm", "bayes", "pipeline"],
 )
@@ -233,7 +233,7 @@ def test_models_that_know_no_probabilities() -> None:
             return True
 
     board, report, state = ran(First(), "synthetic:sea?n=300")
-    assert answer(board, report)["why_not"] == "the model knows no probabilities"
+    assert answer(board, report)["why_not"] == "the model does not predict probabilities"
     assert state["calibration"] is None
 
 
@@ -270,7 +270,7 @@ def test_a_page_that_fails_is_no_matter_of_the_run(
     assert runner_of(GaussianNB(), open_source("synthetic:sea?n=600"), observers=[board]).run().metrics.taken == 600
     board.close()
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "the page stands still, and the run goes on: ZeroDivisionError: division by zero"
+        "the dashboard has stopped, the run continues: ZeroDivisionError: division by zero"
     ]
 
 
@@ -290,7 +290,7 @@ def test_it_says_whether_all_is_well() -> None:
     report.ended = ""
     assert board.health() == ""
     board.feed.at -= 1_000
-    assert board.health().startswith("no batch was done for 1")
+    assert board.health().startswith("no batch was processed for 1")
 
 
 def test_names_that_no_json_can_hold() -> None:

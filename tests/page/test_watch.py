@@ -113,7 +113,7 @@ def test_the_page_of_another_page(tmp_path: Path) -> None:
             other.ask(1, 5.0)
         server.close()
         wait_for(lambda: json.loads(other.feed.latest).get("lost"), "that it is lost")
-        assert other.health().endswith("does not answer")
+        assert other.health().endswith("does not respond")
 
 
 def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -121,7 +121,7 @@ def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptu
     with contextlib.closing(Server(view, "0", "the-token-of-it")) as server:
         other = RemoteView(server.url, None)
         with running(other):
-            wait_for(lambda: "the token is needed" in caplog.text, "the refusal")
+            wait_for(lambda: "a token is required" in caplog.text, "the refusal")
         assert "the-token-of-it" not in caplog.text
 
 
@@ -155,8 +155,8 @@ def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm: Str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("watch", "nowhere"), "watch nowhere: is no directory of checkpoints"),
-        (("watch", ".", "--page", "0.0.0.0:0"), "--page 0.0.0.0:0: beyond this machine"),
+        (("watch", "nowhere"), "watch nowhere: must be a directory of checkpoints"),
+        (("watch", ".", "--page", "0.0.0.0:0"), "--page 0.0.0.0:0: access from other machines"),
         (("run", "--page", "x"), "--page x: must be a port"),
         (("run", "--set", "page-token-file=token"), "page-token-file needs --page"),
         (("run", KAFKA, "--page", "0", "--set", "page-token-file=token"), "token of the page must have at least 8"),

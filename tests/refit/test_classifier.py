@@ -596,7 +596,7 @@ def test_a_window_of_one_class_is_no_failure_of_the_stream():
     X, _ = events(500)
     model = cheap(trigger=Every(200))
     model.learn_many(X, [1] * 500)
-    assert "has not two classes" in model.refits[0]["outcome"]
+    assert "has fewer than two classes" in model.refits[0]["outcome"]
     assert model.predict_one(dicts(X[:1])[0]) == 1
 
 
@@ -618,7 +618,7 @@ def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
     assert [refit["outcome"] for refit in looped.refits] == ["votes", "votes"]
     assert np.mean(np.array(found[0])[-150:] == y[-150:]) > 0.85
     first = caplog.records[0]
-    assert "the model of refit 1, a Moody, fails on some rows and gets no vote there" in first.message
+    assert "the model of refit 1, a Moody, failed on some rows and does not vote there" in first.message
 
 
 class Renaming(Told):
@@ -638,7 +638,7 @@ class Short(Told):
 
 
 @pytest.mark.parametrize(
-    ("solver", "message"), [(Renaming(), "`classes_` of Renaming are"), (Short(), "answers for a row of 2 classes")]
+    ("solver", "message"), [(Renaming(), "`classes_` of Renaming are"), (Short(), "predicts for a row of 2 classes")]
 )
 def test_a_model_that_cannot_be_understood_does_not_enter(solver, message):
     X, y = hidden(500)
@@ -686,7 +686,7 @@ def test_a_solver_that_would_end_the_program_does_not():
 
     model = cheap(Ending(), trigger=Every(200))
     model.learn_many(*events(300))
-    assert "the solver wanted to end the program with code 3" in model.refits[0]["outcome"]
+    assert "the solver tried to exit with code 3" in model.refits[0]["outcome"]
 
 
 def test_a_solver_that_draws_is_seeded():
@@ -766,7 +766,7 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
             learn_the_rest()
     learn_the_rest()
     first, second = model.refits[:2]
-    assert first["outcome"] == "failed: RuntimeError: it was interrupted as it began, as by Ctrl-C"
+    assert first["outcome"] == "failed: RuntimeError: it was interrupted at its start, for example by Ctrl-C"
     assert second["outcome"] == "votes"
 
 

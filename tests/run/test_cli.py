@@ -86,7 +86,7 @@ def test_identifiers_and_times_are_left_out_by_name(in_process: Any, tmp_path: P
     out, err = in_process("in.csv", "--label", "y", *CPM, "--summary", "s.json", f"--types={types}")
     left_out = {
         "when": "feature 'when' is left out: its values are times; --types when:time makes features",
-        "id": "feature 'id' is left out: nearly each of its values is new, as of an identifier; --types id:category",
+        "id": "feature 'id' is left out: nearly all of its values are new, like an identifier; --types id:category",
     }
     for notice, name in zip(json.loads((tmp_path / "s.json").read_text())["notices"], names, strict=True):
         assert notice.startswith(left_out[name])
@@ -232,23 +232,23 @@ REFUSED = [
     (
         [*CPM, "--param", "n_faces=os.system", "--param", "n_faces.command=rm o.csv"],
         [],
-        "n_faces os.system is not a class of River's",
+        "n_faces os.system is not a class of River",
     ),
     (["--param", "model.depth=3"], [], "first name the class|name the class of `model` first"),
-    ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
-    ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
+    ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be saved"),
+    ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be saved"),
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
     (["--set", "delimiter=;;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn is now the command `streamsvm predict`"),
-    (["--broker-timeout", "3"], [], "--broker-timeout is for Kafka"),
-    (["--model", "m"], [], "unknown model 'm'; .*there is no saved model of this name"),
+    (["--broker-timeout", "3"], [], "--broker-timeout is only for Kafka"),
+    (["--model", "m"], [], "unknown model 'm'; .*no saved model has this name"),
     (["--model", "in.csv"], [], r"--model in\.csv: in\.csv is not a whole streamsvm file"),
-    (["--model", "./m", "--param", "n_faces=3"], [], "is a saved model with its parameters: leave out --param"),
+    (["--model", "./m", "--param", "n_faces=3"], [], "has its own parameters: remove --param"),
     (["--window", "10"], [], "--window is now --set window=VALUE"),
     (["--set", "window"], [], "--set window: must read NAME=VALUE"),
     (["--set", "proba=yes"], [], "must be true or false"),
     (["--reset"], [], "--reset needs --checkpoint DIR"),
-    (["--save", "no/m"], [], "--save no/m: there is no directory no"),
+    (["--save", "no/m"], [], "--save no/m: no such directory: no"),
     (["--plot", "p.xyz"], [], r"--plot p\.xyz: the name must end in one of \.png, \.svg, \.pdf"),
     (["--out", "in.csv"], [], r"SOURCE and --out are the same file in\.csv"),
     (["--out", "o.csv", "--dead-letter", "./o.csv"], [], "--out and --dead-letter are the same file"),
@@ -464,7 +464,7 @@ def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path
     )
     assert done.returncode == 2
     assert name in done.stderr
-    assert done.stderr.startswith("streamsvm: error: a package that streamsvm needs is missing, or ")
+    assert done.stderr.startswith("streamsvm: error: a package that streamsvm needs is missing or ")
     assert done.stderr.count("\n") == 1
 
 
@@ -473,7 +473,7 @@ def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tm
     shutil.copytree(Path(connectors.__file__).parent, folder)
     (folder / "__init__.py").write_text("class Input: ...\n")
     said = error(streamsvm("run", env=environment()))
-    assert f"another was installed over it: cannot import name 'open_sink' from 'connectors' ({folder}" in said
+    assert f"was overwritten by another one: cannot import name 'open_sink' from 'connectors' ({folder}" in said
 
 
 def test_help_and_version(streamsvm: Streamsvm) -> None:

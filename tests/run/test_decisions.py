@@ -131,8 +131,8 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--quiet")
     done = streamsvm(*asked, "--set", "cost=UP:DOWM=3", "--set", "alarms=DOWN=0.1")
     assert done.returncode == 0
-    assert "--set cost speaks of 'DOWM', which was the label of no event" in done.stderr
-    assert done.stderr.count("speaks of") == 1
+    assert "--set cost contains 'DOWM', which was not the label of any event" in done.stderr
+    assert done.stderr.count("which was not the label") == 1
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
     [
         (("--set", "cost=UP=3"), "TRUE:DECIDED=COST"),
         (("--set", "class-weight=UP"), "LABEL=WEIGHT"),
-        (("--set", "alarms=0.1"), "say for which class"),
-        (("--set", "alarms=UP=luck:0.1"), "say LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE"),
+        (("--set", "alarms=0.1"), "use LABEL=SHARE"),
+        (("--set", "alarms=UP=luck:0.1"), "use LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE"),
         (("--set", "abstain=-1"), "at least 0"),
-        (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN is there twice"),
+        (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN occurs twice"),
         (("--set", 'cost={"UP": 3}'), "TRUE:DECIDED=COST"),
-        (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model decides by costs"),
+        (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model already decides by costs"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, options: Any, message: str) -> None:
@@ -162,7 +162,7 @@ def test_what_follows_labels_is_not_for_a_model_that_does_not_learn(
     write_stream(tmp_path / "in.csv", 10)
     done = streamsvm("predict", "in.csv", "--model", "m", "--set", setting)
     assert done.returncode == 2
-    assert "predict takes no labels" in done.stderr
+    assert "predict learns no labels" in done.stderr
 
 
 def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: Any, tmp_path: Any) -> None:

@@ -274,7 +274,7 @@ def test_changes_are_told_in_words_also_after_a_resumption() -> None:
     assert history.changes(500) == [
         "a matters less: 9% of the relevance, was 91%",
         "b matters more: 90% of the relevance, was 9%",
-        "classes that came: odd",
+        "new classes: odd",
         "class up is 8.00% of events since, was 80.00%",
         "class down is 76.00% of events since, was 20.00%",
         "ranks leads, was linear",

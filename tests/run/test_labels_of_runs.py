@@ -53,9 +53,9 @@ def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: s
 @pytest.mark.parametrize(
     ("learned", "given", "said"),
     [
-        ("up down", "UP DOWN", "the label 'UP' differs from the class 'up' of the model only in how it is written"),
-        ("1 0", "1.0 0.0", "the label '1.0' differs from the class 1 of the model only in how it is written"),
-        ("a b", "n1 n2 n3 n4", "the label 'n1' is no class of the model ('a', 'b'), and nothing is learned"),
+        ("up down", "UP DOWN", "the label 'UP' differs from the class 'up' of the model only in spelling"),
+        ("1 0", "1.0 0.0", "the label '1.0' differs from the class 1 of the model only in spelling"),
+        ("a b", "n1 n2 n3 n4", "the label 'n1' is not a class of the model ('a', 'b'), which does not learn"),
     ],
 )
 def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
@@ -122,7 +122,7 @@ def test_keys_that_never_match_are_told_with_an_example_of_each_side(
     assert all(example in notice for example in examples)
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
-    assert err.count("has found its event") == 1
+    assert err.count("matched an event") == 1
     assert "--label" not in out
 
 
@@ -138,8 +138,8 @@ H, NOW = 3600, 1_700_000_000
     (
         ("delay", "parts"),
         [
-            (300 + 2 * H, ("2:05:00 after", "2:00:00 apart, as time zones", "--label-timeout")),
-            (30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
+            (300 + 2 * H, ("2:05:00 after", "2:00:00 apart, like time zones", "--label-timeout")),
+            (30 - 2 * H, ("1:59:30 before", "2:00:00 apart, like time zones")),
             (27_000, ("7:30:00 after", "7:30:00 apart")),
             (11_745, ("3:15:45 after", "time zone, time_unit")),
             (None, ("different units", "time_unit=")),  # milliseconds
@@ -156,10 +156,10 @@ def test_times_that_keep_labels_from_their_events_are_told(
         asked = write_late(((i, NOW + 10 * i) for i in range(n)), ((i, NOW + 10 * i + delay) for i in range(n)))
     [notice] = summary(*asked, "--label-timeout", "1h")["notices"]
     assert all(part in notice for part in parts), notice
-    assert f"0 of {n:,} labels have come in time" in notice
+    assert f"0 of {n:,} labels arrived in time" in notice
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
-    assert err.count("labels have come in time") == 1
+    assert err.count("labels arrived in time") == 1
     found = summary(*asked)["notices"]  # without a timeout
     assert [text.startswith("labels are 1:59:30 before") for text in found] == ([True] if "before" in parts[0] else [])
 
@@ -167,7 +167,7 @@ def test_times_that_keep_labels_from_their_events_are_told(
 @pytest.mark.parametrize(("early", "is_told"), [(1, False), (7200, True)])
 def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int, is_told: bool) -> None:
     notices = summary(*write_late(((i, NOW + i) for i in range(600)), ((i, NOW + i - early) for i in range(600))))
-    told = "labels are 2:00:00 before their events in the median, and are learned at once, as if none came later"
+    told = "labels are 2:00:00 before their events (median), and are learned immediately, as if they were on time"
     assert [notice.startswith(told) for notice in notices["notices"]] == [True] * is_told
 
 
@@ -176,7 +176,7 @@ def test_labels_that_are_dated_by_the_day_are_told() -> None:
     asked = write_late(enumerate(times), ((i, t // 86400 * 86400) for i, t in enumerate(times)))
     for more in ([], ["--label-timeout", "1h"]):
         (notice,) = summary(*asked, *more)["notices"]
-        assert "but the times of labels are whole days: give them with their hour" in notice
+        assert "but the times of labels are whole days: include the hour" in notice
 
 
 def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:

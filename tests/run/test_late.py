@@ -267,7 +267,7 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
     ran_here(*kept, cwd=tmp_path, check=True)
     next((tmp_path / "check" / "waiting").iterdir()).unlink()
     lost = ran_here(*kept, cwd=tmp_path)
-    assert (lost.returncode, "cannot go on from the checkpoint in check" in lost.stderr) == (2, True), lost.stderr
+    assert (lost.returncode, "cannot resume from the checkpoint in check" in lost.stderr) == (2, True), lost.stderr
 
 
 def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path: Path, streamsvm: Streamsvm) -> None:
@@ -309,10 +309,10 @@ BOTH = "--label-timeout 1s --timeout-label up --set label-budget=0.1 --query-out
         ),
         (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "b", "--time", "t"), "no column 'b'"),
         ((*JOIN, "--set", "label-budget=0.1"), "label-budget needs --query-output"),
-        ((*JOIN, "--set", "pending-dir=nowhere"), "is no directory"),
-        ((*JOIN, "--set", "pending-dir=.", "--model", "river.naive_bayes.GaussianNB"), "models of this package"),
-        ((*JOIN, *BOTH.split()), "leave one of them out"),
-        (("synthetic:sea", *JOIN[1:]), "has labels of its own"),
+        ((*JOIN, "--set", "pending-dir=nowhere"), "is not a writable directory"),
+        ((*JOIN, "--set", "pending-dir=.", "--model", "river.naive_bayes.GaussianNB"), "model of this package"),
+        ((*JOIN, *BOTH.split()), "remove one of them"),
+        (("synthetic:sea", *JOIN[1:]), "contains labels and no keys"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(

@@ -57,18 +57,18 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     ("arguments", "message"),
     [
         pytest.param(("--refit", "forest"), "'trees', 'cuts', 'newton', 'bcd'", id="an unknown solver"),
-        pytest.param(("--refit", "sklearn.svm.SVR"), "SVR has not", id="no classifier"),
-        pytest.param(("--refit", "os.path.join"), "not a classifier of scikit-learn's kind", id="a function"),
-        pytest.param(("--refit", "newton,every=often"), "--refit every='often' is no trigger", id="a trigger"),
+        pytest.param(("--refit", "sklearn.svm.SVR"), "SVR has neither", id="not a classifier"),
+        pytest.param(("--refit", "os.path.join"), "not a scikit-learn classifier", id="a function"),
+        pytest.param(("--refit", "newton,every=often"), "--refit every='often' is not a trigger", id="a trigger"),
         pytest.param(
             (*REFIT, "--model", "river.naive_bayes.GaussianNB"),
-            "--refit is for the models of this package, blend, bsgd, cpm, not for river.naive_bayes",
+            "--refit requires a model of this package: blend, bsgd, cpm, not river.naive_bayes",
             id="a foreign model",
         ),
         pytest.param(("--refit", "newton,every=300+1d"), "--refit every=300+1d: needs the times", id="no times"),
         pytest.param(("--refit", "newton,window=since:7d"), "their column with --time NAME", id="a timeless window"),
         pytest.param(("--refit", "newton,often=1"), "must be SOLVER", id="a part that is unknown"),
-        pytest.param(("--model", "./m", *REFIT), "leave out --param and --refit", id="a loaded model"),
+        pytest.param(("--model", "./m", *REFIT), "remove --param and --refit", id="a loaded model"),
     ],
 )
 def test_what_does_not_fit_is_refused(refused: Any, arguments: tuple[str, ...], message: str) -> None:
@@ -82,7 +82,7 @@ def test_a_solver_that_could_not_be_kept_is_refused(
     (tmp_path / "own_solvers.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "__pycache__").mkdir()
-    assert "cannot be kept on disk" in refused("--refit", "own_solvers.Own", "--save", "m")
+    assert "cannot be saved" in refused("--refit", "own_solvers.Own", "--save", "m")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_results_are_written_by_one_run_at_a_time(streamsvm: Streamsvm, tmp_path
         written = (tmp_path / "o.csv").read_bytes()
         for option, name in [*names.items(), ("--out", "link.csv"), ("--dead-letter", "o.csv"), ("--summary", "./m")]:
             message = error(streamsvm("run", "in.csv", "--label", "y", *CPM, option, name))
-            assert message == f"another run writes {option} {name}: wait for it, or give another name"
+            assert message == f"another run writes {option} {name}: wait for its end, or use another name"
         assert (tmp_path / "o.csv").read_bytes() == written
     assert not list(tmp_path.glob(".*"))
     assert streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "o.csv", "--save", "m").returncode == 0
