@@ -30,16 +30,8 @@ FARTHEST = 1e5
 class BSGDClassifier(BudgetedMemory):
     """Kernel support vector machine on a budget, trained by stochastic gradient descent (BSGD).
 
-    The model has at most `budget` support vectors v_b, shared by all classes. The score of class c is
-    f_c(x) = sum_b A_cb k(x, v_b) with the Gaussian kernel k(x, v) = exp(-gamma |x - v|^2). The predicted class has the
-    largest score. The coefficients A minimise
-
-        l2 / 2 |f|^2 + mean [1 - f_y(x) + max_{c != y} f_c(x)]+        (loss "hinge", Crammer and Singer's)
-        l2 / 2 |f|^2 - mean log softmax(f(x))_y                        (loss "log")
-
-    by stochastic gradient descent. An event that violates its margin becomes a support vector. When the budget is
-    exceeded, `merges` support vectors are merged into one such that f changes least. An event with n features costs
-    O((n + n_classes) * budget).
+    The model stores at most `budget` support vectors. An event that violates its margin becomes a support vector. When
+    the budget is exceeded, several support vectors are merged into one.
 
     Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
     any time. Missing values (None, NaN, or an absent name) contribute nothing; infinite values are refused. Training is
@@ -110,6 +102,17 @@ class BSGDClassifier(BudgetedMemory):
 
     Notes
     -----
+    The model has at most `budget` support vectors v_b, shared by all classes. The score of class c is
+    f_c(x) = sum_b A_cb k(x, v_b) with the Gaussian kernel k(x, v) = exp(-gamma |x - v|^2). The predicted class has the
+    largest score. The coefficients A minimise
+
+        l2 / 2 |f|^2 + mean [1 - f_y(x) + max_{c != y} f_c(x)]+   (loss "hinge", Crammer and Singer's)
+        l2 / 2 |f|^2 - mean log softmax(f(x))_y                   (loss "log")
+
+    by stochastic gradient descent. An event that violates its margin becomes a support vector. When the budget is
+    exceeded, `merges` support vectors are merged into one such that f changes least. An event with n features costs
+    O((n + n_classes) * budget).
+
     Support vectors are stored scaled, in single precision. Two classes share one signed coefficient, so that Crammer
     and Singer's machine at l2 is the binary machine at l2 / 2. The log loss acts only on events whose label has a
     probability below 0.7, because each of these events becomes a support vector.

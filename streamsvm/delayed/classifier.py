@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
-    """Wrapper for delayed labels: predicts events now and learns them when their labels arrive, by key.
+    """Wrapper for late labels: predict events now, and learn them when their labels arrive.
 
-    Training uses the features stored at prediction time, so `learn_one` needs only the key. Labels may arrive in any
-    order, even before their events. Calls without a key are passed to the classifier.
+    Events and labels are joined by key. Training uses the features stored at prediction time, so `learn_one` needs only
+    the key. Labels may arrive in any order, even before their events. Calls without a key are passed to the classifier.
 
     Pending events are stored in arrays for classifiers of this package (about 300 bytes for 20 numbers), and as dicts
     for others.
@@ -51,9 +51,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     on_timeout
         Class to learn if the label does not arrive in time; None learns nothing.
     most
-        Greatest number of pending events; beyond it the oldest is dropped.
+        Maximum number of pending events; beyond it, the oldest one is dropped.
     most_bytes
-        Greatest memory of pending events, in bytes.
+        Maximum memory of pending events, in bytes.
     relearn_corrections
         Whether a second, different label of an event is also learned; the first is not unlearned.
     folder

@@ -35,10 +35,7 @@ REACH = 0.1
 class CPMClassifier(base.OnlineClassifier):
     """Convex polytope machine: a maximum of linear scores per class, learned online.
 
-    Each class has a polytope of `n_faces` hyperplanes, trained against all other classes. The predicted class has the
-    largest f_c(x) = max_k W_ck . x. For two classes this is the double-sided machine of the paper. One face gives a
-    linear support vector machine, more faces give piecewise linear boundaries. An event with n features takes O(n *
-    n_faces * n_classes) time.
+    One face per class gives a linear support vector machine; more faces give piecewise linear boundaries.
 
     Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
     any time. Missing values (None, NaN, or an absent name) contribute nothing. Infinite values raise an error.
@@ -108,6 +105,10 @@ class CPMClassifier(base.OnlineClassifier):
 
     Notes
     -----
+    Each class has a polytope of `n_faces` hyperplanes, trained against all other classes. The predicted class has the
+    largest f_c(x) = max_k W_ck . x. For two classes this is the double-sided machine of the paper. An event with n
+    features takes O(n * n_faces * n_classes) time.
+
     A polytope minimises
 
         l2 / 2 ||W||^2 + mean over its class of [1 - max_k W_k . x]+ + mean over the others of sum_k [1 + W_k . x]+

@@ -42,7 +42,7 @@ _PLAIN = ("max_members", "delay", "search", "timeout", "seed")
 
 
 class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
-    """A learner and models that a batch solver fits to windows of the stream as it runs.
+    """Wrap an online learner and refit windows of the stream with a batch solver.
 
     Online learners follow drift, but while a concept lasts, a solver that sees a window many times is more accurate. A
     `trigger` starts refits: a `solver` gets the events of the `window`. Its model joins the vote a fixed number of
@@ -70,7 +70,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(most=25_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
     max_members
-        Greatest number of models in the vote beside the learner. A new model replaces the one with the least recent
+        Maximum number of models in the vote, without the learner. A new model replaces the one with the least recent
         weight.
     delay
         Labelled events from the start of a refit to the entry of its model, at least 64. A float below 1 is a share of

@@ -262,7 +262,7 @@ def solver_of(solver: Any) -> Solver:
         raise ParameterTypeError("solver", f"must be a name or a scikit-learn classifier, got {solver!r}")
     if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
         raise ParameterTypeError(
-            "solver", f"needs predict_proba or decision_function; {type(solver).__name__} has neither"
+            "solver", f"needs predict_proba or decision_function, {type(solver).__name__} has none"
         )
     return Given(solver)
 

@@ -57,7 +57,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     ("arguments", "message"),
     [
         pytest.param(("--refit", "forest"), "'trees', 'cuts', 'newton', 'bcd'", id="an unknown solver"),
-        pytest.param(("--refit", "sklearn.svm.SVR"), "SVR has neither", id="not a classifier"),
+        pytest.param(("--refit", "sklearn.svm.SVR"), "SVR has none", id="not a classifier"),
         pytest.param(("--refit", "os.path.join"), "not a scikit-learn classifier", id="a function"),
         pytest.param(("--refit", "newton,every=often"), "--refit every='often' is not a trigger", id="a trigger"),
         pytest.param(

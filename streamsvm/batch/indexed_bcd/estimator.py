@@ -28,13 +28,8 @@ PILOT, PILOT_BYTES = 40_000, 64 << 20
 class IndexedBCD(LinearClassifier):
     """Linear SVM with a truncated loss, which is robust to outliers and wrong labels.
 
-    It minimises
-
-        |w|^2 / 2 + b^2 / 2 + C sum over rows of min(L(y (w . x + b)), 1 + s)
-
-    for each class against the rest; for two classes, for the second against the first. L is the hinge max(0, 1 - z) or
-    its square [1]_. With s = inf this is LIBLINEAR's objective. Otherwise convex-concave rounds minimise it. A round
-    solves the convex problem of the rows with L <= 1 + s, and never raises the truncated objective.
+    The loss of a row is at most 1 + `s`, so wrong labels have bounded influence. Several classes are fitted one
+    against the rest. `fit` also accepts a `MetricForest` instead of rows.
 
     Parameters
     ----------
@@ -96,6 +91,14 @@ class IndexedBCD(LinearClassifier):
 
     Notes
     -----
+    The solver minimises
+
+        |w|^2 / 2 + b^2 / 2 + C sum over rows of min(L(y (w . x + b)), 1 + s)
+
+    for each class against the rest; for two classes, for the second against the first. L is the hinge max(0, 1 - z) or
+    its square [1]_. With s = inf this is LIBLINEAR's objective. Otherwise convex-concave rounds minimise it. A round
+    solves the convex problem of the rows with L <= 1 + s, and never raises the truncated objective.
+
     The published method solves each round by dual coordinate descent over blocks of rows, or by trust-region steps.
     This one takes one smoothed Newton step per round, with a line search on the truncated objective. Dual rounds are
     not faster, and leave larger duality gaps. The published method

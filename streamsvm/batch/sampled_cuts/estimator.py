@@ -38,16 +38,8 @@ RIDGE = 1e-5
 class SampledCuts(BatchClassifier):
     """Gaussian kernel SVM by cutting planes, in time independent of the data size.
 
-    It minimises, over functions f in the kernel's space and without a bias,
-
-        |f|^2 / (2 C) + mean over rows of the loss,
-
-    where C is n times the C of SVC. For two classes f is one function with loss max(0, 1 - y f(x)). For more classes
-    there is one function f_c per class, and the loss is the largest cost[y, c] + f_c(x) - f_y(x) over labels c.
-
-    Cuts, which are planes, bound the mean loss from below. A cut is computed from the most violated labels of
-    `sample_size` rows. A round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The
-    result is the average of f over the rounds, where round t has weight t [2]_.
+    Each round evaluates a sample of the rows and solves a small quadratic program. With `sampling="constant"`, time and
+    memory do not depend on the number of rows.
 
     Parameters
     ----------
@@ -118,6 +110,17 @@ class SampledCuts(BatchClassifier):
 
     Notes
     -----
+    The solver minimises, over functions f in the kernel's space and without a bias,
+
+        |f|^2 / (2 C) + mean over rows of the loss,
+
+    where C is n times the C of SVC. For two classes f is one function with loss max(0, 1 - y f(x)). For more classes
+    there is one function f_c per class, and the loss is the largest cost[y, c] + f_c(x) - f_y(x) over labels c.
+
+    Cuts, which are planes, bound the mean loss from below. A cut is computed from the most violated labels of
+    `sample_size` rows. A round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The
+    result is the average of f over the rounds, where round t has weight t [2]_.
+
     Three parts differ from Yu and Joachims [1]_: the average; the stopping rule on held-out rows, because a series of
     sampled cuts without violation may be random; and kernel values in single precision. Cuts inactive for 30 rounds
     are dropped. Memory holds the vectors of the cuts, at most `sample_size` per cut, and 2^18 kernel values. With

@@ -27,17 +27,8 @@ SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 2
 class SmoothedNewton(LinearClassifier):
     """Linear SVM with l2 and l1 penalties, by Newton steps on a smoothed hinge.
 
-    It minimises
-
-        l2 / 2 |w|^2 + l1 |w|_1 + mean over rows of max(0, 1 - y (w . x + b))
-
-    for each class against the rest; for two classes, for the second against the first. `sample_weight` weights the
-    mean, and `class_weight` multiplies the losses of a class. With l2 = 1 / (C n) and l1 = 0 this is LIBLINEAR's
-    problem for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2 [1]_. The smoothing eps decreases until the
-    duality gap proves that the *unsmoothed* objective is within `tol` of its optimum. Zeros under l1 are exact.
-
-    An iteration passes over the rows twice, for any number of classes. The Hessian uses the nonzero columns and the
-    rows near the margin, at most 1,000 rows per column. For wide data no matrix of size d x d is built.
+    With `l2` = 1 / (C n) for n rows and `l1` = 0, the problem is LIBLINEAR's for C. A duality gap bounds the distance
+    of the result from the optimum. Several classes are fitted one against the rest.
 
     Parameters
     ----------
@@ -95,6 +86,18 @@ class SmoothedNewton(LinearClassifier):
 
     Notes
     -----
+    The solver minimises
+
+        l2 / 2 |w|^2 + l1 |w|_1 + mean over rows of max(0, 1 - y (w . x + b))
+
+    for each class against the rest; for two classes, for the second against the first. `sample_weight` weights the
+    mean, and `class_weight` multiplies the losses of a class. With l2 = 1 / (C n) and l1 = 0 this is LIBLINEAR's
+    problem for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2 [1]_. The smoothing eps decreases until the
+    duality gap proves that the *unsmoothed* objective is within `tol` of its optimum. Zeros under l1 are exact.
+
+    An iteration passes over the rows twice, for any number of classes. The Hessian uses the nonzero columns and the
+    rows near the margin, at most 1,000 rows per column. For wide data no matrix of size d x d is built.
+
     Four parts differ from Hajewski, Oliveira and Stewart [1]_. The slopes of the loss are unknowns in addition to the
     coefficients, as in Chan, Golub and Mulet [2]_, so that steps remain accurate at little smoothing. A step with l1 is
     a proximal Newton step that can activate several coordinates, because the published step can stall. The duality gap
