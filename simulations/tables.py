@@ -12,7 +12,7 @@ from typing import Any
 
 from simulations.storage import DOCS, RESULTS, RESULTS_LAST_CHANGED_AT, SEPARATOR, Results, Rows
 
-PAGES = (DOCS / "benchmarks.md", DOCS / "how-to" / "simulate.md")
+PAGES = (DOCS / "benchmarks.md",)
 OLDER = "†"
 
 
