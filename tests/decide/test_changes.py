@@ -123,7 +123,8 @@ def test_a_refit_that_leads_is_told() -> None:
     assert then.leader == "BSGDClassifier"
     model.learn_many(X[400:], X[400:, 0] > X[400:, 1])
     assert any(
-        told.startswith("refit ") and told.endswith(" leads, was BSGDClassifier") for told in model.changes(then)
+        told.startswith("refit ") and told.endswith(" is the leading member, was BSGDClassifier")
+        for told in model.changes(then)
     )
 
 

@@ -362,7 +362,7 @@ def test_events_to_a_file_and_a_file_to_a_topic(broker, topic, run, tmp_path):
     assert len(read(broker, out)) == len(lines)
     done = run("out.jsonl", "--label", "label", *MODEL, "--out", f"kafka://{broker}/{out}", "--checkpoint", "c")
     assert done.returncode == 2
-    assert "cannot take back what was written" in done.stderr
+    assert "cannot undo writes" in done.stderr
 
 
 def test_max_events_and_then_more(broker, topic, tmp_path):

@@ -85,7 +85,7 @@ def test_identifiers_and_times_are_left_out_by_name(in_process: Any, tmp_path: P
     write_identifiers(tmp_path / "in.csv", 1500)
     out, err = in_process("in.csv", "--label", "y", *CPM, "--summary", "s.json", f"--types={types}")
     left_out = {
-        "when": "feature 'when' is left out: its values are times; --types when:time makes features",
+        "when": "feature 'when' is left out: its values are times; --types when:time converts them",
         "id": "feature 'id' is left out: nearly all of its values are new, like an identifier; --types id:category",
     }
     for notice, name in zip(json.loads((tmp_path / "s.json").read_text())["notices"], names, strict=True):
@@ -237,7 +237,7 @@ REFUSED = [
     (["--param", "model.depth=3"], [], "first name the class|name the class of `model` first"),
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be saved"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be saved"),
-    (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
+    (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot undo writes"),
     (["--set", "delimiter=;;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn is now the command `streamsvm predict`"),
     (["--broker-timeout", "3"], [], "--broker-timeout is only for Kafka"),

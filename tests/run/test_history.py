@@ -277,7 +277,7 @@ def test_changes_are_told_in_words_also_after_a_resumption() -> None:
         "new classes: odd",
         "class up is 8.00% of events since, was 80.00%",
         "class down is 76.00% of events since, was 20.00%",
-        "ranks leads, was linear",
+        "ranks is the leading member, was linear",
         "label autocorrelation is used",
     ]
     assert history.changes(0) == history.changes(250) != []

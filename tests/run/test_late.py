@@ -261,7 +261,7 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
     run = ("run", *JOIN, "--model", "cpm")
     kept = (*run, "--checkpoint", "check", "--checkpoint-every", n)
     disk = (*run, "--set", "pending-dir=disk")
-    for full, said in ((disk, "disk: events that wait"), (kept, "checkpoint: check/waiting:")):
+    for full, said in ((disk, "disk: waiting events"), (kept, "checkpoint: check/waiting:")):
         done = completed(*full, cwd=tmp_path, most_bytes=100_000)
         assert (done.returncode, f"{said} cannot be written" in done.stderr) == (1, True), done.stderr
     ran_here(*kept, cwd=tmp_path, check=True)
