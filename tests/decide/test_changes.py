@@ -56,7 +56,7 @@ def test_what_moved_is_told_and_nothing_else(make: Any) -> None:
     model.learn_many(*stream(1_500, late=False))
     then = model.moment()
     model.learn_many(*stream(1_500, late=False, seed=1))
-    of_votes = ("relevance", "leads", "autocorrelation")
+    of_votes = ("relevance", "leading", "autocorrelation")
     assert not [told for told in model.changes(then) if not any(word in told for word in of_votes)]
     then = model.moment()
     model.learn_many(*stream(1_500, late=True, seed=2))
