@@ -220,7 +220,7 @@ def _figures(started: list[Worker]) -> Iterator[Metric]:
     worker = started[0]
     figures, live = worker.figures, worker.live
     yield Metric("counter", "events", "Events predicted by this worker.", figures.events)
-    yield Metric("counter", "judged", "Events with a label and a prediction.", figures.judged)
+    yield Metric("counter", "judged", "Labelled events with a prediction.", figures.judged)
     yield Metric("counter", "right", "Correct predictions.", figures.right)
     yield Metric("counter", "rejected", "Rejected events.", figures.rejected)
     yield Metric("gauge", "recent_accuracy", "Accuracy over the last 1,000 events.", figures.recent_accuracy)
@@ -230,4 +230,4 @@ def _figures(started: list[Worker]) -> Iterator[Metric]:
     yield Metric("counter", "state_bytes", "Bytes of written states.", live.saved_bytes)
     if worker.keyed.join is not None:
         yield Metric("counter", "late", "Events and labels, by outcome.", dict(worker.keyed.counts), ("what",))
-    yield Metric("gauge", "lag", "Events behind the end, by partition.", worker.lag(), ("partition",))
+    yield Metric("gauge", "lag", "Events that the run lags behind, by partition.", worker.lag(), ("partition",))

@@ -288,7 +288,7 @@ class KnownFeatures:
             If a value is infinite, or not a number, a string, a datetime or missing.
         """
         if not hasattr(x, "items"):
-            raise TypeError(f"{what_is_wrong(x)}; rows at once go to `learn_many` or `predict_many`")
+            raise TypeError(f"{what_is_wrong(x)}; use `learn_many` or `predict_many` for several rows")
         entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
         if entries is None:
             try:

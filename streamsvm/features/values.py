@@ -59,7 +59,7 @@ def columns_of_times(name: Any, moments: NDArray[Any]) -> dict[str, NDArray[np.f
 def notice_of_times(name: Hashable) -> Notice:
     """Return a notice on how a datetime feature is encoded, and on the alternatives."""
     form = (
-        "feature {name!r} is a datetime: learned are its hour and weekday in UTC, as {names}; give a number, such as "
+        "feature {name!r} is a datetime: its hour and weekday in UTC are learned, as {names}; give a number, such as "
         "the seconds since another event, to learn something else, or leave it out"
     )
     return Notice.of(form, name, names=", ".join(map(repr, time_names(str(name)))))

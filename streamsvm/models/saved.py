@@ -140,8 +140,8 @@ def state_of(model: Any) -> State:
     """
     if not hasattr(model, "state"):
         raise TypeError(
-            f"a {type(model).__name__} cannot be saved, as it does not give its state as arrays: only classifiers of "
-            "this package do"
+            f"a {type(model).__name__} cannot be saved, because it has no `state`: only classifiers of this package "
+            "can be saved"
         )
     state: State = model.state()
     return state

@@ -329,7 +329,7 @@ def _rows_of(features: Any, source: str) -> tuple[Any, NDArray[np.bool_]]:
             columns.append(np.asarray(column, np.float64))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{source}: column {name!r} holds more than numbers ({error}): encode or ignore it"
+                f"{source}: column {name!r} contains values that are not numbers ({error}): encode or ignore it"
             ) from None
     X = np.column_stack(columns)
     return X, ~np.isfinite(X).all(axis=1)

@@ -104,10 +104,10 @@ class Server:
     def _admitted(self, route: Callable[[Request], Answer], request: Request) -> Answer:
         """Answer a request of this page with the token; refuse others."""
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return refusal(HTTPStatus.FORBIDDEN, "pages of others may not ask")
+            return refusal(HTTPStatus.FORBIDDEN, "requests from other sites are refused")
         said = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8")
         if self._token is not None and not hmac.compare_digest(said, self._token):
-            why = "the token is needed: Authorization: Bearer TOKEN"
+            why = "a token is required: Authorization: Bearer TOKEN"
             return refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
         return route(request)
 
