@@ -13,8 +13,7 @@ import sys
 import time
 import weakref
 import zlib
-from abc import abstractmethod
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from connectors.errors import ConnectorError
 
@@ -34,32 +33,38 @@ _NO_TEXT = {
     b"\x28\xb5\x2f\xfd": _PACKED_OTHERWISE[".zst"],
 }
 """First bytes of files that are not text."""
+_NOT_GROWING = "at_end=wait is for growing files of plain text"
 _POLL_S = 0.2
 _KNOWN_BYTES = 4096
 
 
-class ByteStream(Protocol):
-    """Protocol of a sequential byte stream."""
+class ByteStream(ABC):
+    """Base class of sequential byte streams."""
 
-    live: bool
+    live: bool = False
     """Whether more bytes may arrive after a pause."""
 
     @property
     def damage(self) -> str | None:
         """Reason why the stream ended early, or None."""
+        return None
 
+    @abstractmethod
     def read(self, wait_s: float) -> bytes | None:
         """Return the next bytes, or None at the end of the stream.
 
         A live stream returns no bytes if nothing arrives within `wait_s` seconds.
         """
 
+    @abstractmethod
     def seek(self, offset: int) -> bool:
         """Move to an offset; return False if the stream is shorter."""
 
     def fraction(self, offset: int) -> float | None:
         """Return the fraction of the stream before an offset, None if unknown."""
+        return None
 
+    @abstractmethod
     def close(self) -> None:
         """Close the file."""
 
@@ -76,8 +81,10 @@ def refuse_unknown_packing(path: str) -> None:
         raise ConnectorError(f"{path}: is {what}")
 
 
-def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
+def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
     """Open a path as a byte stream: a file, a pipe, a device or ``-`` for stdin."""
+    if follow and path == "-":
+        raise ConnectorError(f"standard input: {_NOT_GROWING}", option="at_end")
     if path == "-":
         if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
             raise ConnectorError("standard input: is closed")
@@ -95,22 +102,21 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
     if not stat.S_ISREG(mode):
         return Unpacked(Pipe(fd, path, owned=True))
     try:
-        return _regular(fd, path, packed=packed, follow=follow)
+        return _regular(fd, path, follow=follow)
     except BaseException:
         os.close(fd)
         raise
 
 
-def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
+def _regular(fd: int, path: str, *, follow: bool) -> ByteStream:
     """Open a regular file by its first bytes; gzip is detected whatever the name."""
     head = os.pread(fd, 16, 0)
     for mark, what in _NO_TEXT.items():
         if head.startswith(mark):
             raise ConnectorError(f"{path}: is {what}")
-    is_gzip = head.startswith(_GZIP)
-    if follow and is_gzip:
-        what = "is packed by gzip, but at_end=wait is for growing files of plain text"
-        raise ConnectorError(f"{path}: {what}", "packed", option="at_end")
+    is_gzip, packed = head.startswith(_GZIP), is_packed(path)
+    if follow and (packed or is_gzip):
+        raise ConnectorError(f"{path}: is packed by gzip, but {_NOT_GROWING}", "packed", option="at_end")
     if packed and head and not is_gzip and not _GZIP.startswith(head):
         raise ConnectorError(f"{path}: ends in .gz but is not a gzip file", "not gzip")
     if follow:
@@ -120,9 +126,6 @@ def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
 
 class PlainFile(ByteStream):
     """Byte stream of a regular file, up to its current end."""
-
-    live = False
-    damage: str | None = None
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd, self._path = fd, path
@@ -208,7 +211,6 @@ class Pipe(ByteStream):
     """Byte stream of standard input, a named pipe or a device; cannot seek back."""
 
     live = True
-    damage: str | None = None
 
     def __init__(self, fd: int, name: str, *, owned: bool) -> None:
         self._fd, self._name, self._owned = fd, name, owned
@@ -224,9 +226,6 @@ class Pipe(ByteStream):
     def seek(self, offset: int) -> bool:
         what = "cannot be read again from an earlier position; use a file instead"
         raise ConnectorError(f"{self._name}: {what}", "not seekable")
-
-    def fraction(self, offset: int) -> float | None:
-        return None
 
     def close(self) -> None:
         if self._owned:

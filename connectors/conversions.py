@@ -63,7 +63,7 @@ class Transcoded(Converted):
     >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
     >>> with open(path, "w", encoding="utf-16") as file:
     ...     _ = file.write("x,y")
-    >>> Transcoded(open_bytes(path, packed=False, follow=False)).read(0.0)
+    >>> Transcoded(open_bytes(path)).read(0.0)
     b'x,y'
     """
 
@@ -148,7 +148,7 @@ class ArrayLines(Converted):
     >>> path = os.path.join(tempfile.mkdtemp(), "a.json")
     >>> with open(path, "w") as file:
     ...     _ = file.write('[{"x": 1},\\n {"x":\\n 2}]')
-    >>> ArrayLines(open_bytes(path, packed=False, follow=False), "a.json", follow=False).read(0.0)
+    >>> ArrayLines(open_bytes(path), "a.json", follow=False).read(0.0)
     b' {"x": 1}\\n  {"x":  2}\\n'
     """
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from connectors.bytestreams import ByteStream, is_packed, open_bytes
+from connectors.bytestreams import ByteStream, open_bytes
 from connectors.columns import Events
 from connectors.conversions import ArrayLines, Transcoded, codec_of
 from connectors.errors import ConnectorError
@@ -50,11 +50,8 @@ class TextSource(PrefetchSource):
         follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
         self._format = make(options)
         options.finish()
-        packed = is_packed(path)
-        if follow and (packed or path == "-"):
-            raise ConnectorError(f"{self.name}: at_end=wait is for growing files of plain text", option="at_end")
-        self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
-        self._stream = self._transcoded = Transcoded(self._stream, codec, self.name)
+        self._transcoded = Transcoded(open_bytes(path, follow=follow), codec, self.name)
+        self._stream: ByteStream = self._transcoded
         self._warned = False
         if elements:
             self._stream = ArrayLines(self._stream, self.name, follow=follow)

@@ -183,10 +183,7 @@ class CategoricalColumn(Sequence[Any]):
 
     def different(self) -> list[Any]:
         """Return the values that occur, in order of their first occurrence."""
-        found = dict.fromkeys(self.codes[:256].tolist())  # usually contains all values
-        if len(found) < len(self.values):
-            found = dict.fromkeys(self.codes.tolist())
-        return [self.values[code] for code in found]
+        return [self.values[code] for code in dict.fromkeys(self.codes.tolist())]
 
     def take(self, rows: Any) -> CategoricalColumn:
         """Select elements by index or mask."""
