@@ -16,7 +16,7 @@ from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Positio
 from connectors.formats import SAMPLE, Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
-from connectors.prefetch import PrefetchSource
+from connectors.streams import PrefetchSource
 from connectors.string_columns import LazyStrings
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"

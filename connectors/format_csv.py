@@ -18,9 +18,9 @@ from connectors.columns import Events, TextColumns
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns
-from connectors.line_writers import CsvLines
 from connectors.lines import MAX_LINE_BYTES
 from connectors.options import Options, Roles
+from connectors.results import CsvLines
 from connectors.sinks import open_lines
 
 MOST_LINES = 256

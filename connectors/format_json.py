@@ -26,9 +26,9 @@ from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
-from connectors.line_writers import JsonLines
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
+from connectors.results import JsonLines
 from connectors.sinks import open_lines
 from connectors.times import Times
 

@@ -21,7 +21,7 @@ from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Table
 from connectors.notices import Notice
 from connectors.options import Options, Roles, printable
-from connectors.prefetch import PrefetchSource
+from connectors.streams import PrefetchSource
 from connectors.time_texts import time_features
 from connectors.times import Times
 

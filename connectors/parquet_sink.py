@@ -8,11 +8,10 @@ from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
-from connectors.line_writers import flat_columns
 from connectors.options import Options
 from connectors.parquet import import_arrow
 from connectors.registry import Setting
-from connectors.results import check_link
+from connectors.results import check_link, flat_columns
 from connectors.sinks import FileSink, make_directory, sync_directory, writing
 
 _PART_ROWS = 1 << 17

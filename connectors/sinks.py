@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from connectors.bytestreams import is_packed
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
-from connectors.line_writers import LineWriter
 from connectors.options import Options
 from connectors.registry import Setting, is_pipe
-from connectors.results import check_link, check_replaced, names_in
+from connectors.results import LineWriter, check_link, check_replaced, names_in
 from connectors.streams import Sink
 
 

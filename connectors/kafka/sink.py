@@ -26,9 +26,9 @@ from connectors.kafka.mark import Mark
 from connectors.kafka.size_limits import too_large, without_value
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
-from connectors.line_writers import columns_of, json_bytes
 from connectors.options import Options
 from connectors.registry import Setting
+from connectors.results import columns_of, json_bytes
 from connectors.streams import Sink
 
 _MOST_S = 60.0  # without a record, while there are some

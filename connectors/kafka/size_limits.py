@@ -7,7 +7,7 @@ import json
 
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import Brokers, largest_record, logger
-from connectors.line_writers import json_bytes
+from connectors.results import json_bytes
 
 _SMALLEST = 200  # bytes of a row without its texts
 

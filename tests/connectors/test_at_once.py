@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from connectors import arrow_cells, open_source
 from connectors.files import TextSource
-from connectors.line_writers import CsvLines
+from connectors.results import CsvLines
 from tests.connectors.streams import events, rejects, write
 
 EXAMPLES = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from connectors import arrow_cells, open_source, prefetch
+from connectors import arrow_cells, open_source, streams
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
-from connectors.prefetch import LEAST_EVENTS, PrefetchSource
+from connectors.streams import LEAST_EVENTS, PrefetchSource
 from tests.connectors.streams import write
 from tests.errors import raises
 
@@ -101,7 +101,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
 
     def everything(least: int) -> list[Any]:
         """Read a stream that is left, continued and rewound."""
-        monkeypatch.setattr(prefetch, "LEAST_EVENTS", least)
+        monkeypatch.setattr(streams, "LEAST_EVENTS", least)
         with closing(open_source(url, label="y", batch_size=150)) as source:
             end = list(source)[-1].position
         found: list[Any] = []

@@ -387,7 +387,7 @@ def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("unsynced")
 def test_crashes_again_and_again_where_batches_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Numbers, "is_apart", True, raising=False)
-    monkeypatch.setattr("connectors.prefetch.LEAST_EVENTS", 1)
+    monkeypatch.setattr("connectors.streams.LEAST_EVENTS", 1)
     rng = np.random.default_rng(2)
     plain, folder = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
