@@ -21,7 +21,7 @@ import numpy as np
 from connectors import open_sink, open_source
 from simulations.harness import Benchmark, Case, key_of
 from simulations.storage import Rows
-from simulations.tables import Column, Table, of, part
+from simulations.tables import Column, Table, of, part, pick
 from streamsvm import CPMClassifier
 from streamsvm.run.runner import runner_of
 
@@ -115,9 +115,9 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
         yield from (Case(key_of(kind, suffix), partial(run, kind, suffix)) for suffix in FORMATS)
 
 
-def cell(suffix: str, rows: Rows) -> str:
+def cell(suffix: str, rows: Rows) -> str | None:
     """Format CPU and wall time of a format."""
-    return f"{of('us', suffix)(rows):.2f} ({of('clock us', suffix)(rows):.2f})"
+    return next((f"{row['us']:.2f} ({row['clock us']:.2f})" for row in pick(rows, suffix).values()), None)
 
 
 BENCHMARK = Benchmark(

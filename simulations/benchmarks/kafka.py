@@ -114,12 +114,12 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
     with contextlib.ExitStack() as stack:
         url = f"kafka://{address}/{topic}?at_end=stop"
         source = stack.enter_context(contextlib.closing(open_source(url, label="y")))
-        sink = None
+        sinks = {}
         if out is not None:
             url = f"kafka://{address}/{out}?commit_interval={commit}&transactional_id={uuid.uuid4().hex}"
-            sink = stack.enter_context(contextlib.closing(open_sink(url, source=source)))
-            sink.flush()
-        runner = runner_of(CPMClassifier(n_faces=10), source, out=sink)
+            sinks["out"] = stack.enter_context(contextlib.closing(open_sink(url, source=source)))
+            sinks["out"].flush()
+        runner = runner_of(CPMClassifier(n_faces=10), source, **sinks)
         start = time.perf_counter()
         runner.run()
         return time.perf_counter() - start

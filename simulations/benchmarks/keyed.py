@@ -161,10 +161,13 @@ def columns() -> list[Column]:
     return found
 
 
-def pair(parent: str, which: str, other: str, rows: Rows) -> str:
+def pair(parent: str, which: str, other: str, rows: Rows) -> str | None:
     """Format an accuracy, in bold if it is not below another."""
-    (row,) = pick(rows, parent).values()
-    return f"**{row[which]:.2f}**" if row[which] >= row[other] else f"{row[which]:.2f}"
+    shown = [
+        f"**{row[which]:.2f}**" if row[which] >= row[other] else f"{row[which]:.2f}"
+        for row in pick(rows, parent).values()
+    ]
+    return next(iter(shown), None)
 
 
 def ways(parent: str, rows: Rows) -> str:

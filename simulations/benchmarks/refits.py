@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simulations import data, generators
 from simulations.harness import Benchmark, Case, key_of
 from simulations.storage import SEPARATOR, Rows
-from simulations.tables import Column, Table, of, pick
+from simulations.tables import Column, Table, pick
 
 SOLVERS, FORESTS, WITHOUT = ("trees", "cuts", "newton", "bcd"), ("ARF", "SRP"), "without"
 # Window for streams without drift, longer than the default.
@@ -238,14 +238,16 @@ def best_ceiling(rows: Rows) -> str | None:
     return f"{100.0 * found[best]:.1f} {best}" if best else None
 
 
-def gains(solver: str, rows: Rows) -> str:
+def gains(solver: str, rows: Rows) -> str | None:
     """Format the gain of a solver in points: the mean, minimum and maximum over the streams."""
-    streams = [key.split(SEPARATOR)[0] for key in pick(rows, solver)]
+    without = {key.split(SEPARATOR)[0]: row["accuracy"] for key, row in pick(rows, WITHOUT).items()}
     found = [
-        100.0 * (of("accuracy", stream, solver)(rows) - of("accuracy", stream, WITHOUT)(rows)) for stream in streams
+        100.0 * (row["accuracy"] - without[stream])
+        for key, row in pick(rows, solver).items()
+        if (stream := key.split(SEPARATOR)[0]) in without
     ]
     spread = f" ({min(found):+.2f} to {max(found):+.2f})" if len(found) > 1 else ""
-    return f"{np.mean(found):+.2f}{spread}"
+    return f"{np.mean(found):+.2f}{spread}" if found else None
 
 
 def group(parts: Sequence[str]) -> str | None:

@@ -149,6 +149,16 @@ def test_every_benchmark_shows_its_stored_results(name):
     assert len(shown) > 1 or not found.rows
 
 
+@pytest.mark.parametrize("name", sorted(program.BENCHMARKS))
+def test_every_benchmark_shows_a_part_of_its_results(name):
+    """Only some results may be measured yet."""
+    rows = Results(storage.RESULTS / f"{name}.json").rows
+    for table in program.benchmark(name).tables.values():
+        whole = table.markdown(rows)
+        for key, row in list(rows.items())[:: max(1, len(rows) // 20)]:
+            assert table.markdown({key: row}).splitlines()[:1] in ([], whole.splitlines()[:1])
+
+
 def test_all_modules_of_the_simulations_are_importable():
     for module in pkgutil.walk_packages(simulations.__path__, "simulations."):
         if not module.name.endswith("__main__"):
