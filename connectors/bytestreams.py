@@ -327,10 +327,7 @@ class Unpacked(Converted):
             if not self._packed:
                 return b""
             self._member = zlib.decompressobj(wbits=31)
-        return self._unpack(self._member)
-
-    def _unpack(self, member: zlib._Decompress) -> bytes:
-        before = member.copy()
+        member, before = self._member, self._member.copy()
         try:
             data = member.decompress(self._packed, _CHUNK)
         except zlib.error as error:

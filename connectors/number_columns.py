@@ -40,10 +40,6 @@ WAYS = (
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
 
-class AmbiguousError(ValueError):
-    """Raised if declared numbers have more than one meaning or unit."""
-
-
 class NumberColumns:
     """Detect which text columns are numbers from their first cells, and parse them.
 
@@ -144,13 +140,7 @@ class NumberColumns:
         found = readings(numbers, tried if is_tried else ())
         if len(found) > 1 and decimal is None:
             return _UNCLEAR
-        try:
-            spelling = self._choose(name, numbers, found, decimal)
-        except AmbiguousError as error:
-            if source is not None:
-                raise ConnectorError(f"{source}: {error}", "ambiguous", column=name) from None
-            self.notices.say(str(error))
-            return ""
+        spelling = self._choose(source, name, numbers, found, decimal)
         self.spelled.pop(name, None)
         if spelling is not None:
             self.spelled[name] = SpelledNumbers(spelling)
@@ -164,7 +154,9 @@ class NumberColumns:
     def _is_declared(self, name: str) -> bool:
         return self._roles.types.get(name) == "number"
 
-    def _choose(self, name: str, cells: Cells, found: list[Spelling], decimal: str | None) -> Spelling | None:
+    def _choose(
+        self, source: str | None, name: str, cells: Cells, found: list[Spelling], decimal: str | None
+    ) -> Spelling | None:
         """Return the only possible format, with the unit of the numbers, or None. Logs it once."""
         if not found:
             return None
@@ -173,13 +165,13 @@ class NumberColumns:
         example = repr(next(cell for cell in cells if found[0].reads(cell)))
         if len(found) > 1:
             options = " or ".join(spelling.options("{name}") for spelling in found)
-            self._report(name, "numbers such as {example} have two meanings", example, f"say {options}")
+            self._report(source, name, "numbers such as {example} have two meanings", example, f"say {options}")
             return None
         spelling = with_unit(found[0], cells)
         if spelling is None:
             examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
             several = " and ".join(list(examples.values())[::-1])
-            self._report(name, "numbers such as {example} have different units", several, "convert them to one")
+            self._report(source, name, "numbers such as {example} have different units", several, "convert them to one")
         elif self._roles.spelling is None and not (
             self._is_declared(name) and spelling.options(name) == Spelling().options(name)
         ):
@@ -191,13 +183,13 @@ class NumberColumns:
             self.notices.say(Notice.of(form, name, example=example))
         return spelling
 
-    def _report(self, name: str, what: str, example: str, remedy: str) -> None:
-        """Raise AmbiguousError for declared numbers; warn for others."""
+    def _report(self, source: str | None, name: str, what: str, example: str, remedy: str) -> None:
+        """Raise ConnectorError for declared numbers of a source; warn of others."""
         is_declared = self._is_declared(name)
         way = "" if is_declared else ", and are read as categories (--types {name}:category confirms it)"
         notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
-        if is_declared:
-            raise AmbiguousError(notice.text)
+        if is_declared and source is not None:
+            raise ConnectorError(f"{source}: {notice.text}", "ambiguous", column=name)
         self.notices.say(notice)
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:

@@ -23,7 +23,7 @@ from connectors.kafka.clients import (
 )
 from connectors.kafka.failures import START_S
 from connectors.kafka.mark import Mark
-from connectors.kafka.size_limits import too_large, without_value
+from connectors.kafka.producer import too_large, without_value
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options

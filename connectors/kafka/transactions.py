@@ -12,8 +12,15 @@ from connectors.events import Position
 from connectors.kafka.clients import Brokers, describe, logger
 from connectors.kafka.failures import START_S, RetryTimeout, kinds, passes, passes_anew
 from connectors.kafka.mark import Mark
-from connectors.kafka.producer import BackgroundCall, Keys, Stretch, TransactionalProducer, Values, stretches
-from connectors.kafka.size_limits import SizeLimits
+from connectors.kafka.producer import (
+    BackgroundCall,
+    Keys,
+    SizeLimits,
+    Stretch,
+    TransactionalProducer,
+    Values,
+    stretches,
+)
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # one after the other, while no broker was away

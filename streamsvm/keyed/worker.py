@@ -22,7 +22,7 @@ from quixstreams.exceptions import QuixException
 
 from connectors.cells import shown
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.kafka.size_limits import too_large, without_value
+from connectors.kafka.producer import too_large, without_value
 from streamsvm.core.clock import working_time
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
