@@ -8,8 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from river import base
 
+from connectors.events import LateLabels
 from connectors.times import scaled, seconds_of
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
@@ -19,14 +21,19 @@ from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Answer, Events
+from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
+from streamsvm.features.rows import Ints
 from streamsvm.features.values import names_of_times, notice_of_times, with_times
 from streamsvm.labels import as_label
 from streamsvm.locks import Lock, locked
 from streamsvm.parameters import check_number
 
 logger = logging.getLogger(__name__)
+_NO_TIMES, _AT_ONCE = np.zeros(0, np.int64), np.zeros(1, np.int64)
+_NO_ORIGINS = np.zeros((1, 2), np.int64)
 
 
 class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
@@ -145,7 +152,10 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return self.model.predict_one(x, **kwargs)
-        return self._predict(x, key, time, proba=False)[0]
+        with self._lock:
+            if single := self._single(x, key, time):
+                return single.label
+            return self._predict(x, key, time, proba=False)[0]
 
     def predict_proba_one(
         self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
@@ -165,7 +175,10 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
-        return self._predict(x, key, time, proba=True)[1]
+        with self._lock:
+            if single := self._single(x, key, time):
+                return dict(zip(self.classes_, single.proba[0].tolist(), strict=True))
+            return self._predict(x, key, time, proba=True)[1]
 
     @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
@@ -270,20 +283,29 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             self.model.learn_one(x, y, **kwargs)
             return
         with self._lock:
-            join = self._joined()
-            moment = self._moment(time, join)
-            keys = [key_text(x if key is None else key)]
-            join.learn_one(y, keys[0], moment)
-            if refused := self._refused():
-                raise ValueError(refused[0])
-            self._keys.add([], [], keys, [moment])
+            join, text = self._joined(), key_text(x if key is None else key)
+            if not join.learn_one(y, text, NOW if time is None else _milliseconds(time)):
+                moment = self._moment(time, join)
+                join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
+                if refused := self._refused():
+                    raise ValueError(refused[0])
+            if self._keys.wants_labels:
+                self._keys.add([], [], [text], self._moment(time, join))
             self._n_labels += 1
             if self._n_labels == MANY_LABELS:
                 self._key_notice = self._keys.notice(join.store.counts)
                 if self._key_notice:
                     logger.warning("%s", self._key_notice)
 
-    @locked
+    def _single(self, x: dict[Hashable, Any], key: Any, time: Any) -> SingleRow | None:
+        """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
+        join, text = self._joined(), key_text(key)
+        if not join.predict_one(x, text, NOW if time is None else _milliseconds(time)):
+            return None
+        if self._keys.wants_events:
+            self._keys.add([text], self._moment(time, join), [], [])
+        return self._adapter.single
+
     def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
         adapter = self._adapter
         if isinstance(adapter, RowModel):
@@ -305,8 +327,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             self._say_times(x)
             x = timed
         text, moment = key_text(key), self._moment(time, join)
-        self._keys.add([text], [moment], [], [])
-        answer = join.predict_one(x, text, moment)
+        self._keys.add([text], moment, [], [])
+        answer, _ = join.step(Events([x], [text], moment, _NO_ORIGINS), LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
         for reason in self._refused():
             logger.warning("%s", reason)
         return answer
@@ -338,11 +360,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             self._join = Join(store, self._adapter, on_timeout=self.on_timeout, decisions=decisions)
         return self._join
 
-    def _moment(self, time: Any, join: Join) -> int:
+    def _moment(self, time: Any, join: Join) -> Ints:
         """Convert a time to milliseconds."""
-        if time is None:
-            return join.store.clock
-        return scaled(seconds_of(time), "s")
+        return np.array([join.store.clock if time is None else _milliseconds(time)])
 
     @property
     def notices(self) -> list[str]:
@@ -363,3 +383,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         Keys: labels, answered, late, repeated, corrected, duplicates, expired, waiting, early, unmatched, dropped.
         """
         return {} if self._join is None else self._join.store.counts
+
+
+def _milliseconds(time: Any) -> int:
+    return scaled(seconds_of(time), "s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -106,13 +105,6 @@ class Contents:
         records["layout"][at], records["n_row"][at], records["n_words"][at] = rows.layouts[which], lengths[:, 0], total
         records["n_key"][at] = [len(keys[i]) for i in which.tolist()]
 
-    def add_one(self, slot: int, layout: int, row: bytes, key: bytes, numbers: bytes, code: int, score: float) -> None:
-        """Store the row, key, numbers and prediction of one event."""
-        words, record = row + padded(key) + numbers, self.table.records[self.table.at(slot)]
-        record["start"] = self.segments.append(slot, words)
-        record["layout"], record["n_row"], record["n_key"] = layout, len(row) // 8, len(key)
-        record["n_words"], record["code"], record["score"] = len(words) // 8, code, score
-
     def part(self, slots: Ints, name: str, width: int = 0) -> tuple[NDArray[Any], Ints]:
         """Return a part of what is stored of ascending slots, concatenated, and the number of words of each.
 
@@ -138,16 +130,6 @@ class Contents:
             return [self._objects[slot] for slot in slots.tolist()]
         layouts = self.table.records["layout"][self.table.at(slots)].astype(np.int64)
         return self.layouts.unpack(layouts, *self.part(slots, "row"))
-
-    def numbers_one(self, slot: int, width: int) -> tuple[dict[Any, Any], bytes] | None:
-        """Return the row and memory of an event; None unless the row has only numbers."""
-        record = self.table.records[self.table.at(slot)]
-        layout, start, end = record["layout"], int(record["start"]), int(record["start"] + record["n_words"])
-        if start == end or layout < 0 or not self.layouts.names[layout][1]:
-            return None
-        names, data = self.layouts.names[layout][0], self.segments.of(slot).data
-        row = struct.unpack_from(f"{len(names)}d", data, 8 * start)
-        return dict(zip(names, row, strict=True)), bytes(data[8 * (end - width) : 8 * end])
 
     def keys(self, slots: Ints) -> list[str]:
         """Return the keys of ascending slots that are pending or have just left."""

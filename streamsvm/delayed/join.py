@@ -14,8 +14,9 @@ from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, Model, ModelRows
-from streamsvm.delayed.rows import Packed, in_order, stacked
+from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
 from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.single_join import NOT_TAKEN
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Floats, Ints
 
@@ -23,7 +24,7 @@ _NOTES = 2  # greatest number of values stored beside probabilities: decision an
 _OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
 _NO_TIMES = np.zeros(0, np.int64)
 _NO_EVENTS = Events([], [], _NO_TIMES, np.zeros((0, 2), np.int64))
-_EVENT, _LABEL = np.ones(1, np.bool_), np.zeros(1, np.bool_)
+_LABEL = np.zeros(1, np.bool_)
 _LEAVING = (TIMEOUT, kernels.DROPPED)
 
 
@@ -61,61 +62,80 @@ class Join:
     ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
         self.decisions, self.with_keys = decisions or Decisions(), True
-        self._class_bytes, self._size = 8 * model.stores_proba, model.memory_size
+        self._size = model.memory_size
         self._n_numbers = self._size + _NOTES * model.stores_proba
+        self._own_single = model.single if learn and model.stores_proba else None
+        self._names: tuple[Any, ...] = ()
+        self._layout = OWN  # of single events with these names
+        store.expect(class_bytes=8 * model.stores_proba, learns_timeouts=learn and on_timeout is not None)
 
     # Single events ----------------------------------------------------------------------------------------------------
 
-    def predict_one(self, x: Any, key: str, time: int) -> Answer:
-        """Process a single event; return its prediction."""
-        store, single, text = self.store, self._single, _encoded(key)
-        if single is None or type(x) is not dict:
-            return self.step(_event(x, key, time), LateLabels([], [], [], _NO_TIMES), [])[0]
-        layout, row = store.layouts.pack_one(x)
-        size = len(row) - 8 * (len(text) // -8) + 8 * self._n_numbers
-        journal = store.run_one(text, time, NO_LABEL, size, self._class_bytes)
-        entry = self._only_entry(journal)
-        if entry is None or (found := single.run(x)) is None:
-            return self._run(_event(x, key, time), store.pack([x], 1), [text], [], _EVENT, journal)[0]
-        code, score, probas, memory = found
-        if entry[KIND] == EVENT:
-            store.add_one(entry[SLOT], layout, row, text, probas.tobytes() + memory, code, score)
-        if len(journal) > 1:
-            self._free(journal)
-        return Answer(np.array([code]), np.array([score]), probas)
+    def predict_one(self, x: Any, key: str, time: int) -> bool:
+        """Process a single event without the cost of a batch, if possible; its prediction is in `model.single`.
 
-    def learn_one(self, label: Any, key: str, time: int) -> None:
-        """Process a single label."""
-        store, single = self.store, self._single
-        journal = store.run_one(_encoded(key), time, store.labels[label], 0, self._class_bytes)
-        entry = None if single is None else self._only_entry(journal)
-        if entry is None or single is None or not self._is_learned(single, entry, label):
-            self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, journal)
-        elif len(journal) > 1:
-            self._free(journal)
-        elif entry[KIND] == IN_TIME and not store.relearns:
-            store.segments.free_one(entry[SLOT])
+        Parameters
+        ----------
+        x, key, time
+            The event; time NOW for the newest time so far.
+
+        Returns
+        -------
+        bool
+            False if the event needs `step`: then nothing has changed.
+        """
+        single, store, text = self._single, self.store, _encoded(key)
+        if single is None or (event := store.simple_event(text, time)) is None or (found := single.predict(x)) is None:
+            return False
+        row, numbers = found
+        if single.names is not self._names:
+            self._names, self._layout = single.names, store.layouts.number(single.names, True)
+        layout = self._layout
+        if not row or layout == OWN:
+            layout, row = store.layouts.pack_one(x)
+        words, n_row = b"".join((row, padded(text), numbers)), len(row) // 8
+        size = len(words) - len(numbers) + 8 * self._n_numbers
+        store.add_one(event, words, size, (single.code[0], single.score[0], layout, n_row, len(text)))
+        if store.table.n_entries[()] > 1:
+            self._free(store.table.journal)
+        return True
+
+    def learn_one(self, label: Any, key: str, time: int) -> bool:
+        """Process a single label; return False if it needs `step`: then nothing has changed.
+
+        Parameters
+        ----------
+        label, key, time
+            The label; time NOW for the newest time so far.
+        """
+        single, store, text = self._single, self.store, _encoded(key)
+        if single is None:
+            return False
+        kind = store.label_one(text, time, store.labels[label])
+        if kind == NOT_TAKEN:
+            return False
+        is_in_time = kind == IN_TIME
+        needs_batch = kind == kernels.CORRECTED and store.relearns
+        if is_in_time:
+            slot, layout, start, n_row, n_words = store.table.found
+            i = store.segments.number(slot)
+            data, end = store.segments.all[i].data, 8 * (start + n_words)
+            row, memory = data[8 * start : 8 * (start + n_row)], data[end - 8 * self._size : end]
+            if n_words and layout != self._layout:
+                row = store.layouts.unpack_one(layout, row)
+            needs_batch = not n_words or not single.learn(row, memory, label)
+        if needs_batch:
+            self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, store.table.journal)
+        elif store.table.n_entries[()] > 1:
+            self._free(store.table.journal)
+        elif is_in_time and not store.relearns:
+            store.segments.free_of(i, n_words)
+        return True
 
     @property
     def _single(self) -> SingleRow | None:
         """What runs single events; None if they are decided about."""
-        return self.model.single if self.learn and not self.decisions and self.model.stores_proba else None
-
-    def _only_entry(self, journal: Ints) -> list[int] | None:
-        """Return the entry of a single event or label, if the others only free slots."""
-        entries: list[list[int]] = journal.tolist()
-        if len(entries) == 1:
-            return entries[0]
-        own = [entry for entry in entries if entry[KIND] not in _LEAVING]
-        others = (entry[SLOT] for entry in entries if entry[KIND] in _LEAVING)
-        return own[0] if self.on_timeout is None and len(own) == 1 and own[0][SLOT] not in others else None
-
-    def _is_learned(self, single: SingleRow, entry: list[int], label: Any) -> bool:
-        """Learn a label if a single row can; return whether it did or there was nothing to learn."""
-        if entry[KIND] == IN_TIME:
-            stored = self.store.numbers_one(entry[SLOT], self._size)
-            return stored is not None and single.run(stored[0], label, stored[1]) is not None
-        return entry[KIND] != kernels.CORRECTED or not self.store.relearns
+        return None if self.decisions else self._own_single
 
     # Batches ----------------------------------------------------------------------------------------------------------
 
@@ -130,7 +150,7 @@ class Join:
         digests[is_event], digests[~is_event] = store.digests(keys), store.digests(list(map(_encoded, late_keys)))
         times[is_event], times[~is_event] = events.times, late.times
         numbers[~is_event], sizes[is_event] = store.labels.of(late.labels), store.sizes(rows, keys, self._n_numbers)
-        journal = store.run(digests, times, numbers, sizes, self._class_bytes)
+        journal = store.run(digests, times, numbers, sizes)
         found = self._run(events, rows, keys, late_keys, is_event, journal)
         store.trim()
         return found
@@ -308,10 +328,6 @@ class _Turns:
     def entries(self, which: Ints) -> Any:
         """Return kind, position, slot and source of entries."""
         return np.column_stack([self.kind, self.position, self.slot, self.source])[which].tolist()
-
-
-def _event(x: Any, key: str, time: int) -> Events:
-    return Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64))
 
 
 def _encoded(key: str) -> bytes:

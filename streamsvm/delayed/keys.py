@@ -53,6 +53,16 @@ class KeyExamples:
         self._events: dict[str, int] = {}
         self._labels: dict[str, int] = {}
 
+    @property
+    def wants_events(self) -> bool:
+        """Whether more keys of events are added."""
+        return len(self._events) < _KEPT
+
+    @property
+    def wants_labels(self) -> bool:
+        """Whether more keys of labels are added."""
+        return len(self._labels) < _KEPT
+
     def add(self, of_events: Sequence[Any], event_times: _Times, of_labels: Sequence[Any], label_times: _Times) -> None:
         """Add keys, with the first time of each, up to a limit."""
         for found, keys, times in ((self._events, of_events, event_times), (self._labels, of_labels, label_times)):

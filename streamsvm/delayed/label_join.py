@@ -45,6 +45,7 @@ JOIN_TABLE = Schema(
         "slot_bytes": Number("bytes per slot since the first remembered one", i64),
         "class_bytes": Number("bytes per pending event and class", i64),
         "relearns": Number("whether labelled events keep their rows", i64),
+        "learns_timeouts": Number("whether expired events are learned", i64),
         "base": Number("first slot in `slots`", i64),
         "n_bytes": Number("bytes of rows and keys of events", i64, saved=True),
         "n_classes": Number("number of classes", i64, saved=True),
@@ -86,6 +87,7 @@ JOIN_TABLE = Schema(
             i64,
             external=True,
         ),
+        "found": Array(("fields",), "slot, layout, start, n_row, n_words of the labelled event", i64, external=True),
     },
 )
 KIND, POSITION, SLOT, LABEL, LAG = range(5)
@@ -221,12 +223,12 @@ def shrink(state, op):
 
 
 @inlined
-def take_slot(state, place, low, high, status, label, time, size):
+def take_slot(state, place, low, high, status, label, time):
     """Take a new slot and enter it into the table."""
     slot = state.next
     record = state.slots[slot - state.base]
     record.low, record.high, record.status = low, high, status
-    record.arrived, record.time, record.size = state.clock, time, size
+    record.arrived, record.time, record.size = state.clock, time, 0
     record.label, record.code, record.score = label, -1, np.nan
     record.start = record.n_row = record.n_key = record.n_words = 0
     state.table[place] = slot + 1
@@ -254,7 +256,8 @@ def take_event(state, op, low, high, time, size):
     if early >= 0 and state.slots[early - state.base].status != EARLY:
         note(state, DUPLICATE, op, -1, NO_LABEL, 0)
         return
-    slot = take_slot(state, place, low, high, PENDING, NO_LABEL, time, size)
+    slot = take_slot(state, place, low, high, PENDING, NO_LABEL, time)
+    state.slots[slot - state.base].size = size
     state.n_pending += 1
     state.n_bytes += size
     note(state, EVENT, op, slot, NO_LABEL, 0)
@@ -273,7 +276,7 @@ def take_label(state, op, low, high, label, time):
     place = find(state, low, high)
     slot = state.table[place] - 1
     if slot < 0:
-        slot = take_slot(state, place, low, high, EARLY, label, time, 0)
+        slot = take_slot(state, place, low, high, EARLY, label, time)
         state.n_early += 1
         note(state, BEFORE, op, slot, label, 0)
         return
@@ -293,6 +296,22 @@ def take_label(state, op, low, high, label, time):
     note(state, kind, op, slot, label, lag)
 
 
+@inlined
+def process(state, op, low, high, time, label, size):
+    """Process an event (label -1) or label."""
+    state.clock = max(state.clock, time)
+    if state.wait != NEVER:
+        expire(state, op)
+    if label < 0:
+        take_event(state, op, low, high, time, size + state.class_bytes * state.n_classes)
+    else:
+        state.n_classes = max(state.n_classes, label + 1)
+        take_label(state, op, low, high, label, time)
+    if state.n_pending + state.n_early > state.most:
+        drop_oldest(state, op + 1)
+    shrink(state, op + 1)
+
+
 @kernel
 def run(state, digests, times, labels, sizes):
     """Process events (label -1) and labels in order, and write what happens to the journal.
@@ -302,18 +321,7 @@ def run(state, digests, times, labels, sizes):
     """
     state.n_entries = 0
     for op in range(times.size):
-        state.clock = max(state.clock, times[op])
-        if state.wait != NEVER:
-            expire(state, op)
-        low, high = digests[op, 0], digests[op, 1]
-        if labels[op] < 0:
-            take_event(state, op, low, high, times[op], sizes[op] + state.class_bytes * state.n_classes)
-        else:
-            state.n_classes = max(state.n_classes, labels[op] + 1)
-            take_label(state, op, low, high, labels[op], times[op])
-        if state.n_pending + state.n_early > state.most:
-            drop_oldest(state, op + 1)
-        shrink(state, op + 1)
+        process(state, op, digests[op, 0], digests[op, 1], times[op], labels[op], sizes[op])
 
 
 _STATE = StateType(JOIN_TABLE.name)

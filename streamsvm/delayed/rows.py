@@ -125,8 +125,12 @@ class Layouts:
             X = words.reshape(len(layouts), -1)
             return {name: X[:, j] for j, name in enumerate(self.names[layout][0])}
         rows = np.split(words, np.cumsum(lengths)[:-1])
+        return [self.unpack_one(layout, row) for layout, row in zip(layouts.tolist(), rows, strict=True)]
+
+    def unpack_one(self, layout: int, words: Any) -> dict[Any, Any]:
+        """Restore one row, given its words as an array or as bytes."""
         try:
-            return [self._row(layout, row) for layout, row in zip(layouts.tolist(), rows, strict=True)]
+            return self._row(layout, np.frombuffer(words, np.float64))
         except DAMAGED as error:
             raise ArchiveError(f"a pending event is damaged: {error}") from error
 

@@ -77,21 +77,25 @@ class Segments:
 
     def append(self, first: int, words: bytes) -> int:
         """Append words of slots from `first` on; return the position of the first word."""
-        if first - self.all[-1].first >= SEGMENT:
-            self.all.append(Segment(first))
-            self._compact(len(self.all) - 2, _FREED)
-            if self.folder is not None:
-                self.all[-2].spill(self.folder)
-        data = self.all[-1].data
+        data = self.open_at(first)
         start = len(data) // 8
         data += words
         return start
 
-    def of(self, slot: int) -> Segment:
-        """Return the segment of a slot."""
-        return self.all[self._number(slot)]
+    def open_at(self, slot: int) -> bytearray:
+        """Return the words of the open segment, to append those of the next slot."""
+        if slot - self.all[-1].first >= SEGMENT:
+            self.all.append(Segment(slot))
+            self._compact(len(self.all) - 2, _FREED)
+            if self.folder is not None:
+                self.all[-2].spill(self.folder)
+        data: bytearray = self.all[-1].data
+        return data
 
-    def _number(self, slot: int) -> int:
+    def number(self, slot: int) -> int:
+        """Return the number of the segment of a slot."""
+        if slot >= self.all[-1].first:
+            return len(self.all) - 1
         return bisect_right(self.all, slot, key=lambda segment: segment.first) - 1
 
     def _parts(self, slots: Ints) -> Iterator[tuple[int, slice]]:
@@ -108,13 +112,10 @@ class Segments:
         """Free the words of ascending slots."""
         n_words = self.table.records["n_words"][self.table.at(slots)]
         for i, part in self._parts(slots):
-            self._free(i, int(n_words[part].sum()))
+            self.free_of(i, int(n_words[part].sum()))
 
-    def free_one(self, slot: int) -> None:
-        """Free the words of a slot."""
-        self._free(self._number(slot), int(self.table.records["n_words"][self.table.at(slot)]))
-
-    def _free(self, i: int, n_words: int) -> None:
+    def free_of(self, i: int, n_words: int) -> None:
+        """Free words of segment i."""
         self.all[i].n_free += n_words
         if i < len(self.all) - 1:  # the open segment is compacted when it closes
             self._compact(i, _FREED)

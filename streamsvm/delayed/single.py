@@ -8,7 +8,6 @@ import numpy as np
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.features.rows import Floats
 
 if TYPE_CHECKING:
     from streamsvm.online.base import OnlineClassifier
@@ -21,67 +20,128 @@ class SingleRow:
     ----------
     model
         A learner that is not composed.
+
+    Attributes
+    ----------
+    names
+        Features of the row, in order.
+    code, score
+        Memory views of the last prediction and its probability.
+    proba
+        Probabilities of the last prediction, shape (1, classes).
     """
 
     def __init__(self, model: OnlineClassifier) -> None:
         self._model, self._n_classes = model, 0
         self._state: State | None = None
+        self.names: tuple[Any, ...] = ()
 
     def __reduce__(self) -> Any:
         return type(self), (self._model,)
 
-    def run(self, x: dict[Any, Any], label: Any = None, memory: bytes = b"") -> tuple[int, float, Floats, bytes] | None:
-        """Predict an event, or learn it with the memory of its prediction.
+    @property
+    def label(self) -> Any:
+        """The predicted class, None for none."""
+        return self._model.labels.answers[self.code[0]]
+
+    def predict(self, x: Any) -> tuple[bytes, bytes] | None:
+        """Predict an event.
 
         Parameters
         ----------
         x
             Features by name.
-        label
-            Class to learn, None for a prediction.
-        memory
-            Memory of the prediction.
 
         Returns
         -------
-        (code, score, probabilities, memory) or None
-            As `run_batch` returns them. None if it needs `run_batch`: then nothing has changed.
+        (row, numbers) or None
+            Words of the row, empty unless its features are `names` and all numbers, and words of its probabilities and
+            memory. None if it needs `run_batch`: then nothing has changed.
         """
         model = self._model
         with model.lock:
-            code = -1 if label is None else model.labels.codes.get(label)
             values = model.load_event(x)
             if values is None:
-                model.look_for_fast_path(x)
-                values = model.load_event(x)
-            if code is None or values is None or not model.n_classes:
+                try:
+                    arguments = self._fit_listed(model.load_listed(x))
+                except (TypeError, ValueError):  # refused as a row of a batch
+                    return None
+            else:
+                self._fit(len(values))
+                arguments = self._plain
+            if not self._n_known[()]:
                 return None
-            if model.buffer is not self._state or len(model.labels) != self._n_classes:
-                self._bind(model.buffer, len(model.labels))
-            self._labels[0], self._ends[1] = code, len(values)
-            self._memory[0] = np.frombuffer(memory, np.int64) if memory else 0
-            if self._run_rows(*self._arguments) < 1:
+            self._labels[0], self._memory[:] = -1, self._no_memory
+            if self._run_rows(*arguments) < 1:
                 return None
-            return self._code[0], self._score[0], self._proba.copy(), self._memory.tobytes()
+            return bytes(self._row) if values is not None else b"", bytes(self._proba) + bytes(self._memory)
 
-    def _bind(self, state: State, n_classes: int) -> None:
-        """Use the memory of a learner."""
+    def learn(self, x: Any, memory: bytes, label: Any) -> bool:
+        """Learn a row with the memory of its prediction.
+
+        Parameters
+        ----------
+        x
+            Words of the row as `predict` returns them, or features by name.
+        memory
+            Memory of the prediction, in words.
+        label
+            Class to learn.
+
+        Returns
+        -------
+        bool
+            False if it needs `run_batch`: then nothing has changed.
+        """
+        model = self._model
+        with model.lock:
+            code = model.labels.codes.get(label)
+            if code is None:
+                return False
+            if isinstance(x, dict):
+                arguments = self._fit_listed(model.load_listed(x, learn=True))
+            elif model.load_packed(x):
+                self._fit(len(x) // 8)
+                arguments = self._plain
+            else:
+                return False
+            self._labels[0], self._memory[:] = code, memory
+            return bool(self._run_rows(*arguments) == 1)
+
+    def _fit(self, n_values: int) -> None:
+        """Use the memory of the learner, which may have changed."""
+        model = self._model
+        if model.buffer is not self._state or len(model.labels) != self._n_classes or n_values != len(self.names):
+            self._bind(model.buffer, n_values, len(model.labels))
+
+    def _fit_listed(self, n_values: int) -> Any:
+        """Use the memory of the learner, for a row of listed columns; return the arguments of the call."""
+        self._fit(len(self.names))
+        self._end[1] = n_values
+        return self._listed
+
+    def _bind(self, state: State, n_values: int, n_classes: int) -> None:
         from streamsvm.ensemble import vote
         from streamsvm.ensemble.classifier import StreamSVMClassifier
         from streamsvm.online import driver
         from streamsvm.online.batch import one_event
 
-        self._state, self._n_classes = state, n_classes
-        is_ensemble = isinstance(self._model, StreamSVMClassifier)
+        self._state, self._n_classes, self.names = state, n_classes, tuple(self._model.columns[:n_values])
+        is_ensemble, rows = isinstance(self._model, StreamSVMClassifier), state.rows
         entry = (vote if is_ensemble else driver).ENTRY_POINTS["run_rows"]
         prepare([entry])
-        batch = one_event(state.rows.row, state.rows.all_rows)
-        scores, self._proba = np.zeros(1), np.zeros((1, n_classes))
-        self._memory = np.zeros((1, self._model.memory_size), np.int64)
-        batch.bind(scores=scores, proba=self._proba, apart=np.ones(1, np.int64), memories=self._memory)
-        batch.shared = batch.predicting = batch.answering = 1
-        batch.weights[0] = 1.0
+        plain, listed = one_event(rows.row, rows.all_rows), one_event(rows.row, rows.row_columns)
+        scores, self.proba = np.zeros(1), np.zeros((1, n_classes))
+        memories = np.zeros((1, self._model.memory_size), np.int64)
+        own = {"scores": scores, "proba": self.proba, "apart": np.ones(1, np.int64), "memories": memories}
+        for batch in (plain, listed):
+            batch.bind(labels=plain.labels, codes=plain.codes, **own)
+            batch.shared, batch.predicting, batch.answering = int(batch is plain), 1, 1
+            batch.weights[0], batch.indptr[1] = 1.0, n_values
         # Elements of memory views are read and written faster than those of arrays.
-        self._labels, self._ends, self._code = batch.labels.data, batch.indptr.data, batch.codes.data
-        self._score: Any = scores.data
-        self._run_rows, self._arguments = entry.compile(), (state if is_ensemble else state.rows, batch)
+        self._n_known, self._end = state.number("n_classes").data, listed.indptr.data
+        self._labels, self.code, self.score = plain.labels.data, plain.codes.data, scores.data
+        self._row, self._memory = (array.reshape(-1).view(np.uint8).data for array in (rows.row, memories))
+        self._row, self._proba = self._row[: 8 * n_values], self.proba.data
+        self._no_memory, self._run_rows = bytes(len(self._memory)), entry.compile()
+        self._plain, self._listed = ((state if is_ensemble else rows, batch) for batch in (plain, listed))

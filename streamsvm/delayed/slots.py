@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.delayed import label_join as kernels
+from streamsvm.delayed import single_join
 from streamsvm.features.rows import Ints
 
 FIRST_SLOTS = 1 << 10
@@ -25,23 +26,32 @@ class SlotTable:
     """Records of slots from `state.base` on, the hash table of keys, and the journal of the last step."""
 
     def __init__(self) -> None:
-        prepare(tuple(kernels.ENTRY_POINTS.values()))
+        prepare((*kernels.ENTRY_POINTS.values(), *single_join.ENTRY_POINTS.values()))
         self.state = State(kernels.JOIN_TABLE, {"kinds": kernels.N_KINDS})
         self.records: NDArray[Any] = np.zeros(0, RECORD)
         self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
+        self._found = np.zeros(5, np.int64)
         self._bind()
         self.fit(FIRST_SLOTS, 0)
 
     def _bind(self) -> None:
         self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
-        self._base, self._n_entries = int(self.state.base), self.state.number("n_entries").data  # read faster
+        self.state.bind(found=self._found)
+        self._base = int(self.state.base)
+        # Memory views of numbers, which are read faster.
+        views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data
+        self.n_entries, self.next, self.found = views
+        self.is_simple, self.add_event, self.add_label = (
+            entry.compile() for entry in single_join.ENTRY_POINTS.values()
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_n_entries"}
+        views = ("n_entries", "next", "found", "is_simple", "add_event", "add_label")
+        return {name: value for name, value in self.__dict__.items() if name not in views}
 
     @property
     def n_bytes(self) -> int:
@@ -59,7 +69,12 @@ class SlotTable:
     def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
         """Process events and labels in order; return the journal, which the next call overwrites."""
         kernels.ENTRY_POINTS["run"](self.state, digests, times, labels, sizes)
-        return self._journal[: self._n_entries[()]]
+        return self.journal
+
+    @property
+    def journal(self) -> Ints:
+        """The journal of the last call."""
+        return self._journal[: self.n_entries[()]]
 
     def fit(self, n: int, begin: int) -> None:
         """Make room for n more events or labels; slots before `begin` may be removed."""

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,9 @@ from streamsvm.models.codec import State, nested, part_of
 from streamsvm.parameters import ParameterError
 
 _LEAST = 8  # least number of events that must fit
-_SPARE = 64  # number of single events and labels that room is made for at a time
+_SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
+_MOMENT, _EVENT, _LABEL = Struct("16sq"), Struct("7qd"), Struct("16s2q")
 _WORDS = RECORD.itemsize // 8
 
 
@@ -86,11 +88,24 @@ class Store(Contents):
         self._check_room(0)
         self.labels = LabelCodes()
         self._secret = secrets.token_bytes(blake2b.SALT_SIZE)
-        self._spare, self._one = 0, (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+        self._spare = 0  # single events and labels that there is room for
         state = self.table.state
         state.most, state.most_bytes, state.slot_bytes, state.relearns = most, most_bytes, SLOT_BYTES, relearns
         if wait_ms is not None:
             state.wait = wait_ms
+
+    def expect(self, *, class_bytes: int, learns_timeouts: bool) -> None:
+        """Prepare for a model.
+
+        Parameters
+        ----------
+        class_bytes
+            Counted bytes of a pending event for each class seen as a label.
+        learns_timeouts
+            Whether expired events are learned.
+        """
+        state = self.table.state
+        state.class_bytes, state.learns_timeouts = class_bytes if self.folder is None else 0, learns_timeouts
 
     def _check_room(self, size: int) -> None:
         """Refuse a bound that is too small for a few events."""
@@ -146,14 +161,11 @@ class Store(Contents):
 
     def digests(self, keys: Sequence[bytes]) -> NDArray[np.uint64]:
         """Return 128-bit digests of keys that differ between stores, shape (n, 2)."""
-        salt = self._secret
-        found = b"".join([blake2b(key, digest_size=16, salt=salt).digest() for key in keys])
+        found = b"".join(map(self._digest, keys))
         return np.frombuffer(found, np.uint64).reshape(-1, 2)
 
-    def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints, class_bytes: int) -> Ints:
+    def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
         """Process events (label -1) and labels in order; return the journal, which the next call overwrites.
-
-        Each pending event takes `class_bytes` more for each class seen as a label.
 
         Raises
         ------
@@ -161,28 +173,60 @@ class Store(Contents):
             If there is no room for a few events like the first.
         """
         self._spare = 0
-        self._make_room(len(times), sizes, class_bytes)
+        self._make_room(len(times), sizes)
         return self.table.run(digests, times, labels, sizes if self.folder is None else np.zeros_like(sizes))
 
-    def run_one(self, key: bytes, time: int, label: int, size: int, class_bytes: int) -> Ints:
-        """Process a single event (label -1) or label as `run`."""
-        times, labels, sizes = self._one
-        times[0], labels[0], sizes[0] = time, label, size if self.folder is None else 0
-        if not self._spare:
-            self.trim()
-            self._make_room(_SPARE, sizes, class_bytes)
-            self._spare = _SPARE
-        self._spare -= 1
-        digest = np.frombuffer(blake2b(key, digest_size=16, salt=self._secret).digest(), np.uint64).reshape(1, 2)
-        return self.table.run(digest, times, labels, sizes)
+    def simple_event(self, key: bytes, time: int) -> bytes | None:
+        """Return the packed digest and time of a single event; None if the learner has to learn others with it."""
+        packed = _MOMENT.pack(self._digest(key), time)
+        return packed if self.table.is_simple(self.table.state, packed) else None
 
-    def _make_room(self, n: int, sizes: Ints, class_bytes: int) -> None:
+    def add_one(self, event: bytes, words: bytes, size: int, about: Sequence[Any]) -> None:
+        """Process and store a single event.
+
+        Parameters
+        ----------
+        event
+            Result of `simple_event`.
+        words
+            Its row, key, probabilities and memory.
+        size
+            Its counted bytes.
+        about
+            Predicted class and its probability, layout, number of words of the row, and number of bytes of the key.
+        """
+        if not self._spare:
+            self._make_room_for_singles(size)
+        self._spare -= 1
+        table, (code, score, layout, n_row, n_key) = self.table, about
+        slot = table.next[()]
+        data = self.segments.open_at(slot)
+        own = size if self.folder is None else 0, code, len(data) // 8, layout
+        if table.add_event(table.state, event + _EVENT.pack(*own, n_row, n_key, len(words) // 8, score)) == slot:
+            data += words
+
+    def label_one(self, key: bytes, time: int, label: int) -> int:
+        """Process a single label; return the kind of its entry in the journal, see `single_join.add_label`."""
+        if not self._spare:
+            self._make_room_for_singles(0)
+        self._spare -= 1
+        found: int = self.table.add_label(self.table.state, _LABEL.pack(self._digest(key), time, label))
+        return found
+
+    def _digest(self, key: bytes) -> bytes:
+        return blake2b(key, digest_size=16, salt=self._secret).digest()
+
+    def _make_room_for_singles(self, size: int) -> None:
+        self.trim()
+        self._make_room(_SPARE, np.array([size]))
+        self._spare = _SPARE
+
+    def _make_room(self, n: int, sizes: Ints) -> None:
         """Make room for n events and labels."""
         state = self.table.state
         if self.folder is None and not state.next and len(first := sizes[sizes > 0]):
             self._check_room(int(first[0]))
         self.table.fit(n, self._begin)
-        state.class_bytes = class_bytes if self.folder is None else 0
 
     @property
     def _begin(self) -> int:

@@ -238,6 +238,46 @@ class EventLearner(LearnerMemory):
             self._follow_space()
         return self._row[: self._fast[0]] if self._pack(x) else None
 
+    def load_listed(self, x: Any, *, learn: bool = False) -> int:
+        """Make any event the current row, with listed columns; return its number of values.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        learn
+            Whether new features get columns.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For values that cannot be used.
+        """
+        self._make_room(1)
+        columns, values = (self._own_space() if learn else self._space).encode_event(x, learn=learn)
+        if learn:
+            self._look_at_event(columns, values)
+            self._grow()
+        n = len(columns)
+        self._row[:n], self._listed[:n] = values, columns
+        return n
+
+    def load_packed(self, row: bytes) -> bool:
+        """Make packed values of the first columns the current row; return whether there is a value for each column.
+
+        Parameters
+        ----------
+        row
+            The values, as float64.
+        """
+        self._make_room(1)
+        if self._fast[0] != self._space.plain_length:
+            self._follow_space()
+        if len(row) != 8 * self._fast[0]:
+            return False
+        self._row_bytes[: len(row)] = row
+        return True
+
     def predict_loaded(self) -> Floats | None:
         """Return the probabilities of the current row, valid until the next call; None for values out of range."""
         return self._proba[: self.n_classes] if self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1 else None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from connectors.events import LateLabels
-from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, DelayedClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.protocol import Answer, Events
@@ -23,6 +23,7 @@ from tests.learners import assert_same_knowledge
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
 N, DELAY = 700, 60
+NONE, AT_ONCE = np.zeros(0, np.int64), np.zeros(1, np.int64)
 
 
 def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
@@ -109,7 +110,7 @@ def test_single_events_and_labels_give_what_steps_give(
     make: Callable[[], Any], options: dict[str, Any], tmp_path: Path
 ) -> None:
     """Labels before events, twice, late or never; missing values, strings, new names and classes; a saved store."""
-    rng, options = random.Random(3), options.copy()
+    rng, options, n_alone = random.Random(3), options.copy(), 0
     on_timeout = options.pop("on_timeout", None)
     if "folder" in options:
         options["folder"] = tmp_path
@@ -119,27 +120,40 @@ def test_single_events_and_labels_give_what_steps_give(
         if rng.random() < 0.55:
             x: dict[str, Any] = {"a": rng.gauss(0, 1), "b": rng.randrange(9)}
             if i % 25 == 24:
-                x = {"b": math.nan, "a": 1}
+                x = {"a": 1, "b": math.nan}
             if i % 35 == 34:
                 del x["a"]
             if i > 90 and i % 10 == 9:
                 x["text"] = "t"
-            one = joins[0].predict_one(x, key, time)
-            events = Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64))
-            other, _ = joins[1].step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
+            events, none = (
+                Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64)),
+                LateLabels([], [], [], NONE),
+            )
+            if joins[0].predict_one(x, key, time):
+                single = joins[0].model.single
+                assert single is not None
+                one, n_alone = Answer(np.array(single.code), np.array(single.score), single.proba), n_alone + 1
+            else:
+                one, _ = joins[0].step(events, none, [])
+            other, _ = joins[1].step(events, none, [])
             for name in ("codes", "scores", "probas"):
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         else:
             label = rng.choice(["same", "other"] if i < 80 else ["same", "other", "third"])
-            joins[0].learn_one(label, key, time)
-            none = Events([], [], np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
-            joins[1].step(none, LateLabels([label], [], [time], np.zeros(1, np.int64)), [key])
+            given = Events([], [], NONE, np.zeros((0, 2), np.int64)), LateLabels([label], [], [time], AT_ONCE), [key]
+            if joins[0].learn_one(label, key, time):
+                n_alone += 1
+            else:
+                joins[0].step(*given)
+            joins[1].step(*given)
         assert joins[0].store.counts == joins[1].store.counts
         if i % 40 == 39:
             for join in joins:
                 header, arrays = join.store.state(tmp_path)
                 join.store = Store(**options)
+                join.store.expect(class_bytes=8, learns_timeouts=on_timeout is not None)
                 join.store.restore(header, arrays, tmp_path)
+    assert n_alone > 50
     states = [join.store.state(tmp_path) for join in joins]
     for header, arrays in states:
         del header["secret"]
@@ -148,3 +162,15 @@ def test_single_events_and_labels_give_what_steps_give(
     for name, array in states[0][1].items():
         np.testing.assert_array_equal(array, states[1][1][name], err_msg=name)
     assert_same_knowledge(joins[0].model.model, joins[1].model.model)
+
+
+def test_the_order_of_features_has_no_effect() -> None:
+    X, y = stream(300)
+    models = [DelayedClassifier(BSGDClassifier(budget=20)) for _ in range(2)]
+    for i, row in enumerate(X.tolist()):
+        x = dict(zip("abc", row, strict=True))
+        assert models[0].predict_proba_one(x, key=i) == models[1].predict_proba_one({k: x[k] for k in "cab"}, key=i)
+        if i >= DELAY:
+            for model in models:
+                model.learn_one(i - DELAY, y[i - DELAY])
+    assert_same_knowledge(models[0].model, models[1].model)
