@@ -299,9 +299,12 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     def _single(self, x: dict[Hashable, Any], key: Any, time: Any) -> SingleRow | None:
         """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
-        join, text = self._joined(), key_text(key)
-        if not join.predict_one(x, text, NOW if time is None else _milliseconds(time)):
-            return None
+        join, text, moment = self._joined(), key_text(key), NOW if time is None else _milliseconds(time)
+        if not join.predict_one(x, text, moment):
+            timed = with_times(x)
+            if timed is None or not join.predict_one(timed, text, moment):
+                return None
+            self._say_times(x)
         if self._keys.wants_events:
             self._keys.add([text], self._moment(time, join), [], [])
         return self._adapter.single

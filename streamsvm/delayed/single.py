@@ -8,6 +8,7 @@ import numpy as np
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
+from streamsvm.features.datetimes import names_of_times
 
 if TYPE_CHECKING:
     from streamsvm.online.base import OnlineClassifier
@@ -62,6 +63,8 @@ class SingleRow:
         with model.lock:
             values = model.load_event(x)
             if values is None:
+                if type(x) is not dict or names_of_times(x):
+                    return None
                 try:
                     arguments = self._fit_listed(model.load_listed(x))
                 except (TypeError, ValueError):  # refused as a row of a batch
