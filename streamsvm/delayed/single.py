@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,9 +73,7 @@ class SingleRow:
             else:
                 self._fit(len(values))
                 arguments = self._plain
-            if not self._n_known[()]:
-                return None
-            self._labels[0], self._memory[:] = -1, self._no_memory
+            self._labels[0], self.score[0], self._memory[:] = -1, math.nan, self._no_memory
             if self._run_rows(*arguments) < 1:
                 return None
             return bytes(self._row) if values is not None else b"", bytes(self._proba) + bytes(self._memory)
@@ -142,8 +141,9 @@ class SingleRow:
             batch.shared, batch.predicting, batch.answering = int(batch is plain), 1, 1
             batch.weights[0], batch.indptr[1] = 1.0, n_values
         # Elements of memory views are read and written faster than those of arrays.
-        self._n_known, self._end = state.number("n_classes").data, listed.indptr.data
-        self._labels, self.code, self.score = plain.labels.data, plain.codes.data, scores.data
+        self._end = listed.indptr.data
+        self._labels, self.code = plain.labels.data, plain.codes.data
+        self.score: Any = scores.data
         self._row, self._memory = (array.reshape(-1).view(np.uint8).data for array in (rows.row, memories))
         self._row, self._proba = self._row[: 8 * n_values], self.proba.data
         self._no_memory, self._run_rows = bytes(len(self._memory)), entry.compile()
