@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.features.datetimes import names_of_times
+from streamsvm.features.values import names_of_times
 
 if TYPE_CHECKING:
     from streamsvm.online.base import OnlineClassifier
