@@ -58,25 +58,10 @@ class FirstRows:
         room = max(1, min(MOST_ROWS - self._n, (MOST_VALUES - self._n_values) * len(rows) // max(len(rows.values), 1)))
         rows = rows.part(0, min(len(rows), room))
         columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns.copy()
-        return self._take(len(rows), columns, rows.values.copy(), names)
-
-    def take_event(self, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
-        """Add an event and return the new notices.
-
-        Parameters
-        ----------
-        columns, values
-            Columns of the event and their values. The arrays must not change later.
-        names
-            Name of each column.
-        """
-        return self._take(1, columns, values, names)
-
-    def _take(self, n: int, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
-        self._n += n
-        self._n_values += len(values)
+        self._n += len(rows)
+        self._n_values += len(rows.values)
         self._columns.append(columns)
-        self._values.append(values)
+        self._values.append(rows.values.copy())
         if self._n < self._due and not (self.is_full and self._n >= FIRST_LOOK):
             return []
         self._due = 2 * self._n

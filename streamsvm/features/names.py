@@ -114,25 +114,6 @@ def compare(
     return logging.WARNING if are_few or (missing and new) else logging.INFO, text
 
 
-def check_width(learned: int | None, given: int) -> None:
-    """Raise an error unless an array is as wide as the learned arrays.
-
-    The message is the one of scikit-learn.
-
-    Raises
-    ------
-    FeatureMismatchError
-        If the widths differ. The message contains both.
-    """
-    if learned is not None and given != learned:
-        raise FeatureMismatchError(
-            f"X has {given} features, but the model is expecting {learned} features as input, as in training. "
-            "Use dicts or data frames for features that may be absent",
-            range(given, learned),
-            range(learned, given),
-        )
-
-
 class Mismatches:
     """Warnings about features that differ from the learned ones, each issued once.
 
@@ -226,8 +207,15 @@ class Mismatches:
         n, width = shape
         if not n:
             return
-        check_width(self.width, width)
-        if self.width is None and self._columns.names and self.accepted != width:
+        learned = self.width
+        if learned is not None and width != learned:
+            raise FeatureMismatchError(  # in the words of scikit-learn
+                f"X has {width} features, but the model is expecting {learned} features as input, as in training. "
+                "Use dicts or data frames for features that may be absent",
+                range(width, learned),
+                range(learned, width),
+            )
+        if learned is None and self._columns.names and self.accepted != width:
             self.compare(range(width), complete=not sparse, open_ended=sparse, table=not sparse)
             self.accepted = width
 

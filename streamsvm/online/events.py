@@ -39,7 +39,7 @@ class EventLearner(LearnerMemory):
     def _look_at_event(self, columns: Ints, values: Floats) -> None:
         """Warn about suspicious features with a single event."""
         if self._first is not None:
-            self._tell(self._first.take_event(columns, values, self._space.names))
+            self._look_at_first(EncodedRows.of_event(columns, values))
 
     def _tell(self, doubts: Sequence[Notice]) -> None:
         if doubts:

@@ -1,17 +1,27 @@
 """Windows: the events of a stream for a solver.
 
-`Latest`, `Since` and `Adaptive` are settings; `begin` returns the memory. Rows are stored encoded and unscaled, with
-class numbers.
+`Latest`, `Since` and `Adaptive` are settings; `begin` returns the memory. The memory is a list of immutable chunks with
+encoded and unscaled rows and class numbers, and the number of the latest events that it has. A snapshot copies the
+list. The oldest chunk may also contain events that have left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, check_names, real, whole
 from streamsvm.parameters import check_between, check_number
-from streamsvm.refit.detectors import DetectorSpec
-from streamsvm.refit.window_memory import WindowMemory
+from streamsvm.refit.detectors import DetectorSpec, RunningDetector
+from streamsvm.refit.tasks import EVENT_BYTES, ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
@@ -144,3 +154,234 @@ class Adaptive(Window):
     @property
     def detector(self) -> DetectorSpec | None:
         return DetectorSpec("ADWIN", (("delta", self.delta),))
+
+
+# Largest chunk in events, and largest size of merged chunks in bytes.
+CHUNK_BYTES, CHUNK_EVENTS = 1 << 18, 1_024
+# When memory is full, events leave until the rows take this share of it.
+FULL = 7 / 8
+# The detector restarts after this many errors.
+MOST_ERRORS = 1_000_000
+
+
+class WindowMemory:
+    """Stored events of a window.
+
+    The contents do not depend on the batch size. If rows need more than `max_bytes`, an eighth of the events leave.
+
+    Parameters
+    ----------
+    settings
+        The window.
+
+    Attributes
+    ----------
+    n_taken
+        Number of events so far.
+    """
+
+    def __init__(self, settings: Window) -> None:
+        self.settings, self.n_taken = settings, 0
+        self._chunks: list[WindowRows] = []
+        # Single events that are not in a chunk yet: rows, classes and times. A tuple per event would trigger the
+        # garbage collector.
+        self._singles: tuple[list[Floats], list[int], list[float]] = [], [], []
+        # Number of the latest events in the window, bytes of the events since memory was full, and newest event time.
+        self._n = self._n_bytes = 0
+        self._newest = math.nan
+        self._detector = None if settings.detector is None else RunningDetector(settings.detector, MOST_ERRORS)
+
+    def __len__(self) -> int:
+        return self._trim()
+
+    # Events ------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        rows: EncodedRows,
+        codes: Ints,
+        weights: Floats | None = None,
+        times: Floats | None = None,
+        errors: Floats | None = None,
+    ) -> None:
+        """Add the events that have a class and a positive weight, in order.
+
+        Parameters
+        ----------
+        rows
+            n rows.
+        codes
+            Class of each event, negative for none.
+        weights
+            Weights; None for 1 each.
+        times
+            Times in seconds, NaN if missing; None without times.
+        errors
+            Errors, for windows with a detector: 1 for a wrong prediction, 0 for a right one, NaN if unknown. None if
+            all are unknown.
+        """
+        none = np.full(len(rows), np.nan)
+        weights = np.ones(len(rows)) if weights is None else weights
+        chosen = (codes >= 0) & (weights > 0.0) & (weights < math.inf)
+        times = none if times is None else np.where(np.isfinite(times) & chosen, times, np.nan)
+        newest = np.fmax.accumulate(np.append(self._newest, times))[1:]
+        events = WindowRows(rows, codes, weights, newest, self.n_taken - 1 + np.cumsum(chosen)).chosen(chosen)
+        errors, at = (none if errors is None or self._detector is None else errors)[chosen], 0
+        for i in np.flatnonzero(~np.isnan(errors)).tolist():
+            if (n := self._n_left_by(errors[i])) is not None:
+                self._take(events.part(at, i + 1))
+                self.keep_latest(n)
+                at = i + 1
+        self._take(events.part(at, len(events)))
+
+    def _take(self, events: WindowRows) -> None:
+        """Add events in chunks that fit into the memory."""
+        self._close()
+        ends, at = np.append(0, np.cumsum(events.event_bytes)), 0
+        while at < len(events):
+            self._make_room(int(ends[at + 1] - ends[at]))
+            most = ends[at] + self.settings.max_bytes - self._n_bytes
+            end = max(int(np.searchsorted(ends, most, side="right")) - 1, at + 1)
+            end = min(end, at + CHUNK_EVENTS)
+            part = joined([events.part(at, end)])
+            self._newest = float(part.times[-1])
+            self.n_taken += end - at
+            self._n += end - at
+            self._n_bytes += int(ends[end] - ends[at])
+            self._append(part)
+            at = end
+        self._trim()
+
+    def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
+        """Add an event with values in the first columns."""
+        n_bytes = EVENT_BYTES + row.nbytes
+        self._make_room(n_bytes)
+        rows, codes, times = self._singles
+        if rows and (len(rows) == CHUNK_EVENTS or len(rows) * row.nbytes > CHUNK_BYTES or len(rows[0]) != len(row)):
+            self._trim()
+        if math.isfinite(time) and not time <= self._newest:
+            self._newest = time
+        rows.append(row.copy())
+        codes.append(code)
+        times.append(self._newest)
+        self.n_taken += 1
+        self._n += 1
+        self._n_bytes += n_bytes
+        if self._detector is not None and (n := self._n_left_by(error)) is not None:
+            self.keep_latest(n)
+
+    def _close(self) -> None:
+        """Make a chunk of the single events."""
+        rows, codes, times = self._singles
+        if n := len(rows):
+            encoded = EncodedRows(np.concatenate(rows), np.arange(len(rows[0])), np.arange(n + 1) * len(rows[0]), True)
+            numbers = np.arange(self.n_taken - n, self.n_taken)
+            self._append(WindowRows(encoded, np.array(codes), np.ones(n), np.array(times), numbers))
+            for kept in self._singles:
+                kept.clear()
+
+    def _append(self, chunk: WindowRows) -> None:
+        """Add a chunk, merged with the last ones while these are smaller and the result is small."""
+        while self._chunks and len(self._chunks[-1]) <= len(chunk) <= CHUNK_EVENTS // 2:
+            if self._chunks[-1].rows.values.nbytes + chunk.rows.values.nbytes > CHUNK_BYTES:
+                break
+            chunk = joined([self._chunks.pop(), chunk])
+        self._chunks.append(chunk)
+
+    # Events that leave -------------------------------------------------------------------------------------------
+
+    def _trim(self) -> int:
+        """Drop the chunks whose events have left; return the number of events in the window."""
+        self._close()
+        self._n, n_stored = min(self._n, self.settings.n), sum(map(len, self._chunks))
+        if self.settings.seconds is not None and self._chunks:
+            times = np.concatenate([chunk.times for chunk in self._chunks])
+            expired = np.flatnonzero(self._newest - times > self.settings.seconds)
+            self._n = min(self._n, n_stored - (int(expired[-1]) + 1 if len(expired) else 0))
+        while self._chunks and n_stored - len(self._chunks[0]) >= self._n:
+            n_stored -= len(self._chunks.pop(0))
+        return self._n
+
+    def _make_room(self, n_bytes: int) -> None:
+        """Make room for the row of an event."""
+        if self._n_bytes + n_bytes <= self.settings.max_bytes:
+            return
+        self._trim()
+        sizes = np.concatenate([np.zeros(0, np.int64), *(chunk.event_bytes for chunk in self._chunks)])
+        while True:
+            self._n_bytes = int(sizes[len(sizes) - self._n :].sum())
+            if self._n_bytes + n_bytes <= FULL * self.settings.max_bytes or not self._n:
+                break
+            self._n = int(FULL * self._n)
+        self._trim()
+
+    def keep_latest(self, n: int) -> None:
+        """Remove all but the last n events."""
+        self._n = min(self._trim(), n)
+
+    def _n_left_by(self, error: float) -> int | None:
+        """Update the detector; return the number of events to keep if errors have increased."""
+        detector = self._detector
+        assert detector is not None
+        return detector.width if detector.update(bool(error > 0.0)) and detector.has_increased else None
+
+    def held(self) -> Callable[[], WindowRows]:
+        """Return a function that copies the events now in the window, in order of arrival."""
+        n, chunks = self._trim(), list(self._chunks)
+        return lambda: _latest(chunks, n)
+
+    def snapshot(self) -> WindowRows:
+        """Return a copy of the events, in order of arrival."""
+        return self.held()()
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return JSON header and arrays; `restore` continues from them bit for bit."""
+        rows, arrays = window_state(self.snapshot())
+        header = {"settings": _described(self.settings), "n_taken": self.n_taken, "n_bytes": self._n_bytes}
+        header |= rows | {"newest": None if math.isnan(self._newest) else self._newest}
+        return header | ({} if self._detector is None else {"detector": self._detector.state()}), arrays
+
+    def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from the `state` of a window with these settings.
+
+        Raises
+        ------
+        ArchiveError
+            If the state is invalid; nothing changes then.
+        """
+        try:
+            fresh = type(self)(self.settings)
+            fresh._restore(header, arrays)
+        except ArchiveError:
+            raise
+        except DAMAGED as error:
+            raise ArchiveError(f"not the state of a window: {error!r}") from error
+        self.__dict__.update(fresh.__dict__)
+
+    def _restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        if header["settings"] != _described(self.settings):
+            raise ArchiveError(f"the state of a window {header['settings']}, not {_described(self.settings)}")
+        check_names(arrays, set(ROW_ARRAYS))
+        window, n_taken = window_of_state(header, arrays), whole(header["n_taken"], 0, int(MOST_EVENTS))
+        if len(window) and window.numbers[-1] >= n_taken:
+            raise ArchiveError(f"{len(window)} of {n_taken} events, in a window of {self.settings.n}")
+        least = int(window.event_bytes.sum())
+        self._take(window)
+        self.n_taken, self._n_bytes = n_taken, whole(header["n_bytes"], least, max(self.settings.max_bytes, least))
+        self._newest = math.nan if header["newest"] is None else real(header["newest"])
+        if self._detector is not None:
+            self._detector.restore(header["detector"])
+
+
+def _latest(chunks: Sequence[WindowRows], n: int) -> WindowRows:
+    """Return a copy of the latest n events; the first of them is in the first chunk."""
+    if not n:
+        return joined([])
+    first = sum(map(len, chunks)) - n
+    return joined([chunks[0].part(first, len(chunks[0])), *chunks[1:]])
+
+
+def _described(settings: Window) -> dict[str, Any]:
+    return {"window": type(settings).__name__, **asdict(settings)}  # type: ignore[call-overload]

@@ -56,7 +56,7 @@ from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import SOLVERS, solver_of
 from streamsvm.refit.tasks import Solution, Task, WindowRows
 from streamsvm.refit.vote import ModelVote
-from streamsvm.refit.window_memory import WindowMemory
+from streamsvm.refit.windows import WindowMemory
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts

@@ -18,7 +18,7 @@ from river.drift import ADWIN
 from streamsvm.features.rows import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
-from streamsvm.refit import window_memory
+from streamsvm.refit import windows
 from streamsvm.refit.tasks import WindowRows, csr_of, dense_of
 from streamsvm.refit.windows import Adaptive, Latest, Since
 from tests.choices import each_choice
@@ -175,7 +175,7 @@ def test_the_streams_have_alarms_that_cut_and_alarms_that_do_not():
 
 
 def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
-    monkeypatch.setattr(window_memory, "MOST_ERRORS", 1_000)
+    monkeypatch.setattr(windows, "MOST_ERRORS", 1_000)
     events = [(np.arange(1), np.zeros(1), 0, 1.0, math.nan, float(i >= 1_500)) for i in range(2_000)]
     memory, resumed = Adaptive().begin(), Adaptive().begin()
     feed(memory, events[:1_300])
