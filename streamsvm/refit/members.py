@@ -17,7 +17,7 @@ from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
 from streamsvm.online.saving import check_bounds
 from streamsvm.refit import frozen_models, vote_kernels
-from streamsvm.refit.estimators import allows_nan, proba_of
+from streamsvm.refit.solvers import allows_nan, proba_of
 from streamsvm.refit.tasks import Solution, Task, csr_of, dense_of, is_wide
 
 logger = logging.getLogger(__name__)

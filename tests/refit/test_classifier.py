@@ -51,9 +51,8 @@ from streamsvm.refit import (
     members,
     vote_kernels,
 )
-from streamsvm.refit.estimators import seeded, trees_of
 from streamsvm.refit.members import Member
-from streamsvm.refit.solvers import SOLVERS, solver_of
+from streamsvm.refit.solvers import SOLVERS, seeded, solver_of, trees_of
 from streamsvm.refit.tasks import Solution, Task, WindowRows
 from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.windows import WindowMemory
