@@ -161,6 +161,33 @@ def _permutations(n: int, n_pairs: int, seed: int) -> tuple[Masks, NDArray[np.in
 
 
 def explain(
+    peek: Callable[[list[dict[Any, Any]]], Floats],
+    x: Mapping[Any, Any],
+    classes: Sequence[Any],
+    **options: Any,
+) -> Reasons | None:
+    """Explain a prediction of any model with probabilities.
+
+    Parameters
+    ----------
+    peek
+        Function that returns the probabilities of rows, shape (n, n_classes).
+    x
+        Features of the event by name.
+    classes
+        The labels, in the order of the probabilities.
+    options
+        See `explain_by`.
+
+    Returns
+    -------
+    Reasons or None
+        None if there are fewer than two classes.
+    """
+    return explain_by(lambda groups, masks: peek(variants(x, groups, masks)), x, classes, **options)
+
+
+def explain_by(
     of_variants: Callable[[Groups, Masks], Floats],
     x: Mapping[Any, Any],
     classes: Sequence[Any],
@@ -170,17 +197,15 @@ def explain(
     most: int = MOST,
     evaluations: int = EVALUATIONS,
 ) -> Reasons | None:
-    """Explain a prediction of any model with probabilities.
+    """Explain a prediction, given a function of masks of features.
 
     Parameters
     ----------
     of_variants
         Function of groups of features and n masks. It returns the probabilities of the event with only the groups of
-        each mask, shape (n, n_classes). For a model of dicts, `variants` returns such events.
-    x
-        Features of the event by name.
-    classes
-        The labels, in the order of the probabilities.
+        each mask, shape (n, n_classes).
+    x, classes
+        See `explain`.
     label
         The label to explain; None for the most probable one.
     ordered
@@ -298,7 +323,7 @@ class Explains:
         def of_variants(groups: Groups, masks: Masks) -> Floats:
             return without_noise(self._peek_variants(x, groups, masks), self.noise)
 
-        reasons = explain(of_variants, x, self.classes_, label=label, ordered=ordered, evaluations=evaluations)
+        reasons = explain_by(of_variants, x, self.classes_, label=label, ordered=ordered, evaluations=evaluations)
         if reasons is not None and nearest and hasattr(self, "nearest"):
             reasons.nearest.extend(self.nearest(x, nearest))
         return reasons

@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
-from streamsvm.decide.reasons import EVALUATIONS, Explains, Groups, Masks, Reasons, explain, variants
+from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
 from streamsvm.names import feature
 from streamsvm.run.learners import Learner
 
@@ -31,11 +30,8 @@ def reasons_for(
         return learner.model.explain_one(x, evaluations, nearest=0, label=label)
     if learner.peek([x]) is None:
         return None
-
-    def of_variants(groups: Groups, masks: Masks) -> NDArray[np.float64]:
-        return np.asarray(learner.peek(variants(x, groups, masks)))
-
-    return explain(of_variants, x, list(learner.classes), label=label, evaluations=evaluations, **more)
+    more |= {"label": label, "evaluations": evaluations}
+    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes), **more)
 
 
 def one_by_one(batch: Batch) -> Iterator[Batch]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley, variants, without_noise
+from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley, without_noise
 from streamsvm.refit import Every
 from tests.choices import each_choice
 from tests.learners import snapshot
@@ -142,12 +142,8 @@ def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None
         one.run_batch(rows, labels)
         for x, label in ((rows[3], None), (rows[5] | {"x1": None, "new": 3.0}, None), (rows[3], one.classes_[1])):
             found = one.explain_one(x, nearest=0, label=label)
-
-            def of_variants(groups: Any, masks: Any, own: Any = one, x: Any = x) -> Any:
-                return without_noise(plain(own).peek_proba_many(variants(x, groups, masks)), own.noise)
-
             asked = explain(
-                of_variants,
+                lambda rows, own=one: without_noise(plain(own).peek_proba_many(rows), own.noise),
                 x,
                 one.classes_,
                 label=label,
@@ -161,15 +157,14 @@ def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None
 def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
     asked = []
 
-    def of_variants(groups: Any, masks: Any) -> Any:
-        rows = variants(x, groups, masks)
+    def peek(rows: list[dict[Any, Any]]) -> Any:
         asked.append(len(rows))
         s = np.array([sum(row.values()) for row in rows])
         p = 1.0 / (1.0 + np.exp(-s))
         return np.column_stack([1.0 - p, p])
 
     x = {j: 0.001 * j for j in range(100)}
-    reasons = explain(of_variants, x, ["no", "yes"], ordered=list(range(99, -1, -1)))
+    reasons = explain(peek, x, ["no", "yes"], ordered=list(range(99, -1, -1)))
     assert reasons is not None
     assert len(reasons.contributions) == MOST + 1
     together = next(one for one in reasons.contributions if one.feature == OTHERS)
