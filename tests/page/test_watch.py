@@ -51,7 +51,7 @@ def seen(view: CheckpointView, n: int) -> dict[str, Any]:
 
 def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
     view = CheckpointView(tmp_path)
-    assert view.health() == "there is no checkpoint yet"
+    assert view.health() == "no checkpoint yet"
     with running(view):
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 1_500)
         state = wait_for(lambda: seen(view, 1_500), "the checkpoint")

@@ -233,5 +233,5 @@ def test_a_terminal_without_micro_signs(tmp_path: Path) -> None:
         done = subprocess.run(asked, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         assert b"Traceback" not in done.stderr
-    assert b" us an event" in done.stdout
+    assert b" us per event" in done.stdout
     assert b"\\xe4nderung" in done.stdout
