@@ -26,8 +26,8 @@ _PACKED_OTHERWISE = {
 }
 """Suffixes of unsupported compression formats."""
 _NO_TEXT = {
-    b"PAR1\x15": "Parquet: say format=parquet",
-    b"PK\x03\x04": "a ZIP archive, as spreadsheets are too: unpack it, or save it as CSV",
+    b"PAR1\x15": "Parquet: set format=parquet",
+    b"PK\x03\x04": "a ZIP archive or a spreadsheet: unpack it, or save it as CSV",
     b"BZh91AY&SY": _PACKED_OTHERWISE[".bz2"],
     b"\xfd7zXZ\x00": _PACKED_OTHERWISE[".xz"],
     b"\x28\xb5\x2f\xfd": _PACKED_OTHERWISE[".zst"],
@@ -187,7 +187,7 @@ class GrowingFile(PlainFile):
             raise self._truncated()
 
     def _truncated(self) -> ConnectorError:
-        what = "the followed file was truncated; start anew to read it from its start"
+        what = "the followed file was truncated; start the run again with --reset"
         return ConnectorError(f"{self._path}: {what}", "truncated")
 
     def _check_name(self) -> None:
@@ -200,7 +200,7 @@ class GrowingFile(PlainFile):
         except OSError:
             raise ConnectorError(f"{self._path}: the followed file was removed or renamed", "removed") from None
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-            what = "the followed file was replaced by another (rotated); start anew"
+            what = "the followed file was replaced by another (rotated); start the run again with --reset"
             raise ConnectorError(f"{self._path}: {what}", "replaced")
 
     def fraction(self, offset: int) -> float | None:
@@ -312,7 +312,7 @@ class Unpacked(Converted):
                     self._is_packed = packed[:1] == _GZIP[:1]
                 if not packed or not self._is_packed:
                     if packed is None and self._member is not None:
-                        self.damage = "gzip file is cut short"
+                        self.damage = "gzip file is truncated"
                     return packed
                 self._packed = packed
                 self._taken += len(packed)

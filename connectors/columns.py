@@ -88,7 +88,7 @@ class Labels(Memo):
                 logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
         elif text in MISSING_NUMBERS and label is not None and self._missing == MISSING:
             logger.info(
-                "the label %r is taken as a class; if it stands for a missing label, say missing=%s", text, text
+                "the label %r is taken as a class; if it stands for a missing label, set missing=%s", text, text
             )
         return label
 
@@ -222,7 +222,7 @@ class TextColumns:
                 empty.append(i + 1)
             elif i == 0 and is_index(cells):
                 self.numbers.notices.say(
-                    f"{source}: column 1 has no name and numbers the rows, as the index that pandas writes: it is left "
+                    f"{source}: column 1 has no name and numbers the rows, like the index of pandas: it is "
                     "out (--types :number keeps it)"
                 )
             else:
@@ -231,11 +231,11 @@ class TextColumns:
             self.types[name] = "ignore"
         if empty:
             left_out = ", ".join(map(str, empty))
-            self.numbers.notices.say(f"{source}: columns without name and values are left out: {left_out}")
+            self.numbers.notices.say(f"{source}: columns without name and values are dropped: {left_out}")
         if len(others) > 1:
             raise ConnectorError(
                 f"{source}: columns {', '.join(map(str, others))} have values, but no name: name them in the header, "
-                "or say --ignore '' to leave them out",
+                "or use --ignore '' to leave them out",
                 option="ignore",
             )
         self._leave_out()

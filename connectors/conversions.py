@@ -111,7 +111,7 @@ class Transcoded(Converted):
         try:
             return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
         except UnicodeError as error:  # UTF-16 without a byte order mark
-            what = f"{error}: say encoding={self.codec}-le or {self.codec}-be"
+            what = f"{error}: set encoding={self.codec}-le or {self.codec}-be"
             raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
 
     def seek(self, offset: int) -> bool:
@@ -166,7 +166,7 @@ class ArrayLines(Converted):
     @property
     def damage(self) -> str | None:
         if self._stream.damage is None and self._is_open:
-            return "the array is cut short: the ] that closes it is missing"
+            return "the array is truncated: the ] that closes it is missing"
         return self._stream.damage
 
     def _next(self, wait_s: float) -> bytes | None:

@@ -131,12 +131,12 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
     if form := form_of_dates(values):
         what = f"has dates written as numbers, such as {values[~np.isnan(values)][0]:.0f}"
         details["times"] = shlex.quote(f"{name}:time")
-        remedy = f"--types {{times}} --set time-format={form} makes features of their hour and weekday, {remedy}"
+        remedy = f"--types {{times}} --set time-format={form} converts them to hour and weekday, {remedy}"
     elif way := direction(values):
-        what = f"only counts {way} in the first {len(values)} rows, as row numbers and times do"
+        what = f"only counts {way} in the first {len(values)} rows, like a row number or a time"
         if _are_times(values[~np.isnan(values)]):
             order = " (the newest come first: sort the rows by it)" if way == "down" else ""
-            remedy = f"--time {{option}} takes it as the time of the event{order}, {remedy}"
+            remedy = f"--time {{option}} uses it as the event time{order}, {remedy}"
     else:
         return
     form = (

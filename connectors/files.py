@@ -228,7 +228,7 @@ class TextSource(PrefetchSource):
     def _not_valid(self) -> str:
         """Reason for a line that cannot be decoded."""
         codec = self._transcoded.codec or "utf-8"
-        hint = ": say encoding= if the file has another, such as latin-1 or cp1252"
+        hint = ": set encoding= if the file has another, such as latin-1 or cp1252"
         return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
 
     def _warn(self, bad: Mapping[int, str]) -> None:
@@ -236,7 +236,8 @@ class TextSource(PrefetchSource):
         first = next((i for i, reason in bad.items() if reason == self._not_valid), None)
         if first is not None and not self._warned:
             self._warned = True
-            logger.warning("%s: line %d, as others may be, is %s", self.name, self._reader.line + first + 1, bad[first])
+            line = self._reader.line + first + 1
+            logger.warning("%s: line %d: %s. Other lines may have the same error", self.name, line, bad[first])
 
     def _unmarked(self, texts: list[str]) -> list[str]:
         """Remove the byte order mark at the start of the file."""
@@ -284,9 +285,9 @@ def _no_lines(head: bytes) -> str | None:
     """Return why a stream with this start is not lines of text, and the remedy."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
         order = "be" if head[0::2].count(0) > head[1::2].count(0) else "le"
-        return f"the header is not valid utf-8 but UTF-16: say encoding=utf-16-{order}"
+        return f"the header is not valid utf-8 but UTF-16: set encoding=utf-16-{order}"
     if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
-        return "the lines end in carriage returns alone: convert them first: tr '\\r' '\\n' < FILE"
+        return "lines end only in carriage returns: convert them first: tr '\\r' '\\n' < FILE"
     return None
 
 

@@ -46,7 +46,7 @@ class ArffFormat(TypedColumns):
             if word.startswith("@attribute"):
                 self._attribute(line, i + 1, attributes)
             elif word and not word.startswith("@relation"):
-                raise ConnectorError(f"{self._source}: line {i + 1} is no ARFF declaration: {line[:80]!r}")
+                raise ConnectorError(f"{self._source}: line {i + 1} is not an ARFF declaration: {line[:80]!r}")
         if last:
             raise ConnectorError(f"{self._source}: the ARFF header has no @data line")
         return None
@@ -54,7 +54,7 @@ class ArffFormat(TypedColumns):
     def _attribute(self, line: str, number: int, attributes: dict[str, str | list[str]]) -> None:
         match = _ATTRIBUTE.match(line)
         if match is None:
-            raise ConnectorError(f"{self._source}: line {number} is no attribute declaration: {line[:80]!r}")
+            raise ConnectorError(f"{self._source}: line {number} is not an attribute declaration: {line[:80]!r}")
         name = _text(match, 1)
         if name in attributes:
             raise ConnectorError(f"{self._source}: attribute {name!r} is declared twice")
@@ -81,7 +81,7 @@ class ArffFormat(TypedColumns):
         for name, kind in attributes.items():
             known = kind in (*_NUMBERS, "string") or (kind == "date" and roles.types.get(name) == "time")
             if isinstance(kind, str) and not known and name in roles.features(attributes):
-                way = f"ignore=, or say types={name}:time" if kind == "date" else "ignore="
+                way = f"ignore=, or set types={name}:time" if kind == "date" else "ignore="
                 raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in {way}")
         # Omitted values of a sparse row are zero, or the first declared value of a nominal attribute.
         self._defaults = [
@@ -157,7 +157,7 @@ def _cells(line: str) -> list[str]:
     while True:
         match = _CELL.match(line, at)
         if match is None:
-            raise ValueError(f"a quote is not closed or not alone: {line[at : at + 80]!r}")
+            raise ValueError(f"a quote is not closed or not separated: {line[at : at + 80]!r}")
         cells.append(_text(match, 1))
         at = match.end()
         if not match[4]:

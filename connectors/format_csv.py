@@ -164,7 +164,7 @@ class CsvFormat(TypedColumns):
         self._names = options.names("names")
         self._follow(self._dialect)
         if self._has_header and self._names:
-            raise ConnectorError(f"{self._source}: option `names` goes with `header=no`", "value", option="names")
+            raise ConnectorError(f"{self._source}: option `names` requires `header=no`", "value", option="names")
 
     def _follow(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -227,11 +227,11 @@ class CsvFormat(TypedColumns):
         asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
         first = next(self._first_rows(lines), [])
         if 2 * sum(map(is_number, first)) > len(first):
-            return "; the first line looks like values: say header=no if there is no header (columns are f1, f2, ...)"
+            return "; the first line looks like values: set header=no if there is no header (columns are f1, f2, ...)"
         for i, row in enumerate(self._first_rows(lines)):
             if asked and asked <= {name.strip() for name in row}:
                 n = self._dialect.skip_rows + i
-                return f"; line {n + 1} names them: say skip_rows={n}" if i else ""
+                return f"; line {n + 1} names them: set skip_rows={n}" if i else ""
         return ""
 
     def _first_rows(self, lines: Sequence[str]) -> Iterator[list[str]]:
@@ -244,12 +244,12 @@ class CsvFormat(TypedColumns):
         if len(header) == 1 and other == self._dialect.delimiter and not self._chosen:
             raise ConnectorError(
                 f"{self._source}: the header is a single name in quotes, {header[0]!r}: take the quotes off whole "
-                f"lines (or say delimiter={_named(other)} if it is one name)",
+                f"lines (or set delimiter={_named(other)} if it is one name)",
                 option="delimiter",
             )
         if len(header) == 1 and other is not None and not self._chosen:
             raise ConnectorError(
-                f"{self._source}: the header is a single name, {header[0]!r}: say delimiter={_named(other)} if it is "
+                f"{self._source}: the header is a single name, {header[0]!r}: set delimiter={_named(other)} if it is "
                 f"several (or delimiter={_named(self._dialect.delimiter)} if not)",
                 option="delimiter",
             )
@@ -259,7 +259,7 @@ class CsvFormat(TypedColumns):
         if "" in self._roles.ignore:
             self._roles.ignore += unnamed[1:]
         if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
-            what = f"column {twice[0]!r} appears twice in the header; name it in ignore= to leave both out"
+            what = f"column {twice[0]!r} appears twice in the header; name it in ignore= to drop both"
             raise ConnectorError(f"{self._source}: {what}", "twice", column=twice[0])
         self._roles.check(self._source, names)
         self._width, self._all_names = len(names), names

@@ -85,8 +85,8 @@ class JsonFormat(TextFormat):
                 return None
             if _FIELD.match("".join(lines[1:2])):
                 raise ConnectorError(
-                    f"{self._source}: an object goes on in line 2, but each must be in one line (or in an array of "
-                    f"objects): make it so by jq -c . {self._source}",
+                    f"{self._source}: an object continues in line 2, but each must be on one line (or in an array of "
+                    f"objects): convert the file: jq -c . {self._source}",
                     "spread",
                 )
         return 0
@@ -162,14 +162,14 @@ class JsonFormat(TextFormat):
         except ConnectorError as error:
             if n < SAMPLE and not is_live:
                 raise
-            self.numbers.notices.say(f"{error} (in the first {n:,} events; it is waited for)")
+            self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:
             Roles(self._roles.label).check(self._source, names)
         except ConnectorError as error:
             raise ConnectorError(
-                f"{error} (in the first {n:,} events; if it comes later, say late_label=yes)", **vars(error)
+                f"{error} (in the first {n:,} events; if it comes later, set late_label=yes)", **vars(error)
             ) from None
 
     def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:

@@ -224,7 +224,7 @@ class _Side:
     def seek(self, position: Position) -> None:
         """Resume at a position."""
         if not (position["clock"] is None or type(position["clock"]) is int):
-            raise TypeError("the clock is no time")
+            raise TypeError("the clock is not a time")
         progress = BatchProgress.from_state(position)
         self._source.seek(progress.at)
         self._begin(progress, position["clock"])
@@ -265,9 +265,9 @@ class _Side:
             return {}
         for i, (key, label) in enumerate(zip(keys, batch.labels, strict=True)):
             if key is None or not isinstance(key, Hashable):
-                bad[i] = "there is no key" if key is None else f"the key is a {type(key).__name__}, not one value"
+                bad[i] = "the key is missing" if key is None else f"the key is a {type(key).__name__}, not one value"
             elif self._labelled and (label is None or label != label):
-                bad[i] = "there is no label"
+                bad[i] = "the label is missing"
             elif self._labelled and not isinstance(label, Hashable):
                 bad[i] = f"the label is a {type(label).__name__}, not one value"
         return bad

@@ -199,7 +199,7 @@ class NumberColumns:
         if example is not None and look_alike(cells):
             form = (
                 "column {name!r}: texts such as {example} look like numbers, and are read as categories: leave only "
-                "the numbers in the file, or say --types {name}:number, which rejects such texts (--types "
+                "the numbers in the file, or use --types {name}:number, which rejects such texts (--types "
                 "{name}:category confirms them)"
             )
             self.notices.say(Notice.of(form, name, example=shown(example)))
@@ -237,7 +237,7 @@ class NumberColumns:
     def _take_markers(self, name: str, shares: Mapping[str, float]) -> None:
         for text, share in shares.items():
             form = (
-                "column {name!r} holds numbers and, in {share:.0f} % of its first cells, the text {text}, which is "
+                "column {name!r} contains numbers and, in {share:.0f} % of its first cells, the text {text}, which is "
                 "read as missing: --types {name}:category keeps all as texts, --set missing=TEXT names such texts for "
                 "all columns"
             )

@@ -60,7 +60,7 @@ def split_names(text: str) -> list[str]:
     try:
         found = next(csv.reader([text]), [])
     except csv.Error as error:
-        raise ConnectorError(f"{text!r} are no names between commas: {error}") from None
+        raise ConnectorError(f"{text!r} is not a list of names separated by commas: {error}") from None
     return list(filter(None, found)) or [""]
 
 
@@ -129,7 +129,7 @@ class Options:
 
     def integer(self, key: str, default: int, least: int = 0) -> int:
         """Return an integer of at least `least`."""
-        return self._number(key, default, int, least, f"a whole number from {least} on")
+        return self._number(key, default, int, least, f"a whole number of at least {least}")
 
     def _number(self, key: str, default: N, convert: Callable[[Any], N], least: N, wanted: str) -> N:
         value = self._take(key)
@@ -309,7 +309,7 @@ def check_times(source: str, unit: str | None, form: str | None) -> None:
     if form is None:
         return
     if unit is not None:
-        raise ValueError(f"{source}: `time_unit` is for numbers, `time_format` for texts: say one of them")
+        raise ValueError(f"{source}: `time_unit` is for numbers, `time_format` for texts: use one of them")
     try:
         datetime.strptime(_SAMPLE.strftime(form), form)
         fault = None if "%" in form else "it has no directives"

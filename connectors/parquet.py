@@ -72,7 +72,7 @@ class ParquetSource(PrefetchSource):
             if name is not None:
                 self._check_type(name, schema.field(name).type)
         self._columns = TextColumns(self._features, self._roles, are_typed=True)
-        left_out = "column {name!r} is the index of a data frame: it is left out (--types {name}:number keeps it)"
+        left_out = "column {name!r} is the index of a data frame and is dropped (--types {name}:number keeps it)"
         self._columns.numbers.notices.say(*(Notice.of(left_out, name) for name in index))
         self._labels = Labels(self._roles.missing, self._columns.numbers.notices, str)
         self._absent = self._roles.missing_values
@@ -81,7 +81,7 @@ class ParquetSource(PrefetchSource):
 
     def _open(self, paths: list[str]) -> None:
         if not paths:
-            raise ConnectorError(f"{self.name}: the directory holds no Parquet files (*.parquet)", "empty")
+            raise ConnectorError(f"{self.name}: the directory contains no Parquet files (*.parquet)", "empty")
         self._files = []
         try:
             with open(paths[0], "rb") as first:
@@ -122,7 +122,7 @@ class ParquetSource(PrefetchSource):
         types = self._pa.types
         is_time = types.is_timestamp(kind) or types.is_date(kind)
         if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
-            way = f"ignore= or time=, or say types={name}:time" if is_time else "ignore= or time="
+            way = f"ignore= or time=, or set types={name}:time" if is_time else "ignore= or time="
             what = f"column {name!r} is of type {kind}; name it in {way}"
             raise ConnectorError(f"{self.name}: {what}", "type", column=name)
 

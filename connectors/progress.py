@@ -85,7 +85,7 @@ class BatchProgress:
         """
         count, ends = state["count"], {tuple(part): end for part, end in state["ends"]}
         if any(type(number) not in (int, float) for number in (count, *ends.values())):
-            raise TypeError(f"places of events that are no numbers: {count!r}, {ends!r}")
+            raise TypeError(f"positions of events that are not numbers: {count!r}, {ends!r}")
         return cls(state["at"], int(count), ends)
 
 

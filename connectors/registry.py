@@ -194,7 +194,7 @@ def _format_of(path: str, options: Options) -> Connector:
     if not default and not options.has("format"):
         refuse_unknown_packing(path)
         raise ConnectorError(
-            f"{path}: the suffix names no known format; say format= one of {', '.join(sorted(formats))}",
+            f"{path}: the suffix is not a known format; set format= to one of {', '.join(sorted(formats))}",
             "suffix",
             option="format",
         )
@@ -261,7 +261,7 @@ def open_source(url: str, **options: Any) -> Source:
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
     connector = connector_of(path, asked)
     if connector.source is None:
-        raise ConnectorError(f"{path}: no events can be read from there", "no source")
+        raise ConnectorError(f"{path}: events cannot be read from this URL", "no source")
     source: Source = opener(connector.source)(path, asked)
     return source
 

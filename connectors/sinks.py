@@ -184,7 +184,7 @@ class OutputPipe(Sink):
 
     def rewind(self, position: Position) -> None:
         """Raise an error."""
-        what = "cannot take back what was written; write to a file instead"
+        what = "cannot undo writes; write to a file instead"
         raise ConnectorError(f"{self.name}: {what}", "not seekable")
 
     def close(self) -> None:
@@ -273,6 +273,6 @@ def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting)
 def open_null(path: str, options: Options, _: Setting) -> Sink:
     """Open a sink that discards all rows."""
     if path != NullSink.name:
-        raise ConnectorError(f"{path}: say {NullSink.name} alone")
+        raise ConnectorError(f"{path}: use only {NullSink.name}")
     options.finish()
     return NullSink()

@@ -111,8 +111,8 @@ class Times:
         some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
         others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
         raise ConnectorError(
-            f"{source}: times in {name!r} seem to be in several units, {some}{others}: say time_unit= one of "
-            f"{', '.join(TIME_UNITS)}, or mend the file",
+            f"{source}: times in {name!r} seem to have several units, {some}{others}: set time_unit= to one of "
+            f"{', '.join(TIME_UNITS)}, or correct the file",
             option="time_unit",
             column=name,
         )
@@ -250,11 +250,11 @@ class Times:
         if isinstance(guess, str):
             moment = datetime.fromtimestamp(abs(number) / TIME_UNITS[guess], UTC)
             is_one = "" if number < 0 else f" ({number} is {moment:%Y-%m-%d %H:%M:%S} UTC)"
-            logger.info("times in %r are read as %s since 1970%s; time_unit= says otherwise",
+            logger.info("times in %r are read as %s since 1970%s; time_unit= changes this",
                         name, _WORDS[guess], is_one)  # fmt: skip
         else:
-            logger.warning("times in %r, such as %s, do not tell their unit and are read as milliseconds; "
-                           "time_unit= says otherwise", name, number)  # fmt: skip
+            logger.warning("times in %r, such as %s, have no clear unit and are read as milliseconds; "
+                           "time_unit= changes this", name, number)  # fmt: skip
 
     def _no_time(self, name: str, value: Any) -> str:
         if self.form:
@@ -276,7 +276,7 @@ class SingleTimes(Times):
         unit = unit_of(number)
         if unit is None and number:
             raise _RefusedError(
-                f"the unit of the time {number} in '{name}' cannot be told: say time_unit= one of "
+                f"the unit of the time {number} in '{name}' is ambiguous: set time_unit= to one of "
                 f"{', '.join(TIME_UNITS)}"
             )
         return unit or "ms"
@@ -368,7 +368,7 @@ def _date_in_digits(name: str, number: float) -> str | None:
     if form is None:
         return None
     return (
-        f"the time {number:.0f} in '{name}' may be a date or a number: say time_format={form}, or "
+        f"the time {number:.0f} in '{name}' may be a date or a number: set time_format={form}, or "
         f"time_unit= one of {', '.join(TIME_UNITS)}"
     )
 
@@ -376,7 +376,7 @@ def _date_in_digits(name: str, number: float) -> str | None:
 def _of_another(name: str, number: float, unit: str, own: str | None) -> str:
     before = f"those before are in {_WORDS[own]}" if own else "those before are far smaller numbers"
     return (
-        f"the time {number} in '{name}' seems to be in {_WORDS[unit]}, but {before}; time_unit= takes all as one unit"
+        f"the time {number} in '{name}' seems to be in {_WORDS[unit]}, but {before}; time_unit= reads all in one unit"
     )
 
 

@@ -65,7 +65,7 @@ def split_address(url: str) -> tuple[str, str]:
     servers, slash, topic = url.removeprefix("kafka://").partition("/")
     if "@" in servers:  # and do not repeat what may be a password
         raise ConnectorError(
-            "kafka://: no user or password before the hosts; give sasl_plain_username= and sasl_plain_password=, "
+            "kafka://: remove user and password from the URL; set sasl_plain_username= and sasl_plain_password=, "
             "best in a file: client=FILE.toml",
             "address",
         )
@@ -97,7 +97,7 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
     given = client_file(options.name, path)
     if strange := sorted(set(given) - known):
         raise ConnectorError(
-            f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here",
+            f"{path}: `{strange[0]}` is not a Kafka client option that can be set here",
             "unknown",
             option=strange[0],
         )
@@ -179,7 +179,7 @@ def describe(error: BaseException) -> str:
         return f"{shown}; the libraries of all codecs come with pip install 'streamsvm[kafka]'"
     if "InvalidTimestampError" in kinds(error):
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        return f"{shown}; is the clock of this machine right? Its time is {now} UTC, which stamps what is written"
+        return f"{shown}; check the clock of this machine: its time is {now} UTC"
     return f"{shown} (the user lacks the right, an ACL, to {_RIGHTS[kind]})" if kind in _RIGHTS else shown
 
 
@@ -195,8 +195,8 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
     except KafkaTimeoutError as error:
         seconds = settings["bootstrap_timeout_ms"] / 1000
         raise UnreachableError(
-            f"{name}: no broker answered within {seconds:g} s: is one running there, and are the port, "
-            f"`security_protocol` and credentials right? ({describe(error)})",
+            f"{name}: no broker responded within {seconds:g} s: check that one runs there, and check the port, "
+            f"`security_protocol` and credentials ({describe(error)})",
             "no answer",
         ) from error
     except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:

@@ -90,17 +90,17 @@ class RetryTimeout:
             self._pause = _SAY_S
         waited = now - self._since
         if waited >= self.seconds:
-            raise UnreachableError(f"{error} (waited {waited:.0f} s for that to pass)") from error
+            raise UnreachableError(f"{error} (after {waited:.0f} s of retries)") from error
         if now >= self._say_at:
             self._say_at = now + self._pause
             self._pause = min(2 * self._pause, _SAY_SELDOM_S)
-            logger.warning("%s: no broker answers as is needed: waiting for one%s", error, _so_far(waited))
+            logger.warning("%s: no broker available; retrying%s", error, _so_far(waited))
         time.sleep(_LOOK_S)
 
     def reward(self, name: str) -> None:
         """Reset the timeout after a success."""
         if self._since is not None:
-            logger.warning("%s: a broker answers again: going on", name)
+            logger.warning("%s: a broker is available again; continuing", name)
             self._since = None
 
     def ask(self, call: Callable[[], T], look: Callable[[], None] = lambda: None) -> T:

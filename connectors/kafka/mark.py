@@ -77,7 +77,7 @@ class Mark:
         if mark := {p: offset for p, offset in read().items() if offset > begin.get(p, 0)}:
             raise ConnectorError(
                 f"{self._brokers.name}: the group {self.group} says that events were answered up to {_shown(mark)}, "
-                "but there is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from "
+                "but the checkpoint is missing. Restore the checkpoint; or set mark=trust to learn from "
                 "the beginning again and write only the predictions that are not there yet; or start over with --reset "
                 "(or mark=forget), which writes predictions of all events again",
                 "no checkpoint",
@@ -103,7 +103,7 @@ class Mark:
             raise ConnectorError(
                 f"{self._brokers.name}: the checkpoint is ahead of the mark: events were answered up to "
                 f"{_shown(behind)} when it was taken, but the group {self.group} says {_shown(mark) or 'nothing'}. Was "
-                "the group reset, did its offsets expire, or is it another cluster? Say mark=forget to go on from the "
+                "the group reset, did its offsets expire, or is it another cluster? Set mark=forget to go on from the "
                 "checkpoint (events after it may then be predicted twice), or start over with --reset",
                 "behind",
                 option="mark",
@@ -176,7 +176,7 @@ class Mark:
             and (
                 f"{self._brokers.name}: events were answered up to {_shown(behind)}, but the group {self.group} says "
                 f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
-                "anew. Say mark=forget to go on from the checkpoint, or start over with --reset"
+                "anew. Set mark=forget to resume from the checkpoint, or start over with --reset"
             )
         ) or ""
 

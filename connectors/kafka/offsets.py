@@ -62,7 +62,7 @@ class Offsets:
 
     def ask(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
         """Query `beginning_offsets` or `end_offsets`."""
-        with talking(self.name, "the offsets of its partitions cannot be had"):
+        with talking(self.name, "the offsets of its partitions cannot be read"):
             found = getattr(self._consumer, which)(list(map(self.tp, partitions)), timeout_ms=seconds * 1000)
         return {tp.partition: offset for tp, offset in found.items()}
 
@@ -76,7 +76,7 @@ class Offsets:
     def fetch(self, offsets: Mapping[int, int], keep: Sequence[int] = ()) -> None:
         """Fetch partitions from these offsets, go on with those in `keep`, and stop fetching others."""
         self._fetched = {*offsets, *keep}
-        with talking(self.name, "its partitions cannot be taken"):
+        with talking(self.name, "its partitions cannot be assigned"):
             self._consumer.assign([self.tp(partition) for partition in self.next if partition in self._fetched])
             for partition, offset in offsets.items():
                 self._consumer.seek(self.tp(partition), offset)
@@ -85,7 +85,7 @@ class Offsets:
         """Set the next offsets."""
         if gone := sorted(set(position) - set(self.next)):
             raise ConnectorError(
-                f"{self.name}: has no partition {gone[0]}, whose events were learned: is it another topic?", "position"
+                f"{self.name}: has no partition {gone[0]}, whose events were learned: check the topic", "position"
             )
         self.next = dict(self.begin)  # also of new partitions
         self._check(position, self.end)
@@ -104,13 +104,13 @@ class Offsets:
             if offset > end:
                 raise ConnectorError(
                     f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: "
-                    "the topic was made anew or lost records; start over with --reset",
+                    "the topic was recreated or lost records; start over with --reset",
                     "recreated",
                 )
             if offset < begin and not self._options.skip_gap:
                 raise ConnectorError(
                     f"{self.name}: retention has removed the offsets {offset} to {begin - 1} of partition {partition}, "
-                    "which come next; say gap=skip to go on with the events that are left, or start over with --reset",
+                    "which come next; set gap=skip to continue with the remaining events, or start over with --reset",
                     "removed",
                     option="gap",
                 )
@@ -147,7 +147,7 @@ class Offsets:
 
     def reached(self, partition: int) -> int:
         """Return the position of the client in a partition."""
-        with talking(self.name, "its position cannot be had"):
+        with talking(self.name, "its position cannot be read"):
             return int(self._consumer.position(self.tp(partition), timeout_ms=LIVE_ANSWER_S * 1000) or 0)
 
 
@@ -207,7 +207,7 @@ class Lag:
     def _warn(self, error: Exception) -> None:
         if type(error).__name__ in _NO_RIGHT:
             logger.warning(
-                "%s: the lag is not published: there is no right to READ the group %s (group_id=NAME names another, "
+                "%s: the lag is not published: no permission to READ the group %s (group_id=NAME names another, "
                 "`group_id=` none)",
                 self._name,
                 self._group,

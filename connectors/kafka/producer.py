@@ -209,7 +209,7 @@ class TransactionalProducer:
         self._producer = connect(brokers.name, brokers.servers, kafka.KafkaProducer, settings)
         self._failure: Exception | None = None  # what went wrong in the transaction before its end
         try:
-            with talking(brokers.name, f"transactions as {identity} cannot be begun", passes_anew):
+            with talking(brokers.name, f"transactions as {identity} cannot be started", passes_anew):
                 self._producer.init_transactions()
         except BaseException:
             self.leave()

@@ -253,7 +253,7 @@ def _spoken(server: str) -> str | None:
 
 
 def _other(found: str, protocol: str) -> str:
-    return f"speaks {found}, not {protocol}: say security_protocol={found}" + (
+    return f"speaks {found}, not {protocol}: set security_protocol={found}" + (
         ", with sasl_mechanism and credentials" if found.startswith("SASL") and not protocol.startswith("SASL") else ""
     )
 
@@ -261,7 +261,7 @@ def _other(found: str, protocol: str) -> str:
 def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) -> _Refused:
     why = error.verify_message.rstrip(".")
     if "match" in why or "not valid for" in why:
-        message = f"shows a certificate for another host ({why}); ask it by a name in it, or say ssl_check_hostname=no"
+        message = f"shows a certificate for another host ({why}); ask it by a name in it, or set ssl_check_hostname=no"
         return _Refused(message, "ssl_check_hostname")
     authority = options.get("ssl_cafile")
     trusted = "by default" if authority is None else f"by ssl_cafile={authority}"

@@ -67,7 +67,7 @@ class WrittenRows:
         shared |= {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
         consumer = connect(self._name, self._brokers.servers, kafka.KafkaConsumer, shared)
         try:
-            with talking(self._name, "its partitions cannot be had"):
+            with talking(self._name, "its partitions cannot be read"):
                 partitions = sorted(consumer.partitions_for_topic(self._topic) or ())
             yield consumer, [TopicPartition(self._topic, partition) for partition in partitions]
         finally:
@@ -81,7 +81,7 @@ class WrittenRows:
         """
         if self._rows:
             return self._since
-        with self._consumer() as (consumer, tps), talking(self._name, "the ends of its partitions cannot be had"):
+        with self._consumer() as (consumer, tps), talking(self._name, "the ends of its partitions cannot be read"):
             return {str(tp.partition): offset for tp, offset in consumer.end_offsets(tps).items()}
 
     def read(self, since: Mapping[str, int]) -> None:

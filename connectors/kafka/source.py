@@ -106,12 +106,12 @@ class KafkaSource(Source):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
-                    "create it, or say absent=wait to wait until it is there",
+                    "create it, or set absent=wait to wait until it is there",
                     "no topic",
                     option="absent",
                 )
         if found is None:
-            logger.warning("%s: there is no such topic yet: waiting for it", self.name)
+            logger.warning("%s: the topic does not exist yet; waiting for it", self.name)
         return found
 
     # Position ----------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class KafkaSource(Source):
         if learned and self._id and learned != self._id and not self._options.accept_recreated:
             raise ConnectorError(
                 f"{self._anew(learned, self._id)}; or where its events are those that were learned, as in a topic that "
-                "was restored, say recreated=accept",
+                "was restored, set recreated=accept",
                 "recreated",
                 option="recreated",
             )
@@ -176,7 +176,7 @@ class KafkaSource(Source):
 
     def _anew(self, learned: str, there: str) -> str:
         return (
-            f"{self.name}: the topic was deleted and made anew since events of it were learned (its id was {learned}, "
+            f"{self.name}: the topic was deleted and recreated since events of it were learned (its id was {learned}, "
             f"and is {there}), so that the same offsets are other events; start over with --reset"
         )
 
@@ -232,7 +232,7 @@ class KafkaSource(Source):
 
     def _look_for_partitions(self) -> None:
         """Add new partitions from their beginning, also those of a new topic."""
-        with talking(self.name, "its partitions cannot be had"):
+        with talking(self.name, "its partitions cannot be read"):
             there = self._consumer.partitions_for_topic(self.topic) or set()
         if not self._offsets.next:
             self._timeout.reward(self.name)
@@ -263,8 +263,8 @@ class KafkaSource(Source):
         """Raise ConnectorError if the topic was deleted."""
         if self._brokers.gone([self.topic]) is not None:
             raise ConnectorError(
-                f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
-                "Where the topic is made anew, start over with --reset",
+                f"{self.name}: the topic no longer exists; what was learned is in the checkpoint or the saved model. "
+                "Where the topic is recreated, start over with --reset",
                 "deleted",
             )
 

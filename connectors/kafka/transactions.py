@@ -196,7 +196,7 @@ class Transactions:
                 self._check_topics()  # the client itself would ask for ever
                 asked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
-                self._timeout.bear(UnreachableError(f"{self.name}: a commit is not answered"), since)
+                self._timeout.bear(UnreachableError(f"{self.name}: a commit got no response"), since)
         try:
             if not call.done and (refusal := self._current.refusal) is not None:
                 raise refusal
@@ -280,12 +280,12 @@ class Transactions:
             return
         if gone == source and gone not in sinks:
             raise ConnectorError(
-                f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, is there no more; what "
-                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --reset",
+                f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, no longer exists; what "
+                "was learned is in the checkpoint or the saved model. Where it is recreated, start over with --reset",
                 "deleted",
             )
         raise ConnectorError(
-            f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
+            f"{self.name}: results cannot be written: the topic {gone!r} no longer exists; create it again and "
             "start the run again, which goes on from its checkpoint where it has one",
             "deleted",
         )
@@ -296,18 +296,16 @@ class Transactions:
 
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
-            after = (
-                "; they will be made when the run goes on from its checkpoint" if self.mark.topic is not None else ""
-            )
+            after = "; they are written when the run resumes from its checkpoint" if self.mark.topic is not None else ""
             raise UnreachableError(
-                f"{self.name}: no broker answered, and the run was to end: results after the last commit are not "
+                f"{self.name}: no broker responded, and the run was stopped: results after the last commit are not "
                 f"written{after}"
             )
 
     def _fenced(self, error: Exception) -> ConnectorError:
         fenced = ConnectorError(
             f"{self.name}: fenced off: another run writes with transactional_id={self.identity}, so this one, the "
-            "older, stops; what it had not committed is dropped. Run one at a time, or give each its own id",
+            "older, stops; its uncommitted results are dropped. Run one at a time, or use one id for each",
             "fenced",
             option="transactional_id",
         )

@@ -271,7 +271,7 @@ def read(name: str, given: Mapping[str, Any]) -> Disturbance:
     allowed = [field.name for field in fields(KINDS[kind])]
     unknown = sorted(settings.keys() - set(allowed))
     if unknown:
-        raise ConnectorError(f"{name}: {kind} knows no `{unknown[0]}`; it has {', '.join(allowed)}")
+        raise ConnectorError(f"{name}: {kind} has no `{unknown[0]}`; allowed are {', '.join(allowed)}")
     try:
         disturbance = KINDS[kind](**settings)
         wrong = disturbance.check()

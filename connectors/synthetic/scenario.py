@@ -208,9 +208,9 @@ class Scenario:
         if bool(self.generator) == bool(self.source):
             return "needs a `generator` or a `source`"
         if not isinstance(self.events, int) or self.events < 1:
-            return f"`events` must be a whole number from 1 on, got {self.events!r}"
+            return f"`events` must be a whole number of at least 1, got {self.events!r}"
         if not self.schedule or self.schedule[0].at or any(a.at >= b.at for a, b in pairwise(self.schedule)):
-            return "the concepts of `schedule` must come one after the other, the first at 0"
+            return "the concepts of `schedule` must be in order, the first at 0"
         if any(stage.width < 0 for stage in self.schedule):
             return "`width` must not be negative"
         if self.source:
@@ -221,15 +221,15 @@ class Scenario:
 
     def _wrong_concepts(self) -> str:
         if self.generator not in FAMILIES:
-            return f"unknown generator {self.generator!r}; there are {', '.join(FAMILIES)}"
+            return f"unknown generator {self.generator!r}; available are {', '.join(FAMILIES)}"
         if self.family.n_concepts == 1 and len(self.schedule) > 1:
-            return f"{self.generator} has one concept only"
+            return f"{self.generator} has only one concept"
         for stage in self.schedule:
             if stage.concept < 0 or 0 < self.family.n_concepts <= stage.concept:
                 return f"{self.generator} has no concept {stage.concept}, but 0 to {self.family.n_concepts - 1}"
         unknown = [name for name in self.parameters if name not in self.family.parameters]
         if unknown:
-            return f"{self.generator} knows no parameter `{unknown[0]}`; it has {', '.join(self.family.parameters)}"
+            return f"{self.generator} has no parameter `{unknown[0]}`; allowed are {', '.join(self.family.parameters)}"
         return ""
 
     @property
@@ -335,8 +335,8 @@ def find(name: str) -> Scenario:
     if name in FAMILIES:
         return Scenario(name, generator=name)
     if name.endswith(".toml"):
-        raise ConnectorError(f"synthetic:{name}: there is no such file")
-    raise ConnectorError(f"synthetic:{name}: unknown stream; there are {', '.join([*names(), *FAMILIES])}")
+        raise ConnectorError(f"synthetic:{name}: no such file")
+    raise ConnectorError(f"synthetic:{name}: unknown stream; available are {', '.join([*names(), *FAMILIES])}")
 
 
 def names() -> list[str]:

@@ -45,7 +45,7 @@ class SyntheticSource(Source):
     def __init__(self, scenario: Scenario, seed: int = 0, batch_size: int = 1024) -> None:
         self.name = scenario.url
         if any(isinstance(each, Late) for each in scenario.disturbance):
-            raise ConnectorError(f"{self.name}: its labels come late, which a source by itself cannot show")
+            raise ConnectorError(f"{self.name}: its labels are late, which a single source cannot represent")
         self.scenario, self._seed, self._batch_size = scenario, seed, batch_size
         self._made_of = repr((scenario, seed))
         self._event: int = 0

@@ -424,7 +424,7 @@ class TestGzip:
         assert seen == list(range(len(seen)))
         assert len(seen) > 1000
         ((line, reason, raw),) = rejects(batches)
-        assert (line, reason) == (len(seen) + 2, "gzip file is cut short")
+        assert (line, reason) == (len(seen) + 2, "gzip file is truncated")
         assert not raw or f"{len(seen)},{len(seen) * 7919 % 1000}\n".startswith(raw)
         # The error is reported once. If the file is completed, nothing is lost.
         resumed = open_source(url)

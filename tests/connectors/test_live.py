@@ -200,7 +200,7 @@ def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path: Path) -> None:
     finally:
         os.close(writer)
     rest = list(batches)
-    assert [r.reason for batch in rest for r in batch.rejected] == ["gzip file is cut short"]
+    assert [r.reason for batch in rest for r in batch.rejected] == ["gzip file is truncated"]
     source.close()
 
 

@@ -107,7 +107,7 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(path: str, cut
 def test_wrong_configuration_stops_at_once(path: str, tmp_path: Path) -> None:
     with raises(ConnectorError, reason="no column", option="label", column="z"):
         open_source(path, label="z")
-    with raises(ConnectorError, reason="type", column="when", named="or say types=when:time"):
+    with raises(ConnectorError, reason="type", column="when", named="or set types=when:time"):
         open_source(path)
     with raises(ConnectorError, reason="missing"):
         open_source(str(tmp_path / "b.parquet"))

@@ -107,7 +107,7 @@ def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert said[0].startswith("t: the mark cannot be read: NotCoordinator")
-    assert said[1] == "t: a broker answers again: going on"
+    assert said[1] == "t: a broker is available again; continuing"
 
 
 def test_what_does_not_pass_for_long_is_raised(monkeypatch):

@@ -89,7 +89,7 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
     assert len(read(broker, topics["dead"])) == 15
     allow(broker, topics, *set(RIGHTS) - {"lag"})  # the run continues
     said = ran(*run, "--reset", cwd=tmp_path)
-    assert said.count("no right to READ the group") == 1
+    assert said.count("no permission to READ the group") == 1
     assert len(read(broker, topics["out"])) == 570
 
 

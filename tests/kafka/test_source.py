@@ -468,6 +468,6 @@ def test_a_topic_made_anew_stops_a_live_run(broker, topic):
 def test_no_broker_is_said_in_bounded_time():
     began = time.monotonic()
     port = starter.free_ports(1)[0]
-    with raises(UnreachableError, reason="no answer", named=f"127.0.0.1:{port}/t: no broker answered within 1 s"):
+    with raises(UnreachableError, reason="no answer", named=f"127.0.0.1:{port}/t: no broker responded within 1 s"):
         KafkaSource(servers=f"127.0.0.1:{port}", topic="t", bootstrap_timeout_ms=1000)
     assert time.monotonic() - began < 30

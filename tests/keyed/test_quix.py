@@ -484,4 +484,4 @@ def test_brokers_that_are_not_there_may_be_there_later(run):
     given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
     done = run("kafka://127.0.0.1:1/events", *given, prepare=hurried)
     assert done.returncode == 75
-    assert "no broker answers" in done.stderr
+    assert "no broker responds" in done.stderr
