@@ -214,7 +214,7 @@ def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
     assert "--ignore left" in said["left"]
     assert "--time at" in said["at"]
     assert "sort the rows" in said["at"]
-    assert "--types day:time --set time-format=%Y%m%d makes" in said["day"]
+    assert "--types day:time --set time-format=%Y%m%d converts" in said["day"]
     assert "--types hour:time --set time-format=%Y%m%d%H makes" in said["hour"]
     caplog.clear()
     known = open_source(str(path), types="left:number,at:number,day:time,hour:ignore", time_format="%Y%m%d")
@@ -261,7 +261,7 @@ def test_row_names_that_the_header_does_not_count_are_an_index(
 def test_rows_that_end_in_a_delimiter_have_a_column_without_values(tmp_path: Path, caplog) -> None:
     assert rows(write(tmp_path / "a.csv", "x,y\n1,a,\n2,b,\n"), label="y") == [{"x": 1.0}, {"x": 2.0}]
     (said,) = caplog.records
-    assert said.getMessage().endswith("left out: 3")
+    assert said.getMessage().endswith("dropped: 3")
 
 
 def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None:
