@@ -313,13 +313,16 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         adapter = self._adapter
         if isinstance(adapter, RowModel):
             adapter.with_proba = proba
+        n_before = len(adapter.classes)
         answer = self._ask(x, key, time)
         code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
         label = adapter.classes[code] if code >= 0 else None
         if isinstance(adapter, RowModel):
             return label, adapter.last
         shares = [] if answer.probas is None else answer.probas[0].tolist()
-        return label, dict(zip(adapter.classes, shares, strict=False))
+        found = enumerate(zip(adapter.classes, shares, strict=False))
+        # A label that precedes its event may add a class after the prediction; a timeout may add one before.
+        return label, {name: share for i, (name, share) in found if i < n_before or share > 0.0}
 
     def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
         """Predict an event and store it until its label arrives."""

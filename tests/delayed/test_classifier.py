@@ -71,6 +71,16 @@ def test_labels_that_come_first_wait_and_those_that_come_late_are_not_learned() 
     assert model.n_pending == 0
 
 
+@pytest.mark.parametrize("model", [CPMClassifier, naive_bayes.GaussianNB])
+def test_probabilities_know_nothing_of_a_label_that_precedes_its_event(model: Any) -> None:
+    delayed = DelayedClassifier(model())
+    delayed.learn_one("k1", "new")
+    assert delayed.predict_proba_one({"a": 1.0}, key="k1") == {}
+    delayed.learn_one("k2", "newer")
+    assert set(delayed.predict_proba_one({"a": 1.0}, key="k2")) == {"new"}
+    assert set(delayed.predict_proba_one({"a": 1.0}, key="k3")) == {"new", "newer"}
+
+
 def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
     for start in (datetime(2026, 1, 25, 23), datetime(2026, 1, 25, 23, tzinfo=UTC), np.datetime64("2026-01-25T23:00")):
         model = DelayedClassifier(CPMClassifier(), wait=10.0)
