@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,6 +41,16 @@ class Case:
 def key_of(*parts: object) -> str:
     """Join the parts of the name of a result."""
     return SEPARATOR.join(map(str, parts))
+
+
+def on_one_core(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Measure a batch solver with one thread, and without warnings that others do not converge."""
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return measure(*arguments)
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,19 +12,16 @@ from __future__ import annotations
 import argparse
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import LinearSVC
-from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of
+from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of, on_one_core
 from simulations.storage import PICTURES, SEPARATOR, Rows
 from simulations.tables import Column, Table, pick
 from streamsvm import IndexedBCD
@@ -191,19 +188,12 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
     for title in SETS:
         for number, loss in ((2, "hinge"), (4, "squared_hinge")):
             key = key_of("time", f"{number}. {'L1' if loss == 'hinge' else 'L2'} loss: {title}")
-            yield Case(key, partial(alone, over_time, title, loss), several=True)
+            yield Case(key, partial(on_one_core, over_time, title, loss), several=True)
     for C in (0.01, 0.1, 10.0, 100.0):
-        yield Case(key_of("penalty", f"6. C = {C:g}"), partial(alone, over_penalty, C), several=True)
+        yield Case(key_of("penalty", f"6. C = {C:g}"), partial(on_one_core, over_penalty, C), several=True)
     for title in SETS:
         for s in (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, math.inf):
-            yield Case(key_of("support", title, s), partial(alone, over_support, title, s))
-
-
-def alone(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Measure on one core, without warnings."""
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return measure(*arguments)
+            yield Case(key_of("support", title, s), partial(on_one_core, over_support, title, s))
 
 
 def panels(rows: Rows, figure: str, measure: str | None) -> dict[str, dict[str, Any]]:

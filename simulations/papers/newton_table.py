@@ -10,20 +10,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC, l1_min_c
-from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.harness import SOLVER_PACKAGES, Benchmark, Case
+from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, on_one_core
 from simulations.storage import Rows, rounded
 from simulations.tables import Column, Table, part
 from streamsvm import SmoothedNewton
@@ -87,12 +84,6 @@ def solvers(X: Any, y: Any) -> dict[str, Callable[[], Any]]:
 
 def measure(name: str) -> Rows:
     """Measure the accuracy and time of each solver on a data set."""
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return _measure(name)
-
-
-def _measure(name: str) -> Rows:
     X, y = load(name)
     folds = list(StratifiedKFold(10, shuffle=True, random_state=0).split(np.zeros(len(y)), y))
     folds = folds[:1] if name == "covtype" else folds
@@ -116,7 +107,7 @@ def _measure(name: str) -> Rows:
 def cases(options: argparse.Namespace) -> Iterator[Case]:
     """List the data sets."""
     for name in SETS:
-        yield Case(name, partial(measure, name), several=True)
+        yield Case(name, partial(on_one_core, measure, name), several=True)
 
 
 def cell(solver: str, rows: Rows) -> str:

@@ -13,20 +13,17 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
-from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of
+from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of, on_one_core
 from simulations.storage import PICTURES, SEPARATOR, Rows, rounded
 from simulations.tables import Column, Table, of, pick
 from streamsvm import SampledCuts
@@ -134,20 +131,15 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
     for n in (3000, 10_000, 30_000, 100_000, 300_000):
         for which, most in (("constant time", 300_000), ("linear time", 30_000), ("LIBSVM", 10_000)):
             if n <= most:
-                yield Case(key_of("growth", which, n), partial(alone, growth, which, n))
+                yield Case(key_of("growth", which, n), partial(on_one_core, growth, which, n))
     for C in (1e3, 1e5):
         for tol in (1e-2, 1e-3):
             for r in (30, 100, 300, 1000):
-                yield Case(key_of("samples", f"C = {C:g}, epsilon = {tol:g}", r), partial(alone, samples, C, tol, r))
+                yield Case(
+                    key_of("samples", f"C = {C:g}, epsilon = {tol:g}", r), partial(on_one_core, samples, C, tol, r)
+                )
     for name in SETS:
-        yield Case(key_of("quality", name), partial(alone, quality, name), several=True)
-
-
-def alone(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Measure on one core, without warnings."""
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return measure(*arguments)
+        yield Case(key_of("quality", name), partial(on_one_core, quality, name), several=True)
 
 
 def curves(rows: Rows, figure: str) -> dict[str, Rows]:
