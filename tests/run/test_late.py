@@ -262,7 +262,7 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
     kept = (*run, "--checkpoint", "check", "--checkpoint-every", n)
     disk = (*run, "--set", "pending-dir=disk")
     for full, said in ((disk, "disk: waiting events"), (kept, "checkpoint: check/waiting:")):
-        done = completed(*full, cwd=tmp_path, most_bytes=100_000)
+        done = completed(*full, cwd=tmp_path, most_bytes=500_000)
         assert (done.returncode, f"{said} cannot be written" in done.stderr) == (1, True), done.stderr
     ran_here(*kept, cwd=tmp_path, check=True)
     next((tmp_path / "check" / "waiting").iterdir()).unlink()
