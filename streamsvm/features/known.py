@@ -219,7 +219,7 @@ class KnownFeatures:
 
     def is_dead(self, column: int) -> bool:
         """Return whether a column belongs to a string of a name that is left out."""
-        return self.texts.is_dead(column)
+        return bool(self.left_out) and self.is_indicator[column] and self.names[column][0] in self.left_out
 
     def restore(
         self,

@@ -120,11 +120,6 @@ class Texts:
                 own = (j for j in range(len(columns)) if columns.is_indicator[j] and columns.names[j][0] == name)
                 columns.strings[name] = {columns.names[j][1]: j for j in own}
 
-    def is_dead(self, column: int) -> bool:
-        """Return whether a column belongs to a string of a name that is left out."""
-        columns = self._columns
-        return bool(self.left_out) and columns.is_indicator[column] and columns.names[column][0] in self.left_out
-
     def learn(self, x: Mapping[Any, Any]) -> None:
         """Update the watched names with the strings of a learned event."""
         watched = [name for name, value in x.items() if name in self.watched and isinstance(value, str)]

@@ -84,7 +84,9 @@ class Member:
             Output array of shape (n, n_classes).
         """
         if self.has_arrays:
-            compiled("evaluate")(query(rows, asked, proba), *self.addresses)
+            query = State(frozen_models.QUERY)
+            fill(query, rows, asked, proba[None])
+            compiled("evaluate")(query, *self.addresses)
             return
         at = np.flatnonzero(asked)
         proba[at] = 0.0
@@ -154,13 +156,6 @@ def compiled(name: str) -> Any:
     entry = (frozen_models.ENTRY_POINTS | vote_kernels.ENTRY_POINTS)[name]
     prepare([entry])
     return entry.compile()
-
-
-def query(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
-    """Return a query of one model for the rows marked in `asked`; results are written to `proba`."""
-    found = State(frozen_models.QUERY)
-    fill(found, rows, asked, proba[None])
-    return found
 
 
 def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:

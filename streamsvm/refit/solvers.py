@@ -156,7 +156,7 @@ class Cuts(_Searching):
         check_size(task)
         scaler, rows = scaled(task, common=settings["scale"] == "common")
         root = np.sqrt(_weights(task, settings["relevance"]))
-        Z = _toarray(rows) * root
+        Z = (rows.toarray() if scipy.sparse.issparse(rows) else rows) * root
         gamma = settings["gamma"] / max(float((Z**2).sum(axis=1).mean()), 1e-12)
         n_rounds = int(min(max(SEEN_TIMES * len(Z) / CUT_ROWS, 150), 400))
         cuts = SampledCuts(gamma=gamma, max_iter=n_rounds, random_state=task.seed)
@@ -290,10 +290,6 @@ def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
         for part in parts
     )
     return n_right / len(rows)
-
-
-def _toarray(Z: Any) -> Floats:
-    return np.asarray(Z.toarray() if scipy.sparse.issparse(Z) else Z)
 
 
 def _weights(task: Task, by_relevance: bool) -> Floats:
