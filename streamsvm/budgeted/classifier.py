@@ -73,7 +73,7 @@ class BSGDClassifier(BudgetedMemory):
         Maximum number of classes. Events of further classes are refused.
     metric
         `"learned"` trains a relevance of each column in the distance with the same loss. Irrelevant columns fade and
-        gamma matters less, at up to twice the cost of events that change the model. `"fixed"` weighs columns equally.
+        gamma matters less, at up to twice the cost of events that change the model. `"fixed"` weights columns equally.
     l2
         Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
         l2 = 2 / (C n).
@@ -127,7 +127,7 @@ class BSGDClassifier(BudgetedMemory):
     The machine of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is their
     M. The defaults are good single choices over fourteen streams.
     heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another point on average
-    at two to three times the time, most with many or noisy classes.
+    and takes two to three times as long. The gain is largest with many or noisy classes.
 
     References
     ----------

@@ -27,7 +27,7 @@ class ConformalSets:
     """Prediction sets that contain the true class in a given share of events.
 
     A set contains the classes whose probability is at least a threshold, and always the most probable class. If the
-    most probable class alone is correct more often than `coverage`, sets have one class and the coverage is higher.
+    most probable class is correct more often than `coverage`, sets have one class and the coverage is higher.
 
     The threshold adapts to misses, see `streamsvm.decide.conformal_kernels`. The number of misses differs from the
     allowed number by at most 51 from the start of the stream, and by at most 102 over any part of it. This holds under

@@ -88,32 +88,36 @@ class StreamSVMClassifier(Ensemble):
     -----
     **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
-    text. It also sees columns of few different whole numbers (3 to about 500) as categories, with at most 16 classes.
+    text. It also treats columns with few different integers (3 to about 500) as categories, with at most 16 classes.
     Boosted trees are fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use
     the first 128 columns and at most 64 classes. `effort="low"` has none. Polytopes (see `CPMClassifier`) are optional.
     Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log
-    loss of a head also enters its weight, by an amount that grows with the imbalance. Predictions mix this vote with
-    three others, by weights that follow the log loss: a weighted sum of the heads' probabilities with weights by
-    likelihood, and two products of powers of them, trained by logistic regression with a large and a small step size.
-    If one of the votes has been the more accurate answer, it is the prediction.
+    loss of a head also enters its weight, by an amount that grows with the imbalance.
+
+    Predictions mix this vote with three others, by weights that follow the log loss. One of them is a sum of the heads'
+    probabilities, weighted by likelihood. Two are products of powers of the probabilities, trained by logistic
+    regression with a large and a small step size. If one of the votes has been more accurate than this mixture, its
+    answer is the prediction.
 
     **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
     is most probable.
 
-    **Label autocorrelation.** Labels are also predicted from the previous labels alone: the last label, the label one
-    season ago, and the frequencies given the previous three labels. Predictions mix these with the vote, by weights
-    that follow the log loss. If the last label, the label one season ago or the most frequent class has been the more
-    accurate answer, it is the prediction. An event is counted under the labels known when it was last predicted, for up
-    to 1,024 predictions without a label. Events must be learned in the order of their predictions. The weight of the
-    last label decreases with each further event predicted before the next label. `predict_many` and
-    `predict_proba_many` ignore previous labels, because their rows have no order.
+    **Label autocorrelation.** Labels are also predicted from the previous labels without features: the last label, the
+    label one season ago, and the frequencies given the previous three labels. Predictions mix these with the vote, by
+    weights that follow the log loss. If the last label, the label one season ago or the most frequent class has been
+    more accurate than the mixture, it is the prediction.
 
-    **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their answers at
-    prediction time, and the votes by the probabilities they gave. Accuracies of heads cover twenty times as many
+    An event is counted under the labels known when it was last predicted, for up to 1,024 predictions without a label.
+    Events must be learned in the order of their predictions. The weight of the last label decreases with each further
+    event predicted before the next label. `predict_many` and `predict_proba_many` ignore previous labels, because their
+    rows have no order.
+
+    **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their predictions
+    at prediction time, and votes by their probabilities at that time. Accuracies of heads cover twenty times as many
     labels. The exponents of the stacked votes are not learned. In the linear member, an average of weights replaces
     the head with the largest step size.
     """

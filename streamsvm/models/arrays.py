@@ -66,7 +66,7 @@ class SavedModel(Archived, Model):
 
 @dataclass(slots=True)
 class Polytopes(Model):
-    """One polytope per class: f_c(x) = max_k faces[c, k] . x + biases[c, k], and the class with the largest f wins.
+    """One polytope per class: predict the class with the largest f_c(x) = max_k faces[c, k] . x + biases[c, k].
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Polytopes(Model):
     biases
         Shape (n_classes, n_faces).
     scaler
-        From raw rows to scaled ones.
+        Scaling from raw to scaled rows.
     inverse_temperature
         Probabilities are the softmax of inverse_temperature * f_c.
     noise
@@ -132,7 +132,7 @@ class Polytopes(Model):
 
 @dataclass(slots=True)
 class KernelExpansion(SavedModel):
-    """f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c], and the class with the largest f wins.
+    """Kernel machine: predict the class with the largest f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c].
 
     The kernel is Gaussian, k(x, v) = exp(-gamma sum_j relevance_j (x_j - v_j)^2).
 
@@ -147,11 +147,11 @@ class KernelExpansion(SavedModel):
     biases
         Shape (n_classes,).
     gamma
-        Of the kernel.
+        Width parameter of the kernel.
     relevance
         Of each column, shape (d,); 1 where the metric was not learned.
     scaler
-        From raw rows to scaled ones.
+        Scaling from raw to scaled rows.
 
     Examples
     --------
@@ -227,18 +227,19 @@ class KernelExpansion(SavedModel):
 
 @dataclass(slots=True)
 class LinearModel(SavedModel):
-    """One hyperplane per class: f_c(x) = coef[c] . x + intercept[c], and the class with the largest f wins.
+    """One hyperplane per class: predict the class with the largest f_c(x) = coef[c] . x + intercept[c].
 
     Parameters
     ----------
     classes
         The labels.
     coef
-        Shape (n_classes, d), for scaled rows. Of two classes the first has the second's hyperplane with opposite sign.
+        Shape (n_classes, d), for scaled rows. With two classes, the hyperplane of the first
+        is that of the second with the opposite sign.
     intercept
         Shape (n_classes,).
     scaler
-        From raw rows to scaled ones.
+        Scaling from raw to scaled rows.
 
     Examples
     --------

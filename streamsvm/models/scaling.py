@@ -44,18 +44,18 @@ def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
 
 @dataclass(slots=True)
 class Scaler:
-    """Scaling of raw values to those a model works on: (x - shift) * scale, clipped by `cut`; missing values are 0.
+    """Scaling of raw values: (x - shift) * scale, clipped at `limit`; missing values become 0.
 
     Parameters
     ----------
     names
-        Name of each column, or a (name, string) pair where `is_indicator`.
+        Name of each column, or a (name, string) pair if `is_indicator` is true.
     is_indicator
         Whether a column is 1 for rows with its string, shape (d,).
     shift, scale
         Shape (d,).
     count
-        Number of values behind these, shape (d,).
+        Number of values in these statistics, shape (d,).
     limit
         The largest scaled magnitude; inf for none.
     windows

@@ -55,9 +55,9 @@ class CPMClassifier(base.OnlineClassifier):
     scaling_window
         Number of values, see `scaling`.
     class_weight
-        Weights of the steps by label, `"balanced"` for weights inverse to class frequencies, or None. Weights affect
-        the predicted classes; the probabilities are then no longer calibrated. To keep the probabilities, leave it None
-        and use `DecidingClassifier` with costs.
+        Weights of the steps by label, `"balanced"` for weights inversely proportional to class frequencies, or None.
+        Weights affect the predicted classes, and the probabilities are then not calibrated. To keep the probabilities,
+        leave it None and use `DecidingClassifier` with costs.
     max_features
         Maximum number of columns: one per numeric feature and one per string value. Later ones are ignored and counted.
     categories

@@ -45,7 +45,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     """Wrap an online learner and refit windows of the stream with a batch solver.
 
     Online learners follow drift, but while a concept lasts, a solver that sees a window many times is more accurate. A
-    `trigger` starts refits: a `solver` gets the events of the `window`. Its model joins the vote a fixed number of
+    `trigger` starts refits: a `solver` receives the events of the `window`. Its model joins the vote a fixed number of
     events later. Models are weighted by the probability they gave to recent labels, so the model of a returning concept
     regains its weight. The learner predicts alone unless the vote was recently more accurate.
 

@@ -148,7 +148,7 @@ class EveryTime(Trigger):
 
 @dataclass(frozen=True)
 class OnDemand(Trigger):
-    """Fires only when asked.
+    """Fires only on request.
 
     Examples
     --------

@@ -64,7 +64,7 @@ class Latest(Window):
     n
         Number of events.
     max_bytes
-        Greatest memory of the events, about; the window has fewer events if they need more.
+        Approximate maximum memory of the events. The window has fewer events if they need more.
 
     Examples
     --------
@@ -90,11 +90,11 @@ class Since(Window):
     Parameters
     ----------
     seconds
-        How long an event stays.
+        How long an event stays in the window.
     n
-        Greatest number of events.
+        Maximum number of events.
     max_bytes
-        Greatest memory of the events, about; the window has fewer events if they need more.
+        Approximate maximum memory of the events. The window has fewer events if they need more.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class Adaptive(Window):
     delta
         Probability of a false alarm, see `ADWIN`.
     max_bytes
-        Greatest memory of the events, about; the window has fewer events if they need more.
+        Approximate maximum memory of the events. The window has fewer events if they need more.
 
     Examples
     --------
