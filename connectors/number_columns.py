@@ -194,9 +194,11 @@ class NumberColumns:
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
         """Warn of a categorical column in which more than half of the texts look like numbers."""
+        if not look_alike(cells):
+            return
         best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
         example = next((cell for cell in cells if not best.reads(cell)), None)
-        if example is not None and look_alike(cells):
+        if example is not None:
             form = (
                 "column {name!r}: texts such as {example} look like numbers, and are read as categories: leave only "
                 "the numbers in the file, or use --types {name}:number, which rejects such texts (--types "
