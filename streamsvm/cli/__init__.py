@@ -49,6 +49,7 @@ def _run_command(arguments: list[str], started: float) -> int:
     """Run a command; report an error in one line on standard error."""
     from connectors.errors import ConnectorError, UnreachableError
     from streamsvm.cli.parser import parse
+    from streamsvm.core.library import CodeError
     from streamsvm.run.errors import RunError, SetupError
 
     try:
@@ -56,7 +57,7 @@ def _run_command(arguments: list[str], started: float) -> int:
         with logged(options.quiet):
             code: int = importlib.import_module(f"streamsvm.cli.{options.module}").main(options, started)
         return code
-    except SetupError as error:
+    except (SetupError, CodeError) as error:
         return complain(error, 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at exit fails again

@@ -29,6 +29,10 @@ _PACKAGE = _CORE.parent
 _IMPORTS_JIT = b"\nfrom streamsvm.core.jit import "
 
 
+class CodeError(OSError):
+    """The environment asks for code that cannot be used."""
+
+
 @functools.cache
 def kernel_sources() -> dict[Path, bytes]:
     """Return path and source of each module that compiled code depends on."""
@@ -100,6 +104,8 @@ def _load() -> Library | str | None:
         return str(error)
     if module.key != sources_key(module.sources.split()):
         return "it was built from other sources"
+    if not (_CORE / MERGING).exists():
+        return f"its file {MERGING} is missing"
     if not module.is_supported():
         return f"this processor is not of level {module.target}"
     functions = {
@@ -114,19 +120,19 @@ def library() -> Library | None:
 
     Raises
     ------
-    OSError
+    CodeError
         If the environment asks for the library and it cannot be used.
     """
     asked = os.environ.get(CODE, "")
     if asked not in ("", "library", "numba"):
-        raise OSError(f"{CODE} is {asked!r}; set it to 'library' or 'numba', or unset it")
+        raise CodeError(f"{CODE} is {asked!r}; set it to 'library' or 'numba', or unset it")
     if asked == "numba":
         return None
     found = _load()
     if isinstance(found, Library):
         return found
     if asked == "library":
-        raise OSError(f"{CODE} is 'library', but the compiled library cannot be used: {found or 'there is none'}")
+        raise CodeError(f"{CODE} is 'library', but the compiled library cannot be used: {found or 'there is none'}")
     if found is not None:
         logger.warning("the compiled library cannot be used, so numba compiles the kernels: %s", found)
     return None

@@ -456,6 +456,12 @@ def test_a_foreign_package_in_the_way(streamsvm: Streamsvm, tmp_path: Path) -> N
     assert f"(`connectors` is {tmp_path / 'connectors.py'}" in said
 
 
+def test_an_unknown_kind_of_code_is_a_mistake_of_the_command(streamsvm: Streamsvm) -> None:
+    done = streamsvm("run", env=environment() | {"STREAMSVM_CODE": "nonsense"})
+    assert done.returncode == 2
+    assert "STREAMSVM_CODE" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["orjson", "connectors.events"])
 def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path, name: str) -> None:
     code = f"import sys; sys.modules[{name!r}] = None; from streamsvm import cli; sys.exit(cli.main(['run']))"
