@@ -92,6 +92,7 @@ class Checkpoint:
         """Where pieces of a snapshot are kept that do not change any more."""
         self.every_events, self.every_s, self.fresh = every_events, every_s, fresh
         self.written_at: float | None = None
+        self._written: float | None = None  # by a clock that nobody sets
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Checkpoint:
@@ -114,6 +115,13 @@ class Checkpoint:
     def exists(self) -> bool:
         """Whether there is a snapshot to resume from."""
         return not self.fresh and self.path.exists()
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last snapshot; None without one. Changes of the system clock do not affect it."""
+        if self._written is not None:
+            return time.monotonic() - self._written
+        return None if self.written_at is None else max(0.0, time.time() - self.written_at)  # of another process
 
     def due(self, events: int, seconds: float) -> bool:
         """Return whether a snapshot is due, after `events` events since the last."""
@@ -160,7 +168,7 @@ class Checkpoint:
         header, arrays = nested(snapshot.states, header, "/")
         with writing(self.path):
             write_archive(self.path, header, arrays)
-        self.written_at = time.time()
+        self.written_at, self._written = time.time(), time.monotonic()
 
     def keep_pieces(self, names: Set[str]) -> None:
         """Remove all pieces that the snapshot does not need."""

@@ -77,8 +77,8 @@ def _quality(report: Report) -> str:
         parts.append(f"lag {sum(report.lag.values()):,}")
     if report.stalls:
         parts.append(f"stalled {report.stalls:,} times")
-    if report.checkpoint is not None and report.checkpoint.written_at is not None:
-        parts.append(f"checkpoint {time.time() - report.checkpoint.written_at:.0f} s old")
+    if report.checkpoint is not None and report.checkpoint.age is not None:
+        parts.append(f"checkpoint {report.checkpoint.age:.0f} s old")
     return "".join(f", {part}" for part in parts)
 
 

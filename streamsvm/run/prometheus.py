@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -105,9 +104,8 @@ def _of_report(report: Report) -> Iterator[Metric]:
         yield Metric("counter", "refits", "Refits, by outcome.", refits.outcomes, ("outcome",))
         yield Metric("counter", "refit_seconds", "Duration of refits in seconds.", refits.seconds)
         yield Metric("gauge", "refit_share", "Share of refitted models in the vote.", refits.share)
-    if report.checkpoint is not None and report.checkpoint.written_at is not None:
-        age = time.time() - report.checkpoint.written_at
-        yield Metric("gauge", "checkpoint_age_seconds", "Seconds since the last checkpoint.", age)
+    if report.checkpoint is not None and report.checkpoint.age is not None:
+        yield Metric("gauge", "checkpoint_age_seconds", "Seconds since the last checkpoint.", report.checkpoint.age)
     if report.lag is not None:
         yield Metric("gauge", "lag", "Events that the run lags behind, by partition.", report.lag, ("partition",))
         stalls = "Times that no event arrived for long, 30 s with Kafka, although there was a lag."

@@ -87,9 +87,9 @@ class Scenario:
             with working(folder):
                 Run(RunConfig(**self._all | self.earlier)).start()
 
-    def run(self, folder: Path, *, first: bool = False, every: int | None = None) -> None:
+    def run(self, folder: Path, *, first: bool = False, every: Any = None, **more: Any) -> None:
         """Start or resume the run, with a checkpoint after every `every` events."""
-        more = (self.first if first else {}) | ({} if every is None else {"checkpoint_every": every})
+        more |= (self.first if first else {}) | ({} if every is None else {"checkpoint_every": every})
         with working(folder):
             Run(RunConfig(**self._all | more)).start()
 
@@ -143,6 +143,9 @@ SCENARIOS = {
     "resume": Scenario(_CSV | {"dead_letter": "dead.csv"}, outputs=("out.csv", "dead.csv"), earlier={"max_events": 30}),
     "joined": Scenario(_JOINED, outputs=("out.csv", "joined.csv", "out.csv.rejected.jsonl"), joined=True),
 }
+
+REFITS = Scenario(_CSV | {"refit": "newton,every=20,window=40"}, n_events=120)
+"""A run whose saved model contains clock times."""
 
 
 @contextlib.contextmanager

@@ -1,0 +1,90 @@
+"""Clocks that jump or stand still during runs: results depend on the times of events alone."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamsvm.models.archive import read_archive
+from streamsvm.run import Run, RunConfig
+from streamsvm.run.prometheus import text_of_report
+from streamsvm.run.standing import Report
+from tests.faults.scenarios import REFITS, SCENARIOS, Scenario
+
+DAY = 86_400.0
+
+
+def leaps(clock: Callable[[], float], seconds: float, each: int = 20) -> Callable[[], float]:
+    """Return a clock that leaps at every `each`-th call."""
+    n = itertools.count()
+    return lambda: clock() + seconds * (next(n) // each)
+
+
+def swings(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock that is set a day ahead and back."""
+    n = itertools.count()
+    return lambda: clock() + DAY * (next(n) // 3 % 2)
+
+
+def frozen(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock that stands still."""
+    now = clock()
+    return lambda: now
+
+
+CLOCKS = {
+    "the system clock is set to and fro": (swings, lambda clock: clock),
+    "the system clock is set back by minutes": (lambda clock: leaps(clock, -300.0), lambda clock: clock),
+    "the machine sleeps for days": (lambda clock: leaps(clock, DAY), lambda clock: leaps(clock, DAY)),
+    "clocks stand still": (frozen, frozen),
+}
+
+
+@contextlib.contextmanager
+def clocks(name: str) -> Iterator[None]:
+    """Replace the clocks."""
+    wall, steady = CLOCKS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", wall(time.time))
+        for clock in ("monotonic", "perf_counter"):
+            patch.setattr(time, clock, steady(getattr(time, clock)))
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unsynced")
+@pytest.mark.parametrize("run", [SCENARIOS["joined"], REFITS], ids=["joined", "refits"])
+def test_results_do_not_depend_on_clocks(run: Scenario, tmp_path: Path) -> None:
+    found = []
+    for i, name in enumerate([None, *CLOCKS]):
+        place = tmp_path / str(i)
+        run.prepare(place)
+        with contextlib.nullcontext() if name is None else clocks(name):
+            run.run(place, every="1s", max_events=40)
+            run.run(place, every="1s")
+        arrays = {name: array.tobytes() for name, array in read_archive(place / "model")[1].items()}
+        found.append({"model": arrays} | {name: (place / name).read_bytes() for name in run.outputs})
+    for name, results in zip(CLOCKS, found[1:], strict=True):
+        assert results == found[0], name
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_the_age_of_a_checkpoint_is_not_negative_and_not_of_days(name: str, tmp_path: Path) -> None:
+    ages: list[float] = []
+
+    def observe(report: Report, _: object) -> None:
+        lines = [line.split() for line in text_of_report(report).decode().splitlines()]
+        ages.extend(float(line[-1]) for line in lines if line[0].startswith("streamsvm_checkpoint_age_seconds"))
+
+    SCENARIOS["csv"].prepare(tmp_path / "run")
+    given = {"source": "in.csv?batch_size=5", "label": "y", "model": "cpm", "checkpoint": "check"}
+    with contextlib.chdir(tmp_path / "run"), clocks(name):
+        Run(RunConfig(**given, checkpoint_every=5), [observe]).start()
+    assert len(ages) > 5
+    assert min(ages) >= 0
+    assert max(ages) < 60 or name == "the machine sleeps for days"
