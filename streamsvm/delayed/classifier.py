@@ -33,6 +33,7 @@ from streamsvm.parameters import check_number
 
 logger = logging.getLogger(__name__)
 _NO_TIMES, _AT_ONCE = np.zeros(0, np.int64), np.zeros(1, np.int64)
+_LATEST = 1 << 62  # milliseconds
 _NO_ORIGINS = np.zeros((1, 2), np.int64)
 
 
@@ -392,4 +393,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
 
 def _milliseconds(time: Any) -> int:
-    return scaled(seconds_of(time), "s")
+    found = scaled(seconds_of(time), "s")
+    if abs(found) > _LATEST:
+        raise ValueError(f"an event time must be a number of seconds since 1970, got {time!r}")
+    return found
