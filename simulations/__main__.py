@@ -138,10 +138,8 @@ def pages() -> dict[Path, str]:
     """Return the pages of the documentation with their tables generated from the stored results."""
     from simulations.drift.report import documented
 
-    functions, found = made(), {DOCS / "drift.md": documented()}
-    for page in tables.PAGES:
-        found[page] = tables.relative(page, tables.renewed(page.read_text(encoding="utf-8"), functions))
-    return found
+    text = tables.PAGE.read_text(encoding="utf-8")
+    return {tables.PAGE: tables.renewed(text, made()), DOCS / "drift.md": documented()}
 
 
 def update_pages(check: bool) -> int:

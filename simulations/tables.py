@@ -7,12 +7,11 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from simulations.storage import DOCS, RESULTS, RESULTS_LAST_CHANGED_AT, SEPARATOR, Results, Rows
 
-PAGES = (DOCS / "benchmarks.md",)
+PAGE = DOCS / "benchmarks.md"
 OLDER = "†"
 
 
@@ -194,9 +193,3 @@ def renewed(text: str, made: Mapping[str, Callable[[], str]]) -> str:
 def stored(name: str) -> Results:
     """Return the results of a benchmark that are in the repository."""
     return Results(RESULTS / f"{name}.json")
-
-
-def relative(page: Path, text: str) -> str:
-    """Adapt links to results to the folder of a page."""
-    up = "../" * (len(page.relative_to(DOCS).parts) - 1)
-    return text.replace("](../simulations/", f"]({up}../simulations/")
