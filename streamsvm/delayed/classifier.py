@@ -155,7 +155,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return self.model.predict_one(x, **kwargs)
         with self._lock:
             if single := self._single(x, key, time):
-                return single.label
+                chosen = self._joined().decided.decisions
+                return single.label if chosen is None else self._label(int(chosen[0]))
             return self._predict(x, key, time, proba=False)[0]
 
     def predict_proba_one(
@@ -249,7 +250,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return super().predict_set_one(x, coverage, by_class, **kwargs)
         with self._lock:
             self.label_sets(coverage, by_class)
-            members = self._ask(x, key, time).decided.members
+            is_single = self._single(x, key, time) is not None
+            members = (self._joined() if is_single else self._ask(x, key, time)).decided.members
             return set() if members is None else set(labels_in(members[0], self._adapter.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
@@ -317,13 +319,16 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         n_before = len(adapter.classes)
         answer = self._ask(x, key, time)
         code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
-        label = adapter.classes[code] if code >= 0 else None
+        label = self._label(code)
         if isinstance(adapter, RowModel):
             return label, adapter.last
         shares = [] if answer.probas is None else answer.probas[0].tolist()
         found = enumerate(zip(adapter.classes, shares, strict=False))
         # A label that precedes its event may add a class after the prediction; a timeout may add one before.
         return label, {name: share for i, (name, share) in found if i < n_before or share > 0.0}
+
+    def _label(self, code: int) -> Any:
+        return self._adapter.classes[code] if code >= 0 else None
 
     def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
         """Predict an event and store it until its label arrives."""

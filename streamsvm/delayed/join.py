@@ -15,7 +15,6 @@ from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, Model, ModelRows
 from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
-from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOT_TAKEN
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Floats, Ints
@@ -49,6 +48,8 @@ class Join:
     ----------
     with_keys
         Whether the keys of matched events are reported.
+    decided
+        Decision about the last single event.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class Join:
         self.decisions, self.with_keys = decisions or Decisions(), True
         self._size = model.memory_size
         self._n_numbers = self._size + _NOTES * model.stores_proba
-        self._own_single = model.single if learn and model.stores_proba else None
+        self._single = model.single if learn and model.stores_proba else None
+        self.decided = Decided()
         self._names: tuple[Any, ...] = ()
         self._layout = OWN  # of single events with these names
         store.expect(class_bytes=8 * model.stores_proba, learns_timeouts=learn and on_timeout is not None)
@@ -87,14 +89,17 @@ class Join:
         single, store, text = self._single, self.store, _encoded(key)
         if single is None or (event := store.simple_event(text, time)) is None or (found := single.predict(x)) is None:
             return False
-        row, numbers = found
+        row, proba, memory = found
+        if self.decisions:
+            self.decided = self._decide_one(single.proba)
+            proba = self.decisions.packed(single.proba, self.decided).tobytes()
         if single.names is not self._names:
             self._names, self._layout = single.names, store.layouts.number(single.names, True)
         layout = self._layout
         if not row or layout == OWN:
             layout, row = store.layouts.pack_one(x)
-        words, n_row = b"".join((row, padded(text), numbers)), len(row) // 8
-        size = len(words) - len(numbers) + 8 * self._n_numbers
+        words, n_row = b"".join((row, padded(text), proba, memory)), len(row) // 8
+        size = len(words) - len(proba) - len(memory) + 8 * self._n_numbers
         store.add_one(event, words, size, (single.code[0], single.score[0], layout, n_row, len(text)))
         if store.table.n_entries[()] > 1:
             self._free(store.table.journal)
@@ -115,7 +120,7 @@ class Join:
         if kind == NOT_TAKEN:
             return False
         is_in_time = kind == IN_TIME
-        needs_batch = kind == kernels.CORRECTED and store.relearns
+        needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and bool(self.decisions))
         if is_in_time:
             slot, layout, start, n_row, n_words = store.table.found
             i = store.segments.number(slot)
@@ -124,6 +129,9 @@ class Join:
             if n_words and layout != self._layout:
                 row = store.layouts.unpack_one(layout, row)
             needs_batch = not n_words or not single.learn(row, memory, label)
+            if self.decisions and not needs_batch:
+                kept = np.frombuffer(data[8 * (start + n_row - len(text) // -8) : end - 8 * self._size])
+                self._decide_one(self.decisions.unpacked([kept], len(self.model.classes))[0], label)
         if needs_batch:
             self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, store.table.journal)
         elif store.table.n_entries[()] > 1:
@@ -132,10 +140,10 @@ class Join:
             store.segments.free_of(i, n_words)
         return True
 
-    @property
-    def _single(self) -> SingleRow | None:
-        """What runs single events; None if they are decided about."""
-        return None if self.decisions else self._own_single
+    def _decide_one(self, proba: Floats, label: Any = None) -> Decided:
+        """Decide about an event, or update with its label."""
+        is_event = np.array([label is None])
+        return self.decisions.run(Rows(np.nan_to_num(proba), [label], is_event, ~is_event), self.model.classes)
 
     # Batches ----------------------------------------------------------------------------------------------------------
 

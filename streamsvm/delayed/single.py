@@ -46,7 +46,7 @@ class SingleRow:
         """The predicted class, None for none."""
         return self._model.labels.answers[self.code[0]]
 
-    def predict(self, x: Any) -> tuple[bytes, bytes] | None:
+    def predict(self, x: Any) -> tuple[bytes, bytes, bytes] | None:
         """Predict an event.
 
         Parameters
@@ -56,8 +56,8 @@ class SingleRow:
 
         Returns
         -------
-        (row, numbers) or None
-            Words of the row, empty unless its features are `names` and all numbers, and words of its probabilities and
+        (row, proba, memory) or None
+            Words of the row, empty unless its features are `names` and all numbers, of its probabilities, and of its
             memory. None if it needs `run_batch`: then nothing has changed.
         """
         model = self._model
@@ -76,7 +76,7 @@ class SingleRow:
             self._labels[0], self.score[0], self._memory[:] = -1, math.nan, self._no_memory
             if self._run_rows(*arguments) < 1:
                 return None
-            return bytes(self._row) if values is not None else b"", bytes(self._proba) + bytes(self._memory)
+            return bytes(self._row) if values is not None else b"", bytes(self._proba), bytes(self._memory)
 
     def learn(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a row with the memory of its prediction.

@@ -13,6 +13,9 @@ import pytest
 
 from connectors.events import LateLabels
 from streamsvm import BSGDClassifier, CPMClassifier, DelayedClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.decide.conformal import ConformalSets
+from streamsvm.decide.costs import Costs
+from streamsvm.decide.decisions import Decisions
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.protocol import Answer, Events
@@ -104,6 +107,8 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
         (MODELS[1], {"wait_ms": 40, "on_timeout": "same"}),
         (MODELS[1], {"most": 7}),
         (MODELS[2], {"wait_ms": 40, "folder": True}),
+        (MODELS[0], {"wait_ms": 40, "decides": True}),
+        (MODELS[2], {"relearns": True, "decides": True}),
     ],
 )
 def test_single_events_and_labels_give_what_steps_give(
@@ -114,7 +119,14 @@ def test_single_events_and_labels_give_what_steps_give(
     on_timeout = options.pop("on_timeout", None)
     if "folder" in options:
         options["folder"] = tmp_path
-    joins = [Join(Store(**options), OwnModel(make(), proba=True), on_timeout=on_timeout) for _ in range(2)]
+    made = [Decisions()] * 2
+    if options.pop("decides", False):
+        made = [Decisions(sets=ConformalSets(0.8), costs=Costs(class_weight="balanced", abstain=0.4)) for _ in range(2)]
+    models = [OwnModel(make(), proba=True) for _ in range(2)]
+    joins = [
+        Join(Store(**options), model, on_timeout=on_timeout, decisions=decisions)
+        for model, decisions in zip(models, made, strict=True)
+    ]
     for i in range(120):
         time, key = i - rng.randrange(3), str(rng.randrange(max(i - 50, 0), i + 3))
         if rng.random() < 0.55:
@@ -133,11 +145,14 @@ def test_single_events_and_labels_give_what_steps_give(
                 single = joins[0].model.single
                 assert single is not None
                 one, n_alone = Answer(np.array(single.code), np.array(single.score), single.proba), n_alone + 1
+                one.decided = joins[0].decided
             else:
                 one, _ = joins[0].step(events, none, [])
             other, _ = joins[1].step(events, none, [])
             for name in ("codes", "scores", "probas"):
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+            for name in ("members", "decisions"):
+                np.testing.assert_array_equal(getattr(one.decided, name), getattr(other.decided, name))
         else:
             label = rng.choice(["same", "other"] if i < 80 else ["same", "other", "third"])
             given = Events([], [], NONE, np.zeros((0, 2), np.int64)), LateLabels([label], [], [time], AT_ONCE), [key]
@@ -162,6 +177,8 @@ def test_single_events_and_labels_give_what_steps_give(
     for name, array in states[0][1].items():
         np.testing.assert_array_equal(array, states[1][1][name], err_msg=name)
     assert_same_knowledge(joins[0].model.model, joins[1].model.model)
+    for name, array in made[0].sets.state().items() if made[0].sets else ():
+        np.testing.assert_array_equal(array, made[1].sets.state()[name], err_msg=name)
 
 
 def test_the_order_of_features_has_no_effect() -> None:
