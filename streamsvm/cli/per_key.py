@@ -147,8 +147,9 @@ def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
     from confluent_kafka import KafkaException
     from quixstreams.exceptions import QuixException
 
+    from streamsvm.keyed.handler import Stream
     from streamsvm.keyed.quix import Application
-    from streamsvm.keyed.worker import Stream, Worker
+    from streamsvm.keyed.worker import Worker
 
     logging.getLogger("quixstreams.state.rocksdb.partition").addFilter(_without_formats)
     brokers, topics = topics_of(config)
@@ -218,7 +219,7 @@ def _figures(started: list[Worker]) -> Iterator[Metric]:
     if not started:
         return
     worker = started[0]
-    figures, live = worker.figures, worker.live
+    figures, live = worker.handler, worker.live
     yield Metric("counter", "events", "Events predicted by this worker.", figures.events)
     yield Metric("counter", "judged", "Labelled events with a prediction.", figures.judged)
     yield Metric("counter", "right", "Correct predictions.", figures.right)

@@ -13,7 +13,8 @@ from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
-from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, Model, ModelRows
+from streamsvm.delayed.models import OwnModel, RowModel
+from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
 from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
 from streamsvm.delayed.single_join import NOT_TAKEN
 from streamsvm.delayed.store import Store
@@ -55,7 +56,7 @@ class Join:
     def __init__(
         self,
         store: Store,
-        model: Model,
+        model: OwnModel | RowModel,
         *,
         learn: bool = True,
         on_timeout: Any = None,

@@ -33,14 +33,11 @@ class OwnModel:
     keeps_objects = False
 
     def __init__(self, model: Any, *, proba: bool = False) -> None:
-        self.model, self.proba = model, proba
+        self.model = model
+        self.stores_proba = proba
+        """Whether probabilities of all classes are computed, and stored with events."""
         self.single = SingleRow(model) if hasattr(model, "load_event") and not model.is_composed else None
         self._refused: list[str] = []
-
-    @property
-    def stores_proba(self) -> bool:
-        """Whether probabilities of all classes are stored with events."""
-        return self.proba
 
     @property
     def memory_size(self) -> int:
@@ -86,26 +83,26 @@ class OwnModel:
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
                 codes, scores, *proba = self.model.run_batch(
-                    features, batch.labels, learn=learn, proba=self.proba, times=times
+                    features, batch.labels, learn=learn, proba=self.stores_proba, times=times
                 )
             except BadRows as bad:
                 batch = batch.without(bad.rows)
             else:
-                return Answer(codes, scores, proba[0] if self.proba else None, batch=batch)
+                return Answer(codes, scores, proba[0] if self.stores_proba else None, batch=batch)
 
     def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order."""
         if not rows.labels:
-            return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.proba else None)
+            return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.stores_proba else None)
         features, labels = rows.features or [{}] * len(rows.labels), rows.labels
         late = {"times": rows.times / 1000.0, "memories": rows.memories, "apart": rows.apart}
         try:
-            codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
+            codes, scores, *proba = self.model.run_batch(features, labels, proba=self.stores_proba, **late)
         except BadRows as bad:  # features were checked on arrival
             self._refused += bad.rows.values()
             labels = [None if i in bad.rows else label for i, label in enumerate(labels)]
-            codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
-        return Answer(codes, scores, proba[0] if self.proba else None)
+            codes, scores, *proba = self.model.run_batch(features, labels, proba=self.stores_proba, **late)
+        return Answer(codes, scores, proba[0] if self.stores_proba else None)
 
 
 class RowModel:

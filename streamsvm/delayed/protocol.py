@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from connectors.events import Batch, Features, Origins
 from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided
 from streamsvm.features.rows import Floats, Ints
-
-if TYPE_CHECKING:
-    from streamsvm.delayed.single import SingleRow
 
 _NO_BATCH = Batch([], [], Origins({}, {}), {})
 OUTCOMES = ("in time", "late", "timeout")
@@ -87,29 +84,6 @@ class Answer:
             decided=self.decided.part(which),
             batch=batch,
         )
-
-
-class Model(Protocol):
-    """Interface of a model that the join uses."""
-
-    @property
-    def memory_size(self) -> int:
-        """Number of values stored with an event for learning it later."""
-
-    @property
-    def stores_proba(self) -> bool:
-        """Whether probabilities of all classes are stored with events."""
-
-    @property
-    def classes(self) -> Sequence[Any]:
-        """All classes so far; predicted codes index them."""
-
-    @property
-    def single(self) -> SingleRow | None:
-        """Prediction and training of single events without a batch, if possible."""
-
-    def run(self, rows: ModelRows) -> Answer:
-        """Predict and learn rows in order."""
 
 
 @dataclass(slots=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +13,19 @@ from typing import Any
 from streamsvm.keyed.quix import LARGEST_BYTES, Application, Live
 
 # isort: split
-import orjson
 from confluent_kafka import KafkaError, KafkaException
-from quixstreams import message_context
 from quixstreams.exceptions import QuixException
 
-from connectors.cells import shown
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.kafka.producer import too_large, without_value
-from streamsvm.core.clock import working_time
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.group import Growth, check_settings, read_growths, write_growth
+from streamsvm.keyed.handler import Handler, Stream
 from streamsvm.keyed.moved import Drained, MovedStates
 from streamsvm.keyed.records import (
     RECORD_TIME,
     event_time,
-    key_bytes,
-    origin_of,
     read_event,
-    shown_bytes,
-    text_of,
     with_origin,
 )
 from streamsvm.keyed.sections import KeyStateError
@@ -45,82 +35,6 @@ logger = logging.getLogger("streamsvm.keyed")
 
 _RECENT = 1000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Input and output topics of a worker.
-
-    Parameters
-    ----------
-    topic
-        The topic of the events.
-    field
-        The field of an event with its key. The record key must be equal to it, as text.
-    labels
-        The topic of delayed labels, with the keys of their events; None without delayed labels.
-    out, rejected
-        The topics of predictions and of rejected records; None for no output.
-    repartition
-        Whether record keys differ from event keys, so that events go through a repartitioned topic.
-    """
-
-    topic: str
-    field: str
-    labels: str | None = None
-    out: str | None = None
-    rejected: str | None = None
-    repartition: bool = False
-
-    @property
-    def topics(self) -> list[str]:
-        """The names of all topics."""
-        return [name for name in (self.topic, self.labels, self.out, self.rejected) if name is not None]
-
-    def take_key(self, event: dict[str, Any], key: bytes | None) -> bytes:
-        """Remove the key from an event and return it; the record key and the field must agree."""
-        own = event.pop(self.field, None)
-        if own is None and key is not None:
-            return key
-        name = key_bytes(self.field, own)
-        if name != key:
-            raise ValueError(f"its key in Kafka is {shown_bytes(key)}, its {self.field!r} is {shown_bytes(name)}")
-        return name
-
-    def key_of(self, value: bytes) -> bytes:
-        """Return the key for repartitioning an event; events without a valid key share one."""
-        try:
-            return key_bytes(self.field, read_event(value).get(self.field))
-        except ValueError:
-            return b""
-
-
-@dataclass(slots=True)
-class Figures:
-    """Metrics of a worker.
-
-    Parameters
-    ----------
-    events, judged, right, rejected
-        Number of predicted events, of events with a label and a prediction, of correct predictions, and of rejected
-        records.
-    seconds
-        Time spent in models.
-    recent
-        Whether each of the last predictions was correct.
-    """
-
-    events: int = 0
-    judged: int = 0
-    right: int = 0
-    rejected: int = 0
-    seconds: float = 0.0
-    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
-
-    @property
-    def recent_accuracy(self) -> float:
-        """Share of correct predictions over the last 1,000."""
-        return sum(self.recent) / len(self.recent) if self.recent else float("nan")
 
 
 class Worker:
@@ -135,6 +49,13 @@ class Worker:
     keyed
         The classifier. If its `time` is `RECORD_TIME`, the time of the record is the event time.
 
+    Attributes
+    ----------
+    handler
+        Processes the records, and counts them.
+    live
+        The cache of keys.
+
     Raises
     ------
     ConnectorError
@@ -143,10 +64,8 @@ class Worker:
     """
 
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
-        self.app, self.figures, self.keyed = app, Figures(), keyed
-        self._stream = stream
+        self.app, self.keyed, self._stream = app, keyed, stream
         self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
-        self._largest = largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
         self._check_labels()
         if not stream.repartition or keyed.parent is not None:
             check_first_events(stream, keyed, first_records(app, stream.topic, self._sizes[stream.topic]))
@@ -154,13 +73,15 @@ class Worker:
         check_settings(app, keyed.settings | shared)
         app.before_enlarging.append(self._write_growth)
         self.live = Live(keyed, lasting=True)
+        largest = largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
+        self.handler = Handler(stream, keyed, self.live, self._send, largest)
         app.when_gone.append(self.live.drop)
         sdf = self._sdf(app)
         self._read = [topic.name for topic in sdf.topics]
         self._sources = list(dict.fromkeys((stream.topic, *self._read)))
         self._producer, self._consumer = sdf.processing_context.producer, sdf.processing_context.consumer
         sdf.processing_context.sink_manager.register(self.live)
-        sdf.apply(self._take, stateful=True, metadata=True)
+        sdf.apply(self.handler.take, stateful=True, metadata=True)
         self._growths = read_growths(app)
 
     def _sdf(self, app: Application) -> Any:
@@ -179,75 +100,6 @@ class Worker:
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
             return sdf.group_by(stream.key_of, stream.field, **raw).set_timestamp(event_time)
         return sdf
-
-    # An event ----------------------------------------------------------------------------------------------------
-
-    def _take(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
-        """Predict and learn an event, or learn a delayed label; write the results."""
-        context, keyed = message_context(), self.keyed
-        topic, place = context.topic, origin_of(headers) or (context.partition, context.offset)
-        try:
-            event = read_event(value)
-            name = self._stream.take_key(event, key)
-            if topic == self._stream.labels:
-                event = self._label_of(event)
-            elif self._stream.labels is not None:
-                event.pop(keyed.label, None)  # labels come from their own topic
-            label = event.get(keyed.label)
-            if type(label) in (dict, list):
-                raise ValueError(f"the label {keyed.label!r} is nested: {shown(label)}")
-        except ValueError as error:
-            self._reject(str(error), topic, value, key, place)
-            return
-        if keyed.time == RECORD_TIME:
-            event[RECORD_TIME] = timestamp
-        began = working_time()
-        answer = self.live.step(name, event, state)
-        self.figures.seconds += working_time() - began
-        if "reason" in answer:
-            self._reject(answer["reason"], topic, value, key, place)
-        elif topic == self._stream.labels:
-            self._judge(answer["prediction"], answer["label"])
-        else:
-            self.figures.events += 1
-            self._judge(answer["prediction"], label)
-            if self._stream.out is not None:
-                record = {"partition": place[0], "offset": place[1], "time": timestamp, **answer}
-                if self._stream.labels is None:
-                    record["label"] = label
-                out, row = self._stream.out, orjson.dumps(record)
-                if (size := len(row) + len(key or b"")) > self._largest[out]:
-                    self._reject(f"the prediction is {too_large(size)}", topic, row, key, place)
-                else:
-                    self._send(out, row, key, place[0])
-
-    def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Fields of a label record that the model needs."""
-        keyed = self.keyed
-        for name in (keyed.join or "", keyed.label):
-            if event.get(name) is None:
-                raise ValueError(f"a label without {name!r}")
-        return {name: event[name] for name in (keyed.join, keyed.label, keyed.time) if name in event}
-
-    def _judge(self, prediction: Any, label: Any) -> None:
-        figures = self.figures
-        if label is not None and prediction is not None:
-            figures.judged += 1
-            figures.right += prediction == label
-            figures.recent.append(prediction == label)
-
-    def _reject(self, reason: str, topic: str, value: bytes | None, key: bytes | None, place: tuple[int, int]) -> None:
-        self.figures.rejected += 1
-        topic = self._stream.topic if self._stream.repartition else topic
-        if self.figures.rejected == 1:
-            logger.warning("%s: partition %d, offset %d: rejected: %s", topic, *place, reason)
-        if (to := self._stream.rejected) is not None:
-            record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason}
-            letter, largest = orjson.dumps(record | {"raw": text_of(value)}), self._largest[to]
-            key = None if len(key or b"") > largest // 2 else key
-            if len(letter) > (most := largest - len(key or b"")):
-                letter = without_value(f"kafka topic {to}", letter, most)
-            self._send(to, letter, key, place[0])
 
     def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
         """Time of an event, or of its record if the event has none."""

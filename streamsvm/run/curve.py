@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamsvm.run.saved import Saved
 
-_BUCKETS = 1024
+_BUCKETS, _FIRST_BUCKETS = 1024, 32
 
 
 class Curve(Saved):
@@ -40,17 +40,22 @@ class Curve(Saved):
 
     def __init__(self, n_columns: int) -> None:
         self.events, self.width = 0, 1
-        self.values = np.zeros((_BUCKETS, n_columns), np.int64)
+        self.values = np.zeros((0, n_columns), np.int64)
 
     def add(self, hits: NDArray[Any]) -> None:
         """Add a batch, with one row per event. Columns that it lacks count nothing."""
         if not len(hits):
             return
-        end, half = self.events + len(hits), _BUCKETS // 2
-        while end > self.width * _BUCKETS:
-            self.values[:half] = self.values[::2] + self.values[1::2]
-            self.values[half:] = 0
-            self.width *= 2
+        end = self.events + len(hits)
+        while end > self.width * len(self.values):
+            n = len(self.values)
+            if n == _BUCKETS:
+                self.values[: n // 2] = self.values[::2] + self.values[1::2]
+                self.values[n // 2 :] = 0
+                self.width *= 2
+            else:
+                added = min(max(n, _FIRST_BUCKETS), _BUCKETS - n)
+                self.values = np.concatenate([self.values, np.zeros((added, self.values.shape[1]), np.int64)])
         first, last = self.events // self.width, (end - 1) // self.width
         starts = np.maximum(np.arange(first, last + 1) * self.width - self.events, 0)
         self.values[first : last + 1, : hits.shape[1]] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
@@ -84,4 +89,4 @@ class Curve(Saved):
 
     def is_valid(self) -> bool:
         """Return whether the restored values fit together."""
-        return 0 <= self.events <= _BUCKETS * self.width
+        return 0 <= self.events <= len(self.values) * self.width and len(self.values) <= _BUCKETS

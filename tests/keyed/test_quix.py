@@ -28,10 +28,10 @@ from streamsvm import CPMClassifier
 from streamsvm.cli.per_key import _connection
 from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
+from streamsvm.keyed.handler import Handler, Stream
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
 from streamsvm.keyed.topics import partitions
-from streamsvm.keyed.worker import Figures, Stream, check_first_events, lag_of
-from streamsvm.keyed.worker import Worker as Keyed
+from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
 from tests.errors import raises
 from tests.kafka.conftest import LOGINS, fill, read, starter
@@ -314,22 +314,23 @@ def test_the_lag_after_a_start_is_from_what_is_committed():
 
 
 @pytest.fixture
-def alone(monkeypatch):
-    """A worker without a broker, and what it sends."""
+def handler(monkeypatch):
+    """Return a function that creates a handler without a broker, and what it sends."""
     sent, place = [], SimpleNamespace(topic="events", partition=0, offset=0)
-    monkeypatch.setattr("streamsvm.keyed.worker.message_context", lambda: place)
-    worker = Keyed.__new__(Keyed)
-    worker.figures, worker._stream = Figures(), Stream("events", FIELD, rejected="aside")
-    worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL)
-    worker._largest, worker._sizes = {"aside": 1_000_000}, {"aside": 1}
-    worker._producer = SimpleNamespace(produce=lambda topic, value, key, partition: sent.append(json.loads(value)))
-    return worker, sent
+    monkeypatch.setattr("streamsvm.keyed.handler.message_context", lambda: place)
+
+    def make(live=None):
+        stream, keyed = Stream("events", FIELD, rejected="aside"), KeyedClassifier(CPMClassifier(), label=LABEL)
+        send = lambda topic, value, key, partition: sent.append(json.loads(value))  # noqa: E731
+        return Handler(stream, keyed, live or Live(keyed), send, {"aside": 1_000_000})
+
+    return make, sent
 
 
-def test_a_nested_label_is_refused_as_in_other_runs(alone):
-    worker, sent = alone
+def test_a_nested_label_is_refused_as_in_other_runs(handler):
+    make, sent = handler
     nested = {FIELD: "c1", "x": 1.0, LABEL: {"a": 1}}
-    worker._take(json.dumps(nested).encode(), b"c1", 0, None, None)
+    make().take(json.dumps(nested).encode(), b"c1", 0, None, None)
     [aside] = sent
     assert f"the label '{LABEL}' is nested" in aside["reason"]
 
@@ -349,17 +350,16 @@ def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
     check_first_events(stream, keyed, first())
 
 
-def test_compiling_is_in_no_figure_of_a_worker(alone):
+def test_compiling_is_in_no_figure_of_a_worker(handler):
     def step(*_):
         with clock.compiling():
             time.sleep(0.05)
         return {"prediction": None, "score": 0.0}
 
-    worker, _ = alone
-    worker.live = SimpleNamespace(step=step)
-    worker._take(b'{"x": 1.0}', b"c1", 0, None, None)
-    assert worker.figures.events == 1
-    assert worker.figures.seconds < 0.04
+    slow = handler[0](SimpleNamespace(step=step))
+    slow.take(b'{"x": 1.0}', b"c1", 0, None, None)
+    assert slow.events == 1
+    assert slow.seconds < 0.04
 
 
 def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp_path):

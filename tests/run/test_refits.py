@@ -10,6 +10,7 @@ import math
 import random
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,10 +155,10 @@ def report() -> Report:
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     done = ran(model, observers=[lambda report, fraction: None])
     assert [note["outcome"] for note in model.refits] == ["votes"] * 3
-    model._refits._remember(
-        model._refits.notes[-1] | {"number": 4, "event": 950, "outcome": "failed: ValueError: one class"}
-    )
-    done.refits = Refits.of(model)
+    assert done.refits is not None
+    note = done.refits.last[-1] | {"number": 4, "event": 950, "outcome": "failed: ValueError: one class"}
+    seconds, outcomes = done.refits.seconds + note["seconds"], {"votes": 3, "failed": 1}
+    done.refits = replace(done.refits, last=[*done.refits.last, note], outcomes=outcomes, seconds=seconds)
     return done
 
 
@@ -224,8 +225,8 @@ def test_the_plot_has_a_mark_for_each_refit_of_the_run_and_for_none_before_it(tm
     later = ran(model, 100)
     assert later.learned_before == 398  # others had no label, or were malformed
     (note,) = model.refits
-    model._refits._remember(note | {"number": 2, "event": 450, "outcome": "failed: ValueError: one class"})
-    later.refits = Refits.of(model)
+    failed = note | {"number": 2, "event": 450, "outcome": "failed: ValueError: one class"}
+    later.refits = Refits([note, failed], {"votes": 1, "failed": 1}, seconds=0.1, share=0.5)
     plot(later, tmp_path / "p.svg")
     drawn = (tmp_path / "p.svg").read_text()
     assert "<!-- refit failed -->" in drawn

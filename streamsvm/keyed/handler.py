@@ -1,0 +1,182 @@
+"""Records of a worker: predicts and learns events, learns delayed labels, and writes the results."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Imported first, because it hides deprecation warnings of the engine's dependencies.
+from streamsvm.keyed.quix import Live
+
+# isort: split
+import orjson
+from quixstreams import message_context
+
+from connectors.cells import shown
+from connectors.kafka.producer import too_large, without_value
+from streamsvm.core.clock import working_time
+from streamsvm.keyed.classifier import KeyedClassifier
+from streamsvm.keyed.records import RECORD_TIME, key_bytes, origin_of, read_event, shown_bytes, text_of
+
+logger = logging.getLogger("streamsvm.keyed")
+
+_RECENT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Input and output topics of a worker.
+
+    Parameters
+    ----------
+    topic
+        The topic of the events.
+    field
+        The field of an event with its key. The record key must be equal to it, as text.
+    labels
+        The topic of delayed labels, with the keys of their events; None without delayed labels.
+    out, rejected
+        The topics of predictions and of rejected records; None for no output.
+    repartition
+        Whether record keys differ from event keys, so that events go through a repartitioned topic.
+    """
+
+    topic: str
+    field: str
+    labels: str | None = None
+    out: str | None = None
+    rejected: str | None = None
+    repartition: bool = False
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return [name for name in (self.topic, self.labels, self.out, self.rejected) if name is not None]
+
+    def take_key(self, event: dict[str, Any], key: bytes | None) -> bytes:
+        """Remove the key from an event and return it; the record key and the field must agree."""
+        own = event.pop(self.field, None)
+        if own is None and key is not None:
+            return key
+        name = key_bytes(self.field, own)
+        if name != key:
+            raise ValueError(f"its key in Kafka is {shown_bytes(key)}, its {self.field!r} is {shown_bytes(name)}")
+        return name
+
+    def key_of(self, value: bytes) -> bytes:
+        """Return the key for repartitioning an event; events without a valid key share one."""
+        try:
+            return key_bytes(self.field, read_event(value).get(self.field))
+        except ValueError:
+            return b""
+
+
+class Handler:
+    """Predicts and learns the records of a worker, and writes the results.
+
+    Parameters
+    ----------
+    stream
+        The topics.
+    keyed, live
+        The classifier, and the cache of its keys.
+    send
+        Function that writes a record, given its topic, value, key and the partition of its event.
+    largest
+        Maximum size of key and value of a record, by topic.
+
+    Attributes
+    ----------
+    events, judged, right, rejected
+        Number of predicted events, of events with a label and a prediction, of correct predictions, and of rejected
+        records.
+    seconds
+        Time spent in models.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        keyed: KeyedClassifier,
+        live: Live,
+        send: Callable[[str, bytes, bytes | None, int], None],
+        largest: Mapping[str, int],
+    ) -> None:
+        self._stream, self._keyed, self._live, self._send, self._largest = stream, keyed, live, send, largest
+        self.events = self.judged = self.right = self.rejected = 0
+        self.seconds = 0.0
+        self._recent: deque[bool] = deque(maxlen=_RECENT)
+
+    @property
+    def recent_accuracy(self) -> float:
+        """Share of correct predictions over the last 1,000."""
+        return sum(self._recent) / len(self._recent) if self._recent else float("nan")
+
+    def take(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
+        """Predict and learn an event, or learn a delayed label; write the results."""
+        context, keyed = message_context(), self._keyed
+        topic, place = context.topic, origin_of(headers) or (context.partition, context.offset)
+        try:
+            event = read_event(value)
+            name = self._stream.take_key(event, key)
+            if topic == self._stream.labels:
+                event = self._label_of(event)
+            elif self._stream.labels is not None:
+                event.pop(keyed.label, None)  # labels come from their own topic
+            label = event.get(keyed.label)
+            if type(label) in (dict, list):
+                raise ValueError(f"the label {keyed.label!r} is nested: {shown(label)}")
+        except ValueError as error:
+            self._reject(str(error), topic, value, key, place)
+            return
+        if keyed.time == RECORD_TIME:
+            event[RECORD_TIME] = timestamp
+        began = working_time()
+        answer = self._live.step(name, event, state)
+        self.seconds += working_time() - began
+        if "reason" in answer:
+            self._reject(answer["reason"], topic, value, key, place)
+        elif topic == self._stream.labels:
+            self._judge(answer["prediction"], answer["label"])
+        else:
+            self.events += 1
+            self._judge(answer["prediction"], label)
+            if self._stream.out is not None:
+                record = {"partition": place[0], "offset": place[1], "time": timestamp, **answer}
+                if self._stream.labels is None:
+                    record["label"] = label
+                out, row = self._stream.out, orjson.dumps(record)
+                if (size := len(row) + len(key or b"")) > self._largest[out]:
+                    self._reject(f"the prediction is {too_large(size)}", topic, row, key, place)
+                else:
+                    self._send(out, row, key, place[0])
+
+    def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a label record that the model needs."""
+        keyed = self._keyed
+        for name in (keyed.join or "", keyed.label):
+            if event.get(name) is None:
+                raise ValueError(f"a label without {name!r}")
+        return {name: event[name] for name in (keyed.join, keyed.label, keyed.time) if name in event}
+
+    def _judge(self, prediction: Any, label: Any) -> None:
+        if label is not None and prediction is not None:
+            self.judged += 1
+            self.right += prediction == label
+            self._recent.append(prediction == label)
+
+    def _reject(self, reason: str, topic: str, value: bytes | None, key: bytes | None, place: tuple[int, int]) -> None:
+        self.rejected += 1
+        topic = self._stream.topic if self._stream.repartition else topic
+        if self.rejected == 1:
+            logger.warning("%s: partition %d, offset %d: rejected: %s", topic, *place, reason)
+        if (to := self._stream.rejected) is not None:
+            record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason}
+            letter, largest = orjson.dumps(record | {"raw": text_of(value)}), self._largest[to]
+            key = None if len(key or b"") > largest // 2 else key
+            if len(letter) > (most := largest - len(key or b"")):
+                letter = without_value(f"kafka topic {to}", letter, most)
+            self._send(to, letter, key, place[0])
