@@ -99,7 +99,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
     assert figures["coverage"] == pytest.approx(np.mean(hits[1:]), abs=1e-9)
     assert figures["size"] == pytest.approx(np.mean([len(row["set"]) for row in found[1:]]), abs=1e-9)
     assert abs(figures["coverage"] - 0.8) < 0.1
-    assert "by sets of" in text(report)
+    assert "mean set size" in text(report)
 
 
 @pytest.mark.slow
