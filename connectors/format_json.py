@@ -30,13 +30,14 @@ from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
 from connectors.results import JsonLines
 from connectors.sinks import open_lines
+from connectors.spelling import LONGEST
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
 logger = logging.getLogger("connectors")
 
 FEWEST_EVENTS = 100
-"""Number of events of a live stream in which declared names are searched."""
+"""Number of events of a live stream that are inspected."""
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
@@ -59,7 +60,7 @@ class JsonFormat(TextFormat):
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         self.numbers = NumberColumns(self._roles, are_typed=True)
         self._labels = Labels(self._roles.missing, self.numbers.notices, str)
-        self._n_live, self._names = 0, dict[str, None]()
+        self._first: list[dict[str, Any]] = []
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
 
@@ -118,7 +119,6 @@ class JsonFormat(TextFormat):
         The check skips a label declared as late.
         """
         if whole:
-            self._n_live = FEWEST_EVENTS
             names = dict.fromkeys(name for row in rows for name in row)
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
             if not self._late_label:
@@ -127,11 +127,15 @@ class JsonFormat(TextFormat):
             times = [name for name, kind in self._convert.items() if kind == "time"]
             for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(self._source, name, [row.get(name) for row in rows])
-            with self.numbers.notices.together():
-                self._look_at(rows)
+            self._look_at(rows, self._source)
 
-    def _look_at(self, rows: Sequence[Any]) -> None:
+    def _look_at(self, rows: Sequence[Any], source: str | None) -> None:
         """Decide which texts are numbers. Warn of counters and sentinels."""
+        self.numbers.is_sampled = True
+        with self.numbers.notices.together():
+            self._look_at_each(rows, source)
+
+    def _look_at_each(self, rows: Sequence[Any], source: str | None) -> None:
         columns: dict[str, list[Any]] = {}
         for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
             values = [row.get(name) for row in rows]
@@ -143,17 +147,20 @@ class JsonFormat(TextFormat):
                 numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
                 warn_of_numbers(name, numbers, self.numbers.notices)
         texts = {name: [value for value in values if type(value) is str] for name, values in columns.items()}
-        for name, kind in self.numbers.decide(self._source, texts).items():
+        for name, kind in self.numbers.decide(source, texts).items():
             if kind == "category" and name not in self._convert:
                 among = [repr(value) for value in columns[name] if type(value) in (int, float)]
                 self.numbers.find_markers(name, texts[name] + among)
 
     def _check_live(self, rows: Sequence[Any]) -> None:
-        """Check the names in the first events of a live stream."""
-        self._n_live += len(rows)
-        self._names |= dict.fromkeys(chain.from_iterable(rows))
-        if self._n_live >= FEWEST_EVENTS:
-            self._check_others(self._names, self._n_live, is_live=True)
+        """Collect the first events of a live stream until there are enough to inspect."""
+        for row in rows:
+            cut = {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
+            self._first.append(cut)
+        if len(self._first) >= FEWEST_EVENTS:
+            self._check_others(dict.fromkeys(chain.from_iterable(self._first)), len(self._first), is_live=True)
+            self._look_at(self._first, None)
+            self._first = []
 
     def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:
         """Check ignored and declared names. Long streams only cause a warning, because the name may appear later."""
@@ -197,7 +204,7 @@ class JsonFormat(TextFormat):
         """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
         bad: Bad = {}
         roles = self._roles
-        if self._n_live < FEWEST_EVENTS and not roles.bare:
+        if not (self.numbers.is_sampled or roles.bare):
             self._check_live(rows)
         label, key, time = (
             None if name is None else [row.pop(name, None) for row in rows]

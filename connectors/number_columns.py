@@ -58,6 +58,8 @@ class NumberColumns:
         """Warnings of all columns of the source."""
         self.markers: dict[str, list[str]] = {}
         """Missing-value markers of a single column, by column name."""
+        self.is_sampled = False
+        """Whether the first events were inspected."""
         self._rejected: Counter[str] = Counter()
         self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
         declared = () if roles.spelling is None else self._open
@@ -69,6 +71,7 @@ class NumberColumns:
         """The decisions so far, as JSON. Empty if there are none."""
         found: dict[str, Any] = {"markers": dict(self.markers)} if self.markers else {}
         found |= {"open": sorted(self._open)} if self._open else {}
+        found |= {"sampled": True} if self.is_sampled else {}
         spellings = {
             name: [each.spelling.decimal, each.spelling.thousands, each.spelling.unit]
             for name, each in self.spelled.items()
@@ -78,6 +81,7 @@ class NumberColumns:
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""
         self.markers, self._open = dict(decided.get("markers", {})), set(decided.get("open", ()))
+        self.is_sampled = bool(decided.get("sampled", False))
         self.spelled = {name: SpelledNumbers(Spelling(*given)) for name, given in decided.get("spellings", {}).items()}
 
     def is_plain(self, name: str) -> bool:

@@ -215,7 +215,7 @@ def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
     assert "--time at" in said["at"]
     assert "sort the rows" in said["at"]
     assert "--types day:time --set time-format=%Y%m%d converts" in said["day"]
-    assert "--types hour:time --set time-format=%Y%m%d%H makes" in said["hour"]
+    assert "--types hour:time --set time-format=%Y%m%d%H" in said["hour"]
     caplog.clear()
     known = open_source(str(path), types="left:number,at:number,day:time,hour:ignore", time_format="%Y%m%d")
     [features] = [batch.rows()[0] for batch in itertools.islice(known, 1)]

@@ -408,6 +408,18 @@ def kafka(kind: type, **options: str):
     return kind(Options("kafka://h:1/t", {"label": "y"} | options))
 
 
+def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(caplog):
+    values = kafka(JsonValues)
+    records = [json.dumps({"a": f"{i},5", "y": i % 2}).encode() for i in range(300)]
+    rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).events.features]
+    assert rows[0] == {"a": "0,5"}
+    assert rows[200] == {"a": 200.5}
+    assert "--set decimal=," in caplog.text
+    resumed = kafka(JsonValues)
+    resumed.numbers.restore(json.loads(json.dumps(values.numbers.decided)))
+    assert resumed.read(records[:1]).events.features == [{"a": 0.5}]
+
+
 def test_texts_in_json_from_kafka_are_numbers_if_they_are_declared():
     records = [b'{"a":"0,5","y":1}', b'{"a":"2.000,5","y":0}', b'{"a":7,"y":0}', b'{"a":"x","y":0}']
     assert kafka(JsonValues).read(records).events.features[0] == {"a": "0,5"}
