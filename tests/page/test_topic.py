@@ -24,7 +24,7 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
     with Command(*command, cwd=tmp_path, stdout=log, stderr=log, prepare=eager) as run:
         wait_for(lambda: "streamsvm: error" not in log.read_text() and opens(browser, port), "the page")
         wait_for(lambda: number(browser, "events") + n_rejected(browser) == 2_000, "all events")
-        wait_for(lambda: figure(browser, "behind") == "0", "no lag")
+        wait_for(lambda: figure(browser, "lag") == "0", "no lag")
         fill(broker, source, rows[2_000:])
         wait_for(lambda: number(browser, "events") + n_rejected(browser) == 3_000, "more events")
         assert "partition 2" in shown(browser, "#lag")
