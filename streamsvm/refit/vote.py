@@ -99,7 +99,9 @@ class ModelVote:
             self._evaluate_foreign(batch, first, end)
             compiled("vote_on_rows")(self._state, batch.votes, first, end)
             first = end
-        return batch.codes, batch.scores, batch.proba, batch.errors
+        codes, proba = batch.codes, batch.proba
+        scores = np.where(codes >= 0, proba[np.arange(len(rows)), codes], np.nan)
+        return codes, scores, proba, (codes != labels).astype(float)
 
     def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats]:
         """Predict one row with a value in each column, and learn from its label.
@@ -204,13 +206,11 @@ class _Batch:
         n = len(rows)
         self.rows, self.asked = rows, np.zeros(n, np.int64)
         self.answers = np.zeros((len(models), n, n_classes))
-        self.codes, self.scores = np.full(n, -1), np.full(n, np.nan)
-        self.proba, self.errors = np.zeros((n, n_classes)), np.zeros(n)
+        self.codes, self.proba = np.full(n, -1), np.zeros((n, n_classes))
         self.votes = State(kernels.VOTES, parts={"query": State(frozen_models.QUERY)})
         fill(self.votes.parts["query"], rows, self.asked, self.answers)
         answered = np.zeros((len(models), n), np.int64)
-        self.votes.bind(labels=labels, answered=answered, codes=self.codes, scores=self.scores, proba=self.proba)
-        self.votes.bind(errors=self.errors, models=models)
+        self.votes.bind(labels=labels, answered=answered, codes=self.codes, proba=self.proba, models=models)
 
 
 def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ModelVote:

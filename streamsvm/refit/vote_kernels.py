@@ -66,9 +66,7 @@ VOTES = Schema(
         "labels": Array(("asked",), "class of each row, -1 if unknown", i64, external=True),
         "answered": Array(("members", "asked"), "whether a member was evaluated on a row", i64, external=True),
         "codes": Array(("asked",), "predicted class of each row, -1 if none", i64, external=True),
-        "scores": Array(("asked",), "its probability", external=True),
         "proba": Array(("asked", "classes"), "probabilities of all classes", external=True),
-        "errors": Array(("asked",), "1 where the predicted class differs from the label", external=True),
         "models": Array(
             ("members",),
             "the models of the members",
@@ -204,11 +202,9 @@ def vote_on_rows(state, votes, first, end):
             for c in range(n):
                 votes.proba[i, c] = chosen[c]
             best = best_class(chosen, 0, n)
-            votes.scores[i] = chosen[best]
             if label >= 0:
                 update_weights(state, votes, i, n, label)
         votes.codes[i] = best
-        votes.errors[i] = 0.0 if best == label else 1.0
         if label >= 0:
             state.n_classes = max(n, label + 1)
             state.seen += 1.0
