@@ -57,7 +57,7 @@ def clocks(name: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unsynced")
+@pytest.mark.usefixtures("unsynced", "lasting_process")
 @pytest.mark.parametrize("run", [SCENARIOS["joined"], REFITS], ids=["joined", "refits"])
 def test_results_do_not_depend_on_clocks(run: Scenario, tmp_path: Path) -> None:
     found = []

@@ -150,4 +150,4 @@ class KeyedMachine(RuleBasedStateMachine):
 
 
 TestKeyed = pytest.mark.slow(KeyedMachine.TestCase)
-TestKeyed.settings = settings(max_examples=8, stateful_step_count=25, phases=[Phase.generate])
+TestKeyed.settings = settings(max_examples=6, stateful_step_count=20, phases=[Phase.generate])
