@@ -24,8 +24,9 @@ from unittest import mock
 
 from streamsvm import load
 from streamsvm.run.checkpoint import read_snapshot
-from tests.faults.disk import Disk, Mark, Tree, choices, moments, survivor, write_tree
+from tests.faults.disk import Disk, Mark, Tree, write_tree
 from tests.faults.scenarios import SCENARIOS, Scenario, watched
+from tests.faults.survivors import choices, moments, survivor
 
 
 class Trial:
