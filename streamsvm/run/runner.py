@@ -315,8 +315,7 @@ class Runner:
         self._outputs.check_replaced()
         if checkpoint is not None:
             checkpoint.discard()
-        # A first checkpoint precedes all results: live sinks commit between checkpoints, and a power failure may leave
-        # results that cannot be recognized.
+        # Before all results: live sinks commit between checkpoints, and a power failure may leave unreadable results.
         self._snapshot()
         self._outputs.flush()
 
