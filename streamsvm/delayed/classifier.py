@@ -295,10 +295,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             if self._keys.wants_labels:
                 self._keys.add([], [], [text], self._moment(time, join))
             self._n_labels += 1
-            if self._n_labels == MANY_LABELS:
-                self._key_notice = self._keys.notice(join.store.counts)
-                if self._key_notice:
-                    logger.warning("%s", self._key_notice)
+            if self._n_labels == MANY_LABELS and (notice := self._keys.notice(join.store.counts)):
+                self._key_notice = notice
+                logger.warning("%s", notice)
 
     def _single(self, x: dict[Hashable, Any], key: Any, time: Any) -> SingleRow | None:
         """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
@@ -346,11 +345,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         return answer
 
     def _refused(self) -> list[str]:
-        """Return why the last call refused labels."""
         return self._adapter.take_refused() if isinstance(self._adapter, OwnModel) else []
 
     def _say_times(self, x: dict[Hashable, Any]) -> None:
-        """Report once per name how datetimes become features."""
         for name in names_of_times(x):
             if name not in self._timed:
                 self._timed.add(name)
@@ -373,7 +370,6 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         return self._join
 
     def _moment(self, time: Any, join: Join) -> Ints:
-        """Convert a time to milliseconds."""
         return np.array([join.store.clock if time is None else _milliseconds(time)])
 
     @property

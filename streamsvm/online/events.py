@@ -238,6 +238,12 @@ class EventLearner(LearnerMemory):
             self._follow_space()
         return self._row[: self._fast[0]] if self._pack(x) else None
 
+    @property
+    def columns(self) -> list[Any]:
+        """Features by column; (name, string) for a string."""
+        names: list[Any] = self._space.names
+        return names
+
     def load_listed(self, x: Any, *, learn: bool = False) -> int:
         """Make any event the current row, with listed columns; return its number of values.
 

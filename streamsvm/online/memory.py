@@ -127,12 +127,6 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         return self.labels.answers[:-1]
 
     @property
-    def columns(self) -> list[Any]:
-        """Features by column; (name, string) for a string."""
-        names: list[Any] = self._space.names
-        return names
-
-    @property
     def n_classes(self) -> int:
         return int(self._state.n_classes)
 
