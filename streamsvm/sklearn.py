@@ -30,16 +30,16 @@ _NESTED = "learner__"
 class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn classifier around an online learner.
 
-    `fit` learns the rows once, in their order. `partial_fit` continues. Rows are arrays, sparse matrices, or data
-    frames with numbers and text. NaN and None are missing values. Predictions do not use label autocorrelation, because
-    rows to predict may have any order in scikit-learn.
+    `fit` learns the rows once, in their order. `partial_fit` learns further rows. Rows are arrays, sparse matrices, or
+    data frames with numbers and text. NaN and None are missing values. Predictions do not use label autocorrelation,
+    because scikit-learn may pass rows in any order.
 
     Parameters
     ----------
     learner
-        `StreamSVMClassifier`, `BSGDClassifier`, `CPMClassifier` or `RefitClassifier`. It is copied, and the original
-        learns nothing. None: a `StreamSVMClassifier` with default parameters. Its parameters can be set as
-        `learner__effort`, for example.
+        `StreamSVMClassifier`, `BSGDClassifier`, `CPMClassifier` or `RefitClassifier`. The classifier trains a copy and
+        does not change the original. None: a `StreamSVMClassifier` with default parameters. Its parameters have the
+        prefix `learner__`, for example `learner__effort`.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray
-        Names of the columns, if X was a data frame with strings as names.
+        Names of the columns, if X was a data frame with strings as column names.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         deep
-            Whether to return the parameters of the learner too, as `learner__effort`.
+            Whether to also return the parameters of the learner, with names such as `learner__effort`.
         """
         params = {"learner": self.learner}
         if deep and (self.learner is None or isinstance(self.learner, RowMethods)):
@@ -93,7 +93,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; those of the learner by names such as `learner__effort`.
+        """Set parameters, also parameters of the learner, such as `learner__effort`.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray, shape (n, n_classes)
-            Probabilities in the order of `classes_`; 0 for classes of which no row has been learned.
+            Probabilities in the order of `classes_`; 0 for classes without a learned row.
         """
         check_is_fitted(self, "learner_")
         found = self.learner_.proba_array(self._checked(X)[0])

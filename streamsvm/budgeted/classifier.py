@@ -46,45 +46,46 @@ class BSGDClassifier(BudgetedMemory):
         cost.
     gamma
         Kernel width for scaled values; a larger gamma is more local. None uses the inverse of the running mean of the
-        squared norm of events, as gamma="scale" of scikit-learn does.
+        squared norm of events, like gamma="scale" in scikit-learn.
     loss
         `"hinge"` suits separable classes, `"log"` noisy or overlapping ones.
     learning_rate
         Constant step size, which follows drift. None uses the decreasing steps 1 / (l2 t) of Pegasos.
     heads
-        (loss, learning_rate) pairs that replace `loss` and `learning_rate`. Each head has its own coefficients over
-        the shared support vectors. Heads vote with weights by recent accuracy.
+        (loss, learning_rate) pairs that replace `loss` and `learning_rate`. Each head has its own coefficients over the
+        shared support vectors. The weight of a head in the vote depends on its recent accuracy.
     scaling
         `"standard"` subtracts the running mean and divides by the running standard deviation. `"decayed"` uses
         exponentially decayed statistics with half-life `scaling_window`. `"rank"` uses the rank among the last
         `scaling_window` values, which is robust to outliers. `"none"` keeps values. A column that is absent in most
-        events is not centred, so that absent means zero.
+        events is not centred, so that an absent value means 0.
     scaling_window
         Number of values, see `scaling`.
     class_weight
-        Weights of the training steps by label, `"balanced"` for weights inversely proportional to class frequencies,
-        or None. Weights distort predicted probabilities; `DecidingClassifier` decides by costs instead.
+        Weights of the training steps by label, `"balanced"` for weights inversely proportional to class frequencies, or
+        None. Weights distort the predicted probabilities. To avoid this, use `DecidingClassifier` with costs.
     max_features
-        Maximum number of columns (numeric features and categories). Later ones are ignored and counted.
+        Maximum number of columns (numeric features and categories). Further columns are ignored and counted.
     categories
         Names of categorical features with any number of categories. Other features whose strings rarely repeat, such as
         identifiers and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
         Maximum number of classes. Events of further classes are refused.
     metric
-        `"learned"` trains a relevance of each column in the distance with the same loss. Irrelevant columns fade and
-        gamma matters less, at up to twice the cost of events that change the model. `"fixed"` weights columns equally.
+        `"learned"` also trains the weight of each column in the distance. Irrelevant columns lose weight, and gamma
+        matters less. Events that change the model take up to twice the time. `"fixed"` weights columns equally.
     l2
         Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
         l2 = 2 / (C n).
     horizon
         Maximum t of Pegasos' steps, so that the step size does not vanish on a long stream.
     absorb
-        Kernel value with the nearest support vector above which an event changes the coefficients of that vector
-        instead of becoming a new one; 1 never does.
+        Threshold of the kernel value between an event and the nearest support vector. Above it, the event changes the
+        coefficients of that vector and does not become a support vector. 1 disables this.
     merges
         Number of support vectors merged into one, 2 to 11. More merges cost less time and more accuracy. Vectors merge
-        only if their coefficients have the same direction; without such vectors the smallest is removed.
+        only if their coefficients have the same direction. If there are no such vectors, the one with the smallest
+        coefficients is removed.
 
     Attributes
     ----------
@@ -118,16 +119,16 @@ class BSGDClassifier(BudgetedMemory):
     probability below 0.7, because each of these events becomes a support vector.
 
     Probabilities are the softmax of f for the log loss and of 3 f for the hinge loss, mixed with an estimate of label
-    noise. The estimate uses one in four of the first 2,000 events and one in eight later ones; it never changes the
-    predicted class.
+    noise. The estimate uses one in four of the first 2,000 events and one in eight of the later events. It never
+    changes the predicted class.
 
-    The learned metric updates the columns in which an event is not zero. A column weighs nothing until an event with
-    another value than zero has been learned.
+    The learned metric updates the columns in which an event is not zero. The weight of a column is 0 until an event
+    with a nonzero value has been learned.
 
-    The machine of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is their
-    M. The defaults are good single choices over fourteen streams.
-    heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another point on average
-    and takes two to three times as long. The gain is largest with many or noisy classes.
+    The algorithm of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is M in
+    the papers. The defaults work well across fourteen streams. heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0),
+    ("log", 0.05), ("log", 0.2)) is one more percentage point accurate on average and takes two to three times as long.
+    The gain is largest with many or noisy classes.
 
     References
     ----------
@@ -256,7 +257,9 @@ class BSGDClassifier(BudgetedMemory):
 
     @property
     def model(self) -> KernelExpansion:
-        """The model as plain arrays with its scaler; of several heads, the one with the largest weight.
+        """The model as plain arrays with its scaler.
+
+        With several heads, it contains the head with the largest weight.
 
         The estimate of label noise is not included.
         """
@@ -285,15 +288,18 @@ class BSGDClassifier(BudgetedMemory):
 
     @locked
     def adopt(self, model: KernelExpansion) -> None:
-        """Replace the model by a kernel expansion and its scaling; every head starts from it.
+        """Replace the model by a kernel expansion and its scaling.
+
+        Every head starts from the expansion.
 
         Two classes keep half the difference of their coefficients, which does not change predictions. Pegasos' steps
         continue at `horizon`. A gamma that follows the data starts from that of the model.
 
         An expansion of unscaled numbers, such as that of a batch solver, keeps its gamma and is mapped into the running
         scaling of this learner. The mapping uses the statistics of this learner if it has learned events with all
-        columns of the model, else those of the support vectors. Predictions stay equal for rows without missing values
-        and outliers. With `scaling="none"`, relevances beyond the range of the learned metric become units of columns.
+        columns of the model, otherwise those of the support vectors. Predictions stay equal for rows without missing
+        values and outliers. With `scaling="none"`, relevances beyond the range of the learned metric become units of
+        columns.
 
         Parameters
         ----------

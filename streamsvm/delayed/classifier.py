@@ -54,8 +54,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     model
         The wrapped classifier.
     wait
-        How long an event waits for its label, as a timedelta or in seconds of event time. None: as long as there is
-        room. Later labels are counted and not learned.
+        How long an event waits for its label, as a timedelta or in seconds of event time. None: until `most` or
+        `most_bytes` is reached. Labels that arrive later are counted but not learned.
     on_timeout
         Class to learn if the label does not arrive in time; None learns nothing.
     most
@@ -65,8 +65,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     relearn_corrections
         Whether a second, different label of an event is also learned; the first is not unlearned.
     folder
-        Directory that stores pending events on disk, for learners of this package, also those with costs. About
-        125 bytes of each stay in memory. None: events stay in memory.
+        Directory in which pending events are stored. It requires a learner of this package, with or without costs.
+        About 125 bytes per event stay in memory. None: events stay in memory.
 
     Examples
     --------
@@ -79,7 +79,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     >>> model.predict_one({"size": 9}), model.n_pending
     ('large', 20)
 
-    Prediction sets (`predict_set_one`) of one coverage are calibrated on the predictions of labelled events:
+    Prediction sets (`predict_set_one`) are calibrated on the predictions of labelled events. All calls share one
+    coverage:
 
     >>> for i in range(100, 500):
     ...     _ = model.predict_set_one({"size": i % 10}, coverage=0.9, key=f"order-{i}")
@@ -87,7 +88,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     >>> model.predict_set_one({"size": 0}, coverage=0.9, key="another")
     {'small'}
 
-    Results equal those of River's evaluation with a delay:
+    River's evaluation with a delay passes the key of each event:
 
     >>> from river import datasets, evaluate, metrics
     >>> events = ((x, y, {"key": i}) for i, (x, y) in enumerate(datasets.Phishing()))
@@ -138,14 +139,16 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     # Events and labels ------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any) -> Any:
-        """Predict the most probable label; with a key, store the event until its label arrives.
+        """Predict the most probable label.
+
+        With a key, the event is stored until its label arrives.
 
         Parameters
         ----------
         x
             Features by name.
         key
-            Key of the event, which its label repeats: a string, an integer, or a tuple of these. 17 and "17" are equal.
+            Key that the event and its label share: a string, an integer, or a tuple of these. 17 and "17" are equal.
         time
             Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
         kwargs
@@ -162,7 +165,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     def predict_proba_one(
         self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
     ) -> dict[Any, float]:
-        """Predict the probability of each label; with a key, store the event until its label arrives.
+        """Predict the probability of each label.
+
+        With a key, the event is stored until its label arrives.
 
         Parameters
         ----------
@@ -217,7 +222,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         time: Any = None,
         **kwargs: Any,
     ) -> set[Any]:
-        """Predict a set that contains the true label in a given share of events; key and time as for `predict_one`.
+        """Predict a set that contains the true label in a given share of events.
+
+        With a key, the event is stored until its label arrives.
 
         Parameters
         ----------
@@ -260,8 +267,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         Parameters
         ----------
         x
-            The key. Alternatively the features: with `key` they are ignored in favour of the stored features, without
-            `key` they are learned at once.
+            The key, or the features. Without `key`, features are learned at once. With `key`, they are ignored, because
+            the stored features are learned.
         y
             The label.
         key

@@ -37,13 +37,14 @@ class StreamSVMClassifier(Ensemble):
     and strings are one-hot encoded. New features and classes may appear at any time. Missing values (None, NaN, or an
     absent name) contribute nothing. Infinite values raise an error.
 
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn. Each call
+    Thread-safe: any number of threads may predict single events or batches with one model while others learn. Each call
     returns what it would return without other threads.
 
     Parameters
     ----------
     effort
-        `"low"`, `"normal"` or `"high"`: default of `members` and `budget`. More effort takes more time per event.
+        `"low"`, `"normal"` or `"high"`. It sets the defaults of `members` and `budget`. More effort takes more time per
+        event.
     budget
         Maximum number of support vectors of each kernel member. Large members have five times as many. None: depends on
         `effort`.
@@ -51,13 +52,14 @@ class StreamSVMClassifier(Ensemble):
         Names of the members: `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"`, `"trees"` and
         `"polytope"`. None: depends on `effort`.
     vote_window
-        Approximate number of recent events over which the vote averages accuracies. With late labels it is twenty times
-        as many.
+        Approximate number of recent events over which the vote averages accuracies. With late labels the number is 20
+        times as large.
     label_autocorrelation
-        Whether to learn which labels follow one another, and to use it where it improves the log loss. Set it to False
-        if events have no order, or labels arrive in another order than events.
+        Whether to learn how labels depend on previous labels. Predictions use this dependence only where it improves
+        the log loss. Set it to False if events have no order, or if labels arrive in a different order from events.
     max_features
-        Maximum number of columns: one per numeric feature and one per string value. Later ones are ignored and counted.
+        Maximum number of columns: one per numeric feature and one per string value. Further columns are ignored and
+        counted.
     categories
         Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
         and timestamps, are left out with a warning (see `FeatureSpace`).
@@ -68,8 +70,8 @@ class StreamSVMClassifier(Ensemble):
         Batch solver that is refitted to windows of the stream: a name, an instance, or a dict with parameters of
         `RefitClassifier`. Its models vote with the members. None: no refits.
     cost, class_weight, abstain
-        Costs of decisions, as in `Costs`. Predicted labels are then the decisions with least expected cost, or None if
-        the classifier abstains. Learning, probabilities, prediction sets and explanations do not change.
+        Costs of decisions, as in `Costs`. Predicted labels are then the decisions with the least expected cost, or None
+        if the classifier abstains. Learning, probabilities, prediction sets and explanations do not change.
 
     Attributes
     ----------
@@ -88,38 +90,38 @@ class StreamSVMClassifier(Ensemble):
     -----
     **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
-    text. It also treats columns with few different integers (3 to about 500) as categories, with at most 16 classes.
-    Boosted trees are fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use
-    the first 128 columns and at most 64 classes. `effort="low"` has none. Polytopes (see `CPMClassifier`) are optional.
-    Each member has one or more heads, which differ in loss and step size.
+    text. With at most 16 classes, it also treats columns with 3 to about 500 different integers as categories. Boosted
+    trees are fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use the
+    first 128 columns and at most 64 classes. `effort="low"` uses no boosted trees. Polytopes (see `CPMClassifier`) are
+    optional. Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log
     loss of a head also enters its weight, by an amount that grows with the imbalance.
 
-    Predictions mix this vote with three others, by weights that follow the log loss. One of them is a sum of the heads'
-    probabilities, weighted by likelihood. Two are products of powers of the probabilities, trained by logistic
-    regression with a large and a small step size. If one of the votes has been more accurate than this mixture, its
-    answer is the prediction.
+    Predictions are a mixture of this vote and three others, with weights that follow the log loss. One of the others is
+    a sum of the heads' probabilities, weighted by likelihood. Two are products of powers of the probabilities, trained
+    by logistic regression with a large and a small step size. If a vote was recently more accurate than this mixture,
+    the class it prefers is the prediction.
 
     **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
     is most probable.
 
     **Label autocorrelation.** Labels are also predicted from the previous labels without features: the last label, the
-    label one season ago, and the frequencies given the previous three labels. Predictions mix these with the vote, by
-    weights that follow the log loss. If the last label, the label one season ago or the most frequent class has been
-    more accurate than the mixture, it is the prediction.
+    label one season ago, and the frequencies given the previous three labels. Predictions are a mixture of these and
+    the vote, with weights that follow the log loss. If the last label, the label one season ago or the most frequent
+    class was more accurate than the mixture, it is the prediction.
 
-    An event is counted under the labels known when it was last predicted, for up to 1,024 predictions without a label.
-    Events must be learned in the order of their predictions. The weight of the last label decreases with each further
-    event predicted before the next label. `predict_many` and `predict_proba_many` ignore previous labels, because their
-    rows have no order.
+    The label of an event is counted together with the previous labels that were known at the last prediction of the
+    event. These previous labels are stored for up to 1,024 predictions without a label. Events must be learned in the
+    order of their predictions. The weight of the last label decreases with each further event predicted before the next
+    label. `predict_many` and `predict_proba_many` ignore previous labels, because their rows have no order.
 
-    **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, heads are weighted by their predictions
-    at prediction time, and votes by their probabilities at that time. Accuracies of heads cover twenty times as many
-    labels. The exponents of the stacked votes are not learned. In the linear member, an average of weights replaces
-    the head with the largest step size.
+    **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, the weights of heads and votes depend
+    on what they predicted when the event arrived. Accuracies of heads cover 20 times as many labels. The exponents of
+    the stacked votes are not learned. In the linear member, an average of weights replaces the head with the largest
+    step size.
     """
 
     _kernels: ClassVar[ModuleType] = kernels
@@ -212,7 +214,7 @@ class StreamSVMClassifier(Ensemble):
         return [] if self._refitter is None else list(self._refitter.refits)
 
     def refit_totals(self) -> dict[str, Any] | None:
-        """Return the number of refits by outcome, their seconds and share of the vote.
+        """Return totals of refits: numbers by outcome, seconds, and share of the vote.
 
         Returns
         -------
@@ -285,7 +287,8 @@ class StreamSVMClassifier(Ensemble):
         Returns
         -------
         list of dict
-            Per head its `member`, `head`, recent `accuracy` and `weight` (share of the vote), the largest weight first.
+            For each head its `member`, `head`, recent `accuracy` and `weight` (share of the vote), largest weight
+            first.
 
         Examples
         --------
@@ -314,7 +317,7 @@ class StreamSVMClassifier(Ensemble):
 
     @property
     def relevance(self) -> dict[Any, float]:
-        """Weight of each column in the kernel distances by name, the largest first.
+        """Weight of each column in the kernel distances, by name, largest first.
 
         It is the geometric mean over the kernel members, weighted by their votes. Without kernel members it is empty.
         """

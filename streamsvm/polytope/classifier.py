@@ -40,7 +40,7 @@ class CPMClassifier(base.OnlineClassifier):
     Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
     any time. Missing values (None, NaN, or an absent name) contribute nothing. Infinite values raise an error.
 
-    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn. Each call
+    Thread-safe: any number of threads may predict single events or batches with one model while others learn. Each call
     returns what it would return without other threads.
 
     Parameters
@@ -49,17 +49,18 @@ class CPMClassifier(base.OnlineClassifier):
         Number of hyperplanes per class. More hyperplanes fit finer boundaries at proportional cost.
     scaling
         Scaling of numbers. `"standard"`: subtract the mean and divide by the standard deviation so far. `"decayed"`:
-        like `"standard"`, with values decayed at half-life `scaling_window`. `"rank"`: rank among the last
-        `scaling_window` values, robust against outliers. `"none"`: no scaling. A column absent in most events is not
-        centred, so that absent means 0.
+        like `"standard"`, with exponentially decayed statistics of half-life `scaling_window`. `"rank"`: rank among the
+        last `scaling_window` values, which is robust to outliers. `"none"`: no scaling. A column absent in most events
+        is not centred, so that an absent value means 0.
     scaling_window
         Number of values, see `scaling`.
     class_weight
         Weights of the steps by label, `"balanced"` for weights inversely proportional to class frequencies, or None.
-        Weights affect the predicted classes, and the probabilities are then not calibrated. To keep the probabilities,
-        leave it None and use `DecidingClassifier` with costs.
+        Weights affect the predicted classes, and the probabilities are then not calibrated. To keep them calibrated,
+        use None, and `DecidingClassifier` with costs.
     max_features
-        Maximum number of columns: one per numeric feature and one per string value. Later ones are ignored and counted.
+        Maximum number of columns: one per numeric feature and one per string value. Further columns are ignored and
+        counted.
     categories
         Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
         and timestamps, are left out with a warning (see `FeatureSpace`).
@@ -67,18 +68,18 @@ class CPMClassifier(base.OnlineClassifier):
         Maximum number of classes. Events of further classes are refused, because each class takes memory for every
         column.
     average
-        Number of events over which predictions average the weights, approximately; 0 for the latest weights. Averages
-        are steadier, follow drift more slowly, and take twice the time.
+        Approximate number of events over which predictions average the weights; 0 for the latest weights. With
+        averages, predictions vary less, follow drift more slowly, and take twice the time.
     l2
         Strength of the penalty. The step size is 1 / (l2 * t). Larger values give smoother and steadier models.
     horizon
-        Upper bound of the step count t, so that the model follows a long stream. The step size then stays at 1 / (l2 *
-        horizon), and learned weights decay over `horizon` events.
+        Upper bound of the step count t, so that the model still adapts late in a long stream. The step size then stays
+        at 1 / (l2 * horizon), and learned weights decay over `horizon` events.
     entropy
         Minimum entropy of the counts of a class's faces, relative to its maximum, from 0 to below 1. Below it, events
         are assigned to faces with few events. 0 assigns every event to its best face.
     memory
-        Number of events of a class over which its faces are counted; older events fade.
+        Number of events of a class over which the faces of the class are counted; counts of older events decay.
 
     Attributes
     ----------
@@ -115,7 +116,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     by stochastic gradient descent. Probabilities are the softmax of beta f_c. The inverse temperature beta minimises
     the recent log loss and does not change predictions. It is learned from one in four of the first 2,000 events and
-    one in eight of the later ones.
+    from one in eight of the later events.
 
     The published algorithm is for two classes and repeated passes over a data set, as in `fit`. If `fit` draws a row
     again, it removes the row's earlier count before it compares entropies. Algorithm 2 as printed keeps that count,
@@ -277,7 +278,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     @property
     def model(self) -> Polytopes:
-        """The current polytopes as plain arrays, with their scaling; units are removed."""
+        """The current polytopes as plain arrays, with their scaling and without column units."""
         model = self._held_model()
         return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
 
@@ -299,10 +300,11 @@ class CPMClassifier(base.OnlineClassifier):
     def adopt(self, model: Polytopes) -> None:
         """Replace the model by other polytopes, and continue to learn from them.
 
-        The step size is the one of a long stream. Polytopes for unscaled numbers, as batch solvers return them, are
-        converted to the running scaling of this learner. The scaling uses the learner's own statistics if it has
-        learned events with all columns, else the statistics of the rows the polytopes were fitted on. Predictions agree
-        for rows without missing values and without clipped outliers.
+        The step size continues as late in a long stream, at its value for t = `horizon`. Polytopes for unscaled
+        numbers, as batch solvers return them, are converted to the running scaling of this learner. The scaling uses
+        the learner's own statistics if it has learned events with all columns, otherwise the statistics of the rows
+        that the polytopes were fitted to. Predictions agree for rows without missing values and without clipped
+        outliers.
 
         With `scaling="none"`, the polytopes are kept in units of the columns of those rows. Predictions then agree for
         all rows, and a step changes a score by at most a tenth of the margin.

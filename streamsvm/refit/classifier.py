@@ -42,15 +42,15 @@ _PLAIN = ("max_members", "delay", "search", "timeout", "seed")
 
 
 class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
-    """Wrap an online learner and refit windows of the stream with a batch solver.
+    """Wrap an online learner and fit a batch solver to windows of the stream.
 
-    Online learners follow drift, but while a concept lasts, a solver that sees a window many times is more accurate. A
-    `trigger` starts refits: a `solver` receives the events of the `window`. Its model joins the vote a fixed number of
-    events later. Models are weighted by the probability they gave to recent labels, so the model of a returning concept
-    regains its weight. The learner predicts alone unless the vote was recently more accurate.
+    Online learners follow drift. While a concept lasts, a solver that makes many passes over a window is more accurate.
+    The `trigger` starts a refit: the `solver` receives the events of the `window`. A fixed number of events later, its
+    model joins the vote. Models are weighted by the probability they gave to recent labels, so the model of a returning
+    concept regains its weight. The learner predicts alone unless the vote was recently more accurate.
 
-    If a model is late, the stream waits for it. Results are therefore reproducible for any batch size, also after
-    saving and loading while a window is solved. A failed refit changes nothing.
+    If a model is late, the stream waits for it. Results are therefore reproducible. They do not depend on the batch
+    size, or on saving and loading during a refit. A failed refit changes nothing.
 
     Thread-safe: several threads may predict and learn with one model, and each call is atomic.
 
@@ -60,27 +60,30 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         One of this package's online learners. The classifier continues with a copy of it.
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
-        (`IndexedBCD`); the last three choose their settings on the newer part of the window. Also an instance of these
-        or of any scikit-learn classifier, which is fitted with its own settings. Solvers run in a separate process,
-        because they hold the interpreter's lock, or in a thread if no process can be started.
+        (`IndexedBCD`). The last three choose their settings on the newer part of the window. An instance of one of
+        these classes or of any scikit-learn classifier is fitted with its own settings. Solvers run in a separate
+        process, because they hold the interpreter's lock. If no process can be started, they run in a thread.
     window
-        The events that are stored: `Latest`, `Since` or `Adaptive`. None for `Adaptive(50_000)`: the
-        latest 50,000, fewer after errors increased.
+        The events that are stored: `Latest`, `Since` or `Adaptive`. None for `Adaptive(50_000)`: the latest 50,000, or
+        fewer after an increase of errors.
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
-        `Growing(most=25_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
+        `Growing(most=25_000)`. A trigger that depends on more than the number of events takes effect at the next
+        multiple of 64.
     max_members
         Maximum number of models in the vote, without the learner. A new model replaces the one with the least recent
         weight.
     delay
-        Labelled events from the start of a refit to the entry of its model, at least 64. A float below 1 is a share of
-        the events since the previous refit. None: a quarter of the window's events, at most 5,000. Triggers have no
-        effect while a window is solved. With a longer delay the model is older, and the stream waits less often.
+        Number of labelled events between the start of a refit and the entry of its model into the vote, at least 64. A
+        float below 1 is a share of the events since the previous refit. None: a quarter of the window's events, at most
+        5,000. Triggers have no effect during a refit. With a longer delay the model is older, and the stream waits less
+        often.
     search
-        Total number of events in fits that choose settings, at most this many times the window's events.
+        Limit of the fits that choose settings: in total, they use at most `search` times the number of events in the
+        window.
     timeout
-        Seconds after which a late solver is stopped, not counting the start of its process. None to wait for it. With a
-        timeout, results depend on the speed of the machine.
+        Seconds by which a solver may be late before it is stopped, not counting the start of its process. None waits
+        for the solver. With a timeout, results depend on the speed of the machine.
     seed
         Random seed of the solvers.
 
@@ -174,7 +177,10 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return sorted(rows, key=lambda row: -row["weight"])
 
     def moment(self) -> Moment:
-        """Return the state of the learner, with the leading member: the learner, or the model of a refit."""
+        """Return the state of the learner and the leading member.
+
+        The leading member is the learner or the model of a refit.
+        """
         found = self._model.moment()
         leader = self.leaders()[0]
         name = leader["member"] if leader["member"] != "refit" else f"refit {leader['head']}"
@@ -182,7 +188,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     @property
     def refits(self) -> list[dict[str, Any]]:
-        """Latest refits, with the share of the vote of each one's model."""
+        """The last 100 refits, each with the current share of its model in the vote."""
         shares = self._refits.weights()
         return [note | {"share": shares.get(note["number"], 0.0)} for note in self._refits.notes]
 
@@ -297,8 +303,8 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the whole state as a JSON header and arrays; `from_state` continues from it bit for bit.
 
-        A window that is being solved is stored, and solved again after loading. A foreign model is stored as the window
-        that it was fitted to.
+        During a refit, its window is stored, and the refit starts again after loading. A model from another package is
+        stored as the window to which it was fitted.
 
         Raises
         ------

@@ -40,9 +40,10 @@ class IndexedBCD(LinearClassifier):
     loss
         "hinge" or "squared_hinge".
     n_pilot
-        Maximum number of random rows that the initial solution is fitted on. None for 40,000 rows, or 64 MB of them.
+        Maximum number of random rows to which the initial solution is fitted. None uses 40,000 rows, or fewer if they
+        exceed 64 MB.
     tol
-        Maximum distance of w from the optimum of the convex problem of its inliers, relative to the objective.
+        Maximum distance of w from the optimum of the convex problem of the inliers, relative to the objective.
     max_iter
         Maximum number of rounds on all rows.
     fit_intercept
@@ -50,9 +51,10 @@ class IndexedBCD(LinearClassifier):
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     init
-        A `LinearModel` of the same classes and columns to start from; its scaler is ignored.
+        A `LinearModel` of the same classes and columns to start from. Its scaler is ignored.
     callback
-        Called after each round on all rows with the estimator and an `Iteration`; a true value ends the fit.
+        Called after each round on all rows with the estimator and an `Iteration`. If it returns a true value, the fit
+        ends.
     random_state
         Seed of the samples.
 
@@ -100,11 +102,11 @@ class IndexedBCD(LinearClassifier):
     solves the convex problem of the rows with L <= 1 + s, and never raises the truncated objective.
 
     The published method solves each round by dual coordinate descent over blocks of rows, or by trust-region steps.
-    This one takes one smoothed Newton step per round, with a line search on the truncated objective. Dual rounds are
-    not faster, and leave larger duality gaps. The published method
-    starts from a convex solution for the same loss on a sample. This one starts from the solution for the squared
-    hinge, scaled to minimise the truncated loss, and takes rounds on the sample. With 30 % of Covertype's labels
-    flipped at random and s = 0.25, the test error is 23.1 % instead of 31 %.
+    This solver takes one smoothed Newton step per round, with a line search on the truncated objective. Dual rounds are
+    not faster, and leave larger duality gaps. The published method starts from a convex solution for the same loss on a
+    sample. This solver starts from the solution for the squared hinge on a sample, scales it to minimise the truncated
+    loss, and takes rounds on the sample. With 30 % of Covertype's labels flipped at random and s = 0.25, the test error
+    is 23.1 % instead of 31 %.
 
     References
     ----------

@@ -44,9 +44,9 @@ class SampledCuts(BatchClassifier):
     Parameters
     ----------
     C
-        Weight of the loss; larger values fit the rows more closely. None for `sample_size` * `max_iter`, or for n if
-        each round evaluates all rows. If the whole problem is solved, None for n, or for a multiple of n between 0.01
-        and 100 with a clearly lower cost on held-out rows.
+        Weight of the loss; larger values fit the rows more closely. None uses `sample_size` * `max_iter`, or n if each
+        round evaluates all rows. If `fit` solves the whole problem (see `sample_size`), None uses n, or a multiple of n
+        with a clearly lower cost on held-out rows. The multiples are between 0.01 and 100.
     gamma
         Kernel exp(-gamma |x - v|^2); "scale" for 1 / (n_features * variance of X), from at most 10,000 rows.
     cost
@@ -56,22 +56,23 @@ class SampledCuts(BatchClassifier):
         all rows in each round, draws the cut from the rows with a positive loss, and has an exact stopping rule. With
         at most `sample_size` rows, each round evaluates all of them.
     sample_size
-        Rows of a cut. If classes overlap little or there are many, hundreds of small cuts are better than few large
-        ones. None for 500. With None, sampling="constant" and at most 4,000 rows, `fit` solves the whole problem
-        without cuts, by ascent on its dual [3]_ with all kernel values in memory (64 MB).
+        Number of rows per cut. If classes overlap little or there are many classes, hundreds of small cuts are better
+        than a few large ones. None uses 500. With None, sampling="constant" and at most 4,000 rows, `fit` solves the
+        whole problem without cuts. It then ascends the dual [3]_ and stores all kernel values in memory (64 MB).
     tol
-        If each round evaluates all rows, rounds stop when the mean loss exceeds the bound of the cuts by at most `tol`,
-        or when the objective of the average does. Otherwise rounds stop when the loss of the average on held-out rows
-        is at most `tol`, or has fallen by at most `tol` over a quarter of the rounds.
+        Tolerance of the stopping rule. If each round evaluates all rows, `fit` stops when the mean loss exceeds its
+        lower bound by at most `tol`, or when the objective of the average does. Otherwise `fit` evaluates the loss of
+        the average on held-out rows. It stops when this loss is at most `tol`, or fell by at most `tol` in the last
+        quarter of the rounds.
     max_iter
         Maximum number of rounds.
     average
-        Whether the result is the average over the rounds. False for the last f, as published, which is 1 to 3
-        percentage points less accurate with sampling="constant".
+        Whether the result is the average over the rounds. False uses the f of the last round, as published. With
+        sampling="constant" it is 1 to 3 percentage points less accurate.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     callback
-        Called after each round with the estimator and an `Iteration`; a true value ends the fit.
+        Called after each round with the estimator and an `Iteration`. If it returns a true value, the fit ends.
     random_state
         Seed of the samples.
 
@@ -80,18 +81,20 @@ class SampledCuts(BatchClassifier):
     classes_
         The labels.
     support_, vectors_, dual_coef_
-        Indices of the support vectors, the support vectors centred and scaled by the kernel, and their coefficients,
-        shape (1, n_vectors) for two classes, else (n_classes, n_vectors).
+        Indices of the support vectors, the support vectors as the kernel centres and scales them, and their
+        coefficients. The coefficients have shape (1, n_vectors) for two classes, else (n_classes, n_vectors).
     objective_, objective_error_
-        The objective, and its standard error if it is estimated from 2,000 new rows and 2,000 vectors, else 0.
+        The objective and its standard error. The error is 0 unless the objective is estimated from 2,000 new rows and
+        2,000 vectors.
     certificate_
         Bound on the distance of `objective_` from the optimum. It is proven if each cut uses all rows with a positive
         loss. With sampling="linear" it ignores the sampling error of the cuts. With sampling="constant" it is inf.
     n_iter_
         Number of rounds.
     history_
-        An `Iteration` for each round. With sampling="constant" the objective is an estimate: the loss on 2,000 held-out
-        rows, with the weighted mean of |f|^2 over the rounds, which is an upper bound of |f|^2 of the average.
+        An `Iteration` for each round. With sampling="constant" the objective is an estimate. It uses the loss on 2,000
+        held-out rows, and the weighted mean of |f|^2 over the rounds. This mean is an upper bound of |f|^2 of the
+        average.
     model_
         The fitted model as a `KernelExpansion`.
 
@@ -117,14 +120,15 @@ class SampledCuts(BatchClassifier):
     where C is n times the C of SVC. For two classes f is one function with loss max(0, 1 - y f(x)). For more classes
     there is one function f_c per class, and the loss is the largest cost[y, c] + f_c(x) - f_y(x) over labels c.
 
-    Cuts, which are planes, bound the mean loss from below. A cut is computed from the most violated labels of
+    Cuts are planes that bound the mean loss from below. A cut is computed from the most violated labels of
     `sample_size` rows. A round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The
     result is the average of f over the rounds, where round t has weight t [2]_.
 
-    Three parts differ from Yu and Joachims [1]_: the average; the stopping rule on held-out rows, because a series of
-    sampled cuts without violation may be random; and kernel values in single precision. Cuts inactive for 30 rounds
-    are dropped. Memory holds the vectors of the cuts, at most `sample_size` per cut, and 2^18 kernel values. With
-    sampling="linear" it also holds all rows in single precision, and a number per row, class and cut.
+    The solver differs from Yu and Joachims [1]_ in three parts. The result is an average. The stopping rule uses
+    held-out rows, because a series of sampled cuts without violation may be random. Kernel values are in single
+    precision. Cuts inactive for 30 rounds are dropped. The solver stores the vectors of the cuts, at most `sample_size`
+    per cut, and 2^18 kernel values. With sampling="linear" it also stores all rows in single precision, and one number
+    per row, class and cut.
 
     References
     ----------

@@ -36,7 +36,7 @@ class SmoothedNewton(LinearClassifier):
         Squared penalty, 0 or more; LIBLINEAR's 1 / (C n).
     l1
         Absolute penalty, 0 or more; larger values make more coefficients zero. `l2` or `l1` must be positive. If l2 = 0
-        and l1 * tol is below about 1e-14 of the largest magnitudes in X, rounding prevents convergence.
+        and l1 * tol is below about 1e-14 times the largest magnitude in X, rounding errors prevent convergence.
     tol
         Maximum relative distance of each one-vs-rest objective from its optimum.
     max_iter
@@ -46,10 +46,10 @@ class SmoothedNewton(LinearClassifier):
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     init
-        A `LinearModel` of the same classes and columns to start from, such as `model_` of a fit for a larger `l1`; its
+        A `LinearModel` of the same classes and columns to start from, such as `model_` of a fit with a larger `l1`. Its
         scaler is ignored.
     callback
-        Called after each iteration with the estimator and an `Iteration`; a true value ends the fit.
+        Called after each iteration with the estimator and an `Iteration`. If it returns a true value, the fit ends.
     random_state
         Seed of the samples of rows. Data of up to about 10,000 rows are not sampled.
 
@@ -98,11 +98,11 @@ class SmoothedNewton(LinearClassifier):
     An iteration passes over the rows twice, for any number of classes. The Hessian uses the nonzero columns and the
     rows near the margin, at most 1,000 rows per column. For wide data no matrix of size d x d is built.
 
-    Four parts differ from Hajewski, Oliveira and Stewart [1]_. The slopes of the loss are unknowns in addition to the
-    coefficients, as in Chan, Golub and Mulet [2]_, so that steps remain accurate at little smoothing. A step with l1 is
-    a proximal Newton step that can activate several coordinates, because the published step can stall. The duality gap
-    controls the smoothing, and the solution is extrapolated when smoothing decreases. Fits start on nested samples of
-    the rows.
+    The solver differs from Hajewski, Oliveira and Stewart [1]_ in four parts. The slopes of the loss are unknowns in
+    addition to the coefficients, as in Chan, Golub and Mulet [2]_. Steps therefore remain accurate when eps is small. A
+    step with l1 is a proximal Newton step that can activate several coordinates, because the published step can stall.
+    The duality gap controls the smoothing, and the solution is extrapolated when smoothing decreases. Fits start on
+    nested samples of the rows.
 
     References
     ----------
