@@ -38,8 +38,8 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     learner
         `StreamSVMClassifier`, `BSGDClassifier`, `CPMClassifier` or `RefitClassifier`. The classifier trains a copy and
-        does not change the original. None: a `StreamSVMClassifier` with default parameters. Its parameters have the
-        prefix `learner__`, for example `learner__effort`.
+        does not change the original. None: a `StreamSVMClassifier` with default parameters. Parameters of the learner
+        have the prefix `learner__`, for example `learner__effort`.
 
     Attributes
     ----------
@@ -93,12 +93,12 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also parameters of the learner, such as `learner__effort`.
+        """Set parameters of the classifier, or of its learner (`learner__effort`).
 
         Parameters
         ----------
         **params
-            Values by name. Parameters of the learner replace it by a copy that has learned nothing.
+            Values by name. A parameter of the learner replaces the learner with a copy that has learned nothing.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._learn(X, y, None, sample_weight, reset=True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Continue to learn.
+        """Learn further rows.
 
         Parameters
         ----------

@@ -34,8 +34,8 @@ class BSGDClassifier(BudgetedMemory):
     the budget is exceeded, several support vectors are merged into one.
 
     Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
-    any time. Missing values (None, NaN, or an absent name) contribute nothing; infinite values are refused. Training is
-    deterministic.
+    any time. Missing values (None, NaN, or an absent name) contribute nothing. Infinite values raise an error. Training
+    is deterministic.
 
     Thread-safe: threads may predict with one model while others train it.
 
@@ -72,20 +72,21 @@ class BSGDClassifier(BudgetedMemory):
     max_classes
         Maximum number of classes. Events of further classes are refused.
     metric
-        `"learned"` also trains the weight of each column in the distance. Irrelevant columns lose weight, and gamma
-        matters less. Events that change the model take up to twice the time. `"fixed"` weights columns equally.
+        `"learned"` also trains the weight of each column in the distance, with the same loss. Irrelevant columns lose
+        weight, and gamma matters less. Events that change the model take up to twice the time. `"fixed"` weights
+        columns equally.
     l2
         Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
         l2 = 2 / (C n).
     horizon
         Maximum t of Pegasos' steps, so that the step size does not vanish on a long stream.
     absorb
-        Threshold of the kernel value between an event and the nearest support vector. Above it, the event changes the
+        Threshold for the kernel value between an event and the nearest support vector. Above it, the event changes the
         coefficients of that vector and does not become a support vector. 1 disables this.
     merges
-        Number of support vectors merged into one, 2 to 11. More merges cost less time and more accuracy. Vectors merge
-        only if their coefficients have the same direction. If there are no such vectors, the one with the smallest
-        coefficients is removed.
+        Number of support vectors merged into one, 2 to 11. Larger values take less time but reduce accuracy. Vectors
+        merge only if their coefficients have the same direction. If there are no such vectors, the one with the
+        smallest coefficients is removed.
 
     Attributes
     ----------
@@ -127,7 +128,7 @@ class BSGDClassifier(BudgetedMemory):
 
     The algorithm of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is M in
     the papers. The defaults work well across fourteen streams. heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0),
-    ("log", 0.05), ("log", 0.2)) is one more percentage point accurate on average and takes two to three times as long.
+    ("log", 0.05), ("log", 0.2)) gains one percentage point of accuracy on average and takes two to three times as long.
     The gain is largest with many or noisy classes.
 
     References
@@ -221,7 +222,7 @@ class BSGDClassifier(BudgetedMemory):
 
     @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
-        """Return the support vectors most similar to an event, as `StreamSVMClassifier.nearest`.
+        """Return the support vectors most similar to an event, as in `StreamSVMClassifier.nearest`.
 
         Parameters
         ----------
@@ -293,7 +294,7 @@ class BSGDClassifier(BudgetedMemory):
         Every head starts from the expansion.
 
         Two classes keep half the difference of their coefficients, which does not change predictions. Pegasos' steps
-        continue at `horizon`. A gamma that follows the data starts from that of the model.
+        continue at `horizon`. If `gamma` is None, its estimate starts from the gamma of the model.
 
         An expansion of unscaled numbers, such as that of a batch solver, keeps its gamma and is mapped into the running
         scaling of this learner. The mapping uses the statistics of this learner if it has learned events with all

@@ -201,7 +201,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         Raises
         ------
         ValueError
-            If sets of another coverage were requested before.
+            If sets with a different coverage were requested before.
         """
         join = self._joined()
         sets = join.decisions.sets or self._sets.of(coverage, by_class, self.classes_)
@@ -249,7 +249,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         Raises
         ------
         ValueError
-            If sets of another coverage were requested before.
+            If sets with a different coverage were requested before.
         NotImplementedError
             If the classifier predicts no probabilities.
         """

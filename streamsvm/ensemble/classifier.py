@@ -99,10 +99,10 @@ class StreamSVMClassifier(Ensemble):
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log
     loss of a head also enters its weight, by an amount that grows with the imbalance.
 
-    Predictions are a mixture of this vote and three others, with weights that follow the log loss. One of the others is
-    a sum of the heads' probabilities, weighted by likelihood. Two are products of powers of the probabilities, trained
-    by logistic regression with a large and a small step size. If a vote was recently more accurate than this mixture,
-    the class it prefers is the prediction.
+    Predictions are a mixture of this vote and three others, with weights that depend on the log loss. One of the others
+    is a sum of the heads' probabilities, weighted by likelihood. Two are products of powers of the probabilities,
+    trained by logistic regression with a large and a small step size. If a vote was recently more accurate than this
+    mixture, the prediction is its most probable class.
 
     **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
@@ -110,7 +110,7 @@ class StreamSVMClassifier(Ensemble):
 
     **Label autocorrelation.** Labels are also predicted from the previous labels without features: the last label, the
     label one season ago, and the frequencies given the previous three labels. Predictions are a mixture of these and
-    the vote, with weights that follow the log loss. If the last label, the label one season ago or the most frequent
+    the vote, with weights that depend on the log loss. If the last label, the label one season ago or the most frequent
     class was more accurate than the mixture, it is the prediction.
 
     The label of an event is counted together with the previous labels that were known at the last prediction of the

@@ -56,8 +56,8 @@ class CPMClassifier(base.OnlineClassifier):
         Number of values, see `scaling`.
     class_weight
         Weights of the steps by label, `"balanced"` for weights inversely proportional to class frequencies, or None.
-        Weights affect the predicted classes, and the probabilities are then not calibrated. To keep them calibrated,
-        use None, and `DecidingClassifier` with costs.
+        Weights affect the predicted classes, and the probabilities are then not calibrated. For calibrated
+        probabilities, use None and wrap the classifier in `DecidingClassifier` with costs.
     max_features
         Maximum number of columns: one per numeric feature and one per string value. Further columns are ignored and
         counted.
@@ -300,11 +300,10 @@ class CPMClassifier(base.OnlineClassifier):
     def adopt(self, model: Polytopes) -> None:
         """Replace the model by other polytopes, and continue to learn from them.
 
-        The step size continues as late in a long stream, at its value for t = `horizon`. Polytopes for unscaled
-        numbers, as batch solvers return them, are converted to the running scaling of this learner. The scaling uses
-        the learner's own statistics if it has learned events with all columns, otherwise the statistics of the rows
-        that the polytopes were fitted to. Predictions agree for rows without missing values and without clipped
-        outliers.
+        Learning continues with the step size for t = `horizon`. Polytopes for unscaled numbers, as batch solvers return
+        them, are converted to the running scaling of this learner. The scaling uses the learner's own statistics if it
+        has learned events with all columns, otherwise the statistics of the rows that the polytopes were fitted to.
+        Predictions agree for rows without missing values and without clipped outliers.
 
         With `scaling="none"`, the polytopes are kept in units of the columns of those rows. Predictions then agree for
         all rows, and a step changes a score by at most a tenth of the margin.

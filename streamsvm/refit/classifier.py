@@ -67,19 +67,19 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         The events that are stored: `Latest`, `Since` or `Adaptive`. None for `Adaptive(50_000)`: the latest 50,000, or
         fewer after an increase of errors.
     trigger
-        When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
+        When a refit starts: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(most=25_000)`. A trigger that depends on more than the number of events takes effect at the next
         multiple of 64.
     max_members
-        Maximum number of models in the vote, without the learner. A new model replaces the one with the least recent
-        weight.
+        Maximum number of models in the vote, not counting the learner. A new model replaces the one with the smallest
+        recent weight.
     delay
         Number of labelled events between the start of a refit and the entry of its model into the vote, at least 64. A
         float below 1 is a share of the events since the previous refit. None: a quarter of the window's events, at most
         5,000. Triggers have no effect during a refit. With a longer delay the model is older, and the stream waits less
         often.
     search
-        Limit of the fits that choose settings: in total, they use at most `search` times the number of events in the
+        Limit on the fits that choose settings: in total, they use at most `search` times the number of events in the
         window.
     timeout
         Seconds by which a solver may be late before it is stopped, not counting the start of its process. None waits
@@ -168,7 +168,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return self._model.notices + failed
 
     def leaders(self) -> list[dict[str, Any]]:
-        """Return the learner's heads and the refitted models, by weight, as `StreamSVMClassifier.leaders`."""
+        """Return the learner's heads and the refitted models, by weight, as in `StreamSVMClassifier.leaders`."""
         (own, *others), name = self._refits.vote.standing(), self._refits.solver_name
         own["member"] = type(self._model).__name__
         heads = getattr(self._model, "leaders", lambda: [{**own, "head": "", "weight": 1.0}])()
@@ -215,7 +215,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         w
             Weight of the event, 0 or more; events of weight 0 are skipped.
         time
-            Event time in seconds or as a datetime, for windows and triggers of time.
+            Event time in seconds or as a datetime, for windows and triggers that depend on time.
 
         Raises
         ------

@@ -67,8 +67,8 @@ class IndexedBCD(LinearClassifier):
     objective_
         The truncated objective, summed over one-vs-rest problems.
     certificate_
-        The duality gap: a bound on the distance of w from the optimum of the convex problem of its inliers. With
-        s = inf the inliers are all rows. Otherwise the gap bounds the gain of a further round.
+        The duality gap: a bound on the distance of w from the optimum of the convex problem of the inliers, the rows
+        with L <= 1 + s. With s = inf the inliers are all rows. Otherwise the gap bounds the gain of a further round.
     n_iter_
         Number of rounds on all rows.
     history_

@@ -61,14 +61,14 @@ class SampledCuts(BatchClassifier):
         whole problem without cuts. It then ascends the dual [3]_ and stores all kernel values in memory (64 MB).
     tol
         Tolerance of the stopping rule. If each round evaluates all rows, `fit` stops when the mean loss exceeds its
-        lower bound by at most `tol`, or when the objective of the average does. Otherwise `fit` evaluates the loss of
-        the average on held-out rows. It stops when this loss is at most `tol`, or fell by at most `tol` in the last
-        quarter of the rounds.
+        lower bound by at most `tol`. It also stops when the objective of the average is within `tol` of its lower
+        bound. Otherwise `fit` evaluates the loss of the average on held-out rows. It stops when this loss is at most
+        `tol`, or fell by at most `tol` in the last quarter of the rounds.
     max_iter
         Maximum number of rounds.
     average
         Whether the result is the average over the rounds. False uses the f of the last round, as published. With
-        sampling="constant" it is 1 to 3 percentage points less accurate.
+        sampling="constant" this f is 1 to 3 percentage points less accurate.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     callback
@@ -124,8 +124,8 @@ class SampledCuts(BatchClassifier):
     `sample_size` rows. A round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The
     result is the average of f over the rounds, where round t has weight t [2]_.
 
-    The solver differs from Yu and Joachims [1]_ in three parts. The result is an average. The stopping rule uses
-    held-out rows, because a series of sampled cuts without violation may be random. Kernel values are in single
+    The solver differs from Yu and Joachims [1]_ in three ways. The result is an average. The stopping rule uses
+    held-out rows, because a series of sampled cuts without violation may occur by chance. Kernel values are in single
     precision. Cuts inactive for 30 rounds are dropped. The solver stores the vectors of the cuts, at most `sample_size`
     per cut, and 2^18 kernel values. With sampling="linear" it also stores all rows in single precision, and one number
     per row, class and cut.

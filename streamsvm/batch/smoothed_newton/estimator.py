@@ -98,7 +98,7 @@ class SmoothedNewton(LinearClassifier):
     An iteration passes over the rows twice, for any number of classes. The Hessian uses the nonzero columns and the
     rows near the margin, at most 1,000 rows per column. For wide data no matrix of size d x d is built.
 
-    The solver differs from Hajewski, Oliveira and Stewart [1]_ in four parts. The slopes of the loss are unknowns in
+    The solver differs from Hajewski, Oliveira and Stewart [1]_ in four ways. The slopes of the loss are unknowns in
     addition to the coefficients, as in Chan, Golub and Mulet [2]_. Steps therefore remain accurate when eps is small. A
     step with l1 is a proximal Newton step that can activate several coordinates, because the published step can stall.
     The duality gap controls the smoothing, and the solution is extrapolated when smoothing decreases. Fits start on
