@@ -46,7 +46,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : ndarray
         The labels, sorted.
     learner_
-        The learner that has learned the rows.
+        The fitted learner.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray

@@ -50,7 +50,7 @@ class BSGDClassifier(BudgetedMemory):
     loss
         `"hinge"` suits separable classes, `"log"` noisy or overlapping ones.
     learning_rate
-        Constant step size, which follows drift. None uses the decreasing steps 1 / (l2 t) of Pegasos.
+        Constant step size, with which the model follows drift. None uses the decreasing steps 1 / (l2 t) of Pegasos.
     heads
         (loss, learning_rate) pairs that replace `loss` and `learning_rate`. Each head has its own coefficients over the
         shared support vectors. The weight of a head in the vote depends on its recent accuracy.
@@ -127,9 +127,9 @@ class BSGDClassifier(BudgetedMemory):
     with a nonzero value has been learned.
 
     The algorithm of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is M in
-    the papers. The defaults work well across fourteen streams. heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0),
-    ("log", 0.05), ("log", 0.2)) gains one percentage point of accuracy on average and takes two to three times as long.
-    The gain is largest with many or noisy classes.
+    the papers. The defaults work well across fourteen streams. With heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge",
+    1.0), ("log", 0.05), ("log", 0.2)), accuracy is one percentage point higher on average, and events take two to three
+    times as long. The gain is largest with many or noisy classes.
 
     References
     ----------
@@ -298,9 +298,9 @@ class BSGDClassifier(BudgetedMemory):
 
         An expansion of unscaled numbers, such as that of a batch solver, keeps its gamma and is mapped into the running
         scaling of this learner. The mapping uses the statistics of this learner if it has learned events with all
-        columns of the model, otherwise those of the support vectors. Predictions stay equal for rows without missing
-        values and outliers. With `scaling="none"`, relevances beyond the range of the learned metric become units of
-        columns.
+        columns of the model. Otherwise it uses the statistics of the support vectors. Predictions stay equal for rows
+        without missing values and outliers. With `scaling="none"`, relevances beyond the range of the learned metric
+        become units of columns.
 
         Parameters
         ----------

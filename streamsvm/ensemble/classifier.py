@@ -108,10 +108,10 @@ class StreamSVMClassifier(Ensemble):
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
     is most probable.
 
-    **Label autocorrelation.** Labels are also predicted from the previous labels without features: the last label, the
-    label one season ago, and the frequencies given the previous three labels. Predictions are a mixture of these and
-    the vote, with weights that depend on the log loss. If the last label, the label one season ago or the most frequent
-    class was more accurate than the mixture, it is the prediction.
+    **Label autocorrelation.** Labels are also predicted without features: by the last label, by the label one season
+    ago, and by the frequencies given the previous three labels. Predictions are a mixture of these and the vote, with
+    weights that depend on the log loss. If the last label, the label one season ago or the most frequent class was more
+    accurate than the mixture, it is the prediction.
 
     The label of an event is counted together with the previous labels that were known at the last prediction of the
     event. These previous labels are stored for up to 1,024 predictions without a label. Events must be learned in the
@@ -224,7 +224,10 @@ class StreamSVMClassifier(Ensemble):
         return None if self._refitter is None else dict(self._refitter.refit_totals())
 
     def refit_now(self) -> None:
-        """Start a refit after the next labelled event, or the next multiple of 64.
+        """Start a refit after the next labelled event.
+
+        If its trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
+        events.
 
         Raises
         ------
@@ -344,9 +347,9 @@ class StreamSVMClassifier(Ensemble):
         Returns
         -------
         list of dict
-            At most n support vectors, the most similar first: the `similarity` (kernel value, at most 1), the `label`
-            with the largest coefficient, and the `features` by name in the units of the stream. Missing features and
-            features at their mean are omitted. A vector merged from several events lies between them.
+            At most n support vectors, the most similar first. Each has a `similarity` (kernel value, at most 1), the
+            `label` with the largest coefficient, and the `features` by name in the units of the stream. Missing
+            features and features at their mean are omitted. A vector merged from several events lies between them.
 
         Examples
         --------

@@ -120,7 +120,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     The published algorithm is for two classes and repeated passes over a data set, as in `fit`. If `fit` draws a row
     again, it removes the row's earlier count before it compares entropies. Algorithm 2 as printed keeps that count,
-    which gave worse fits. A stream repeats no event, so its counts decay instead, and the step count is bounded.
+    which gives worse fits. A stream repeats no event, so its counts decay instead, and the step count is bounded.
 
     References
     ----------
@@ -302,8 +302,8 @@ class CPMClassifier(base.OnlineClassifier):
 
         Learning continues with the step size for t = `horizon`. Polytopes for unscaled numbers, as batch solvers return
         them, are converted to the running scaling of this learner. The scaling uses the learner's own statistics if it
-        has learned events with all columns, otherwise the statistics of the rows that the polytopes were fitted to.
-        Predictions agree for rows without missing values and without clipped outliers.
+        has learned events with all columns. Otherwise it uses the statistics of the rows to which the polytopes were
+        fitted. Predictions agree for rows without missing values and without clipped outliers.
 
         With `scaling="none"`, the polytopes are kept in units of the columns of those rows. Predictions then agree for
         all rows, and a step changes a score by at most a tenth of the margin.

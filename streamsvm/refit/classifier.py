@@ -68,8 +68,8 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         fewer after an increase of errors.
     trigger
         When a refit starts: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
-        `Growing(most=25_000)`. A trigger that depends on more than the number of events takes effect at the next
-        multiple of 64.
+        `Growing(most=25_000)`. Other triggers than `Every`, `Growing` and `OnDemand` take effect at the next multiple
+        of 64 labelled events.
     max_members
         Maximum number of models in the vote, not counting the learner. A new model replaces the one with the smallest
         recent weight.
@@ -198,7 +198,11 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     @locked
     def refit(self) -> None:
-        """Solve the window after the next labelled event, or the next multiple of 64 of them."""
+        """Start a refit after the next labelled event.
+
+        If the trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
+        events.
+        """
         self._refits.ask()
 
     # One event --------------------------------------------------------------------------------------------------------

@@ -104,9 +104,9 @@ class IndexedBCD(LinearClassifier):
     The published method solves each round by dual coordinate descent over blocks of rows, or by trust-region steps.
     This solver takes one smoothed Newton step per round, with a line search on the truncated objective. Dual rounds are
     not faster, and leave larger duality gaps. The published method starts from a convex solution for the same loss on a
-    sample. This solver starts from the solution for the squared hinge on a sample, scales it to minimise the truncated
-    loss, and takes rounds on the sample. With 30 % of Covertype's labels flipped at random and s = 0.25, the test error
-    is 23.1 % instead of 31 %.
+    sample. This solver starts from the solution for the squared hinge on a sample, scaled to minimise the truncated
+    loss. It then takes rounds on the sample. With 30 % of Covertype's labels flipped at random and s = 0.25, the test
+    error is 23.1 % instead of 31 %.
 
     References
     ----------

@@ -62,8 +62,8 @@ class SampledCuts(BatchClassifier):
     tol
         Tolerance of the stopping rule. If each round evaluates all rows, `fit` stops when the mean loss exceeds its
         lower bound by at most `tol`. It also stops when the objective of the average is within `tol` of its lower
-        bound. Otherwise `fit` evaluates the loss of the average on held-out rows. It stops when this loss is at most
-        `tol`, or fell by at most `tol` in the last quarter of the rounds.
+        bound. If rounds evaluate samples, `fit` evaluates the loss of the average on held-out rows. It stops when this
+        loss is at most `tol`, or fell by at most `tol` in the last quarter of the rounds.
     max_iter
         Maximum number of rounds.
     average
