@@ -102,7 +102,7 @@ class StreamSVMClassifier(Ensemble):
     Predictions are a mixture of this vote and three others, with weights that depend on the log loss. One of the others
     is a sum of the heads' probabilities, weighted by likelihood. Two are products of powers of the probabilities,
     trained by logistic regression with a large and a small step size. If a vote was recently more accurate than this
-    mixture, the prediction is its most probable class.
+    mixture, the prediction is the most probable class of that vote.
 
     **Calibration.** An inverse temperature, learned by log loss, calibrates the probabilities. If labels are noisy, the
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
@@ -226,7 +226,7 @@ class StreamSVMClassifier(Ensemble):
     def refit_now(self) -> None:
         """Start a refit after the next labelled event.
 
-        If its trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
+        If the trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
         events.
 
         Raises

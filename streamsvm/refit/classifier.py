@@ -68,7 +68,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         fewer after an increase of errors.
     trigger
         When a refit starts: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
-        `Growing(most=25_000)`. Other triggers than `Every`, `Growing` and `OnDemand` take effect at the next multiple
+        `Growing(most=25_000)`. Triggers other than `Every`, `Growing` and `OnDemand` take effect at the next multiple
         of 64 labelled events.
     max_members
         Maximum number of models in the vote, not counting the learner. A new model replaces the one with the smallest
