@@ -31,7 +31,7 @@ class LabelOrder:
     >>> order = LabelOrder()
     >>> order.take(np.repeat([0, 1, 0, 1], 500))
     >>> order.notice(["a", "b"])[:64]
-    'the rows seem to be sorted by their label: each of 2 classes cam'
+    'the rows seem to be sorted by their label: each of 2 classes occ'
     >>> order.take(np.repeat([0, 1], 500))
     >>> order.notice(["a", "b"])
     ''

@@ -90,7 +90,7 @@ class Reasons:
         --------
         >>> print(Reasons("up", "down", 1.5, 0.2, [Contribution("a", 3.0, 1.3)]))
         up rather than down: +1.50
-          from the outset +0.20
+          without features +0.20
           a = 3 adds +1.30
         """
         lines = [f"{self.label} rather than {self.against}: {self.score:+.2f}", f"  without features {self.base:+.2f}"]

@@ -297,8 +297,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             if not join.learn_one(y, text, NOW if time is None else _milliseconds(time)):
                 moment = self._moment(time, join)
                 join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
-                if refused := self._refused():
-                    raise ValueError(refused[0])
+            if refused := self._refused():
+                raise ValueError(refused[0])
             if self._keys.wants_labels:
                 self._keys.add([], [], [text], self._moment(time, join))
             self._n_labels += 1
