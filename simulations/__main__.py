@@ -59,11 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given:
         print(__doc__, listing(), sep="\n")
         return 0
-    if given[0] == "tables":
+    if given[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if given[0] == "tables" and set(given[1:]) <= {"--check"}:
         return update_pages("--check" in given)
     if given[0] not in BENCHMARKS:
-        print(__doc__)
-        return 0 if given[0] in ("-h", "--help") else 2
+        known = (
+            "`tables` accepts --check only" if given[0] == "tables" else f"there are {', '.join(BENCHMARKS)}, tables"
+        )
+        print(f"invalid arguments {' '.join(given)!r}: {known}", file=sys.stderr)
+        return 2
     chosen = benchmark(given[0])
     options = _options(chosen, given[1:])
     results = Results(options.out)

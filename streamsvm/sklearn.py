@@ -14,7 +14,13 @@ try:
 except ImportError as error:
     raise ImportError("`streamsvm.sklearn` needs scikit-learn: pip install 'streamsvm[batch]'") from error
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    check_X_y,
+    column_or_1d,
+    validate_data,
+)
 
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.features.rows import Floats
@@ -65,6 +71,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: NDArray[Any]
     learner_: Any
+    _columns: list[Any] | None
 
     def __init__(self, learner: Any = None) -> None:
         self.learner = learner
@@ -152,17 +159,23 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        learner.learn_many(rows, y, w=sample_weight)
         known = [] if reset else [self.classes_]
-        known += [y] if classes is None else [np.asarray(classes), y]
-        self.classes_, self.learner_ = np.unique(np.concatenate(known)), learner
+        known += [y] if classes is None else [column_or_1d(classes), y]
+        all_classes = np.unique(np.concatenate(known))
+        learner.learn_many(rows, y, w=sample_weight)
+        self.classes_, self.learner_ = all_classes, learner
         return self
 
     def _checked(self, X: Any, reset: bool = False, **labels: Any) -> tuple[Any, Any]:
         """Validate rows, and labels if given as y; returns rows with the column names of the learner, and y."""
-        frame = nw.from_native(X, pass_through=True, eager_only=True)
+        frame = nw.from_native(X, pass_through=True)
+        if isinstance(frame, nw.LazyFrame):
+            raise TypeError("X is a lazy data frame: pass X.collect()")
+        if reset:
+            self._columns = frame.columns if isinstance(frame, nw.DataFrame) else None
         if isinstance(frame, nw.DataFrame):
             validate_data(self, X, reset=reset, skip_check_array=True, **labels)
+            self._check_order(frame.columns)
             y = check_X_y(np.zeros((len(frame), 1)), estimator=self, **labels)[1] if labels else None
             columns: Any = table_of_frame(frame).values()
         else:
@@ -175,6 +188,11 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", range(self.n_features_in_))
         return dict(zip(names, columns, strict=True)), y
 
+    def _check_order(self, names: list[Any]) -> None:
+        """Refuse columns in another order; scikit-learn compares only names that are strings."""
+        if self._columns is not None and names != self._columns and set(names) == set(self._columns):
+            raise ValueError(f"the columns of X must be in the order of `fit`, {self._columns}, and are {names}")
+
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the labels of rows.
 
@@ -186,7 +204,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray, shape (n,)
-            Labels. None where a learner with `abstain` abstains.
+            Labels. None where a learner with `abstain` abstains; `score` does not accept such predictions.
         """
         check_is_fitted(self, "learner_")
         labels = np.asarray(self.learner_.predict_many(self._checked(X)[0]), object)

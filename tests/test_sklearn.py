@@ -98,6 +98,35 @@ def test_rows_without_names_have_the_columns_of_the_frame_and_the_reverse():
     np.testing.assert_array_equal(numbered.predict_proba(X), from_frame)
 
 
+def test_columns_without_names_keep_their_order():
+    frame = pd.DataFrame(X)
+    model = StreamClassifier(LOW).fit(frame[:300], Y[:300])
+    with pytest.raises(ValueError, match="order"):
+        model.predict(frame[[2, 1, 0]])
+    with pytest.raises(ValueError, match="order"):
+        model.partial_fit(frame[[2, 1, 0]], Y)
+    other = frame.rename(columns={0: 7})
+    np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(frame))
+    model.fit(X[:300], Y[:300])
+    np.testing.assert_array_equal(model.predict_proba(frame[[2, 1, 0]]), model.predict_proba(X[:, ::-1]))
+
+
+def test_lazy_frames_must_be_collected():
+    with pytest.raises(TypeError, match="collect"):
+        StreamClassifier(LOW).fit(pl.DataFrame(X).lazy(), Y)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"), [(np.ones(300, int), None), (Y[300:], "up"), (Y[300:], [["up", "down"]] * 2)]
+)
+def test_refused_labels_change_nothing(labels, classes):
+    model = StreamClassifier(LOW).partial_fit(X[:300], Y[:300].astype(object))
+    before = model.predict_proba(X)
+    with pytest.raises((TypeError, ValueError)):
+        model.partial_fit(X[300:], labels, classes)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
 def test_sparse_rows_may_be_of_any_format():
     rows = scipy.sparse.coo_matrix(np.where(np.abs(X) < 0.5, 0.0, X))
     model = StreamClassifier(LOW).fit(rows, Y)

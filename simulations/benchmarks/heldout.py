@@ -5,10 +5,10 @@
     python -m simulations arena weather=weather.csv                               streams of StreamArena
 
 A file is a path or URL of `connectors.open_source`, with options of the source after ``?``. A CSV file's label is its
-column `label`, `class` or `target`, otherwise the last one. Every event is predicted, then learned, and all events
-count. Probabilities below 1e-7 count as 1e-7, as in StreamArena. (This bound follows from its published log loss and
-accuracy of the last label.) StreamArena's figures are those of CapyMOA's learners with default settings on another
-machine, read from `streamarena.json` in the data folder.
+column `label`, `class` or `target`, otherwise the last one; a Parquet or JSON file needs ``?label=NAME``. Every event
+is predicted, then learned, and all events count. Probabilities below 1e-7 count as 1e-7, as in StreamArena. (This
+bound follows from its published log loss and accuracy of the last label.) StreamArena's figures are those of
+CapyMOA's learners with default settings on another machine, read from `streamarena.json` in the data folder.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import connectors
 from connectors.events import SparseRows
+from connectors.options import split_url
 from connectors.synthetic import Event
 from simulations import data, learners
 from simulations.harness import Benchmark, Case, key_of
@@ -65,10 +66,18 @@ def label_of(file: str) -> str:
     """Return the name of the label column of a CSV file, empty if the source knows the label."""
     import pandas as pd
 
-    file, _, query = file.partition("?")
-    if "label=" in query or ".csv" not in Path(file).suffixes:
+    path, query = split_url(file)
+    if "label" in query or ".csv" not in Path(path).suffixes:
         return ""
-    columns = [str(name) for name in pd.read_csv(file, nrows=0).columns]
+    header = pd.read_csv(
+        path,
+        nrows=0,
+        sep=query.get("delimiter", ","),
+        skiprows=int(query.get("skip_rows", 0)),
+        encoding=query.get("encoding", "utf-8"),
+        encoding_errors="replace",  # the source tells what to do
+    )
+    columns = [str(name) for name in header.columns]
     return next((name for name in columns if name.lower() in LABELS), columns[-1])
 
 
@@ -83,6 +92,8 @@ def load(file: str, most: int, ignore: str = "") -> Stream:
         if len(events) >= most:
             break
     source.close()
+    if not events:
+        raise ValueError(f"{file} has no event with a label: name the column of the labels by the option label=")
     stream = Stream.of(events[:most])
     return dense(stream) if isinstance(batch.features, SparseRows) else stream
 
@@ -104,7 +115,12 @@ def measure(file: str, most: int, learner: str, ignore: str = "") -> dict[str, f
 
 def cases(options: argparse.Namespace) -> Iterator[Case]:
     """List all combinations of files and learners."""
-    for name, file in map(named, options.files):
+    if not options.files:
+        raise SystemExit("files are missing: give paths or URLs of streams with labels, such as mine.csv")
+    streams = dict(map(named, options.files))
+    if len(streams) < len(options.files):
+        raise SystemExit(f"names must differ, and are {', '.join(streams)} here: write NAME=FILE")
+    for name, file in streams.items():
         for learner in options.learners:
             yield Case(key_of(name, learner), partial(measure, file, options.events, learner))
 
@@ -114,11 +130,19 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="[NAME=]FILE", help="files or URLs of streams with labels")
 
 
+def at_least_1(text: str) -> int:
+    """Read a positive integer."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add files and learners."""
     add_files(parser)
     parser.add_argument("--learners", nargs="+", default=LEARNERS, metavar="NAME", help="names or dotted paths")
-    parser.add_argument("--events", type=int, default=1 << 62, help="maximum number of events of a stream")
+    parser.add_argument("--events", type=at_least_1, default=1 << 62, help="maximum number of events of a stream")
 
 
 def gain(rows: Rows) -> float | None:

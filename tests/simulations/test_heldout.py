@@ -47,6 +47,34 @@ def test_the_label_of_a_csv_file_is_guessed(folder):
     assert heldout.label_of("other.csv?label=a") == heldout.label_of("synthetic:demo") == ""
 
 
+def test_the_label_is_guessed_with_the_options_of_the_file(folder):
+    (folder / "other.csv").write_text("Title\nGröße;Klasse\n1,5;on\n2,5;off\n", encoding="cp1252")
+    file = f"{folder / 'other.csv'}?delimiter=;&decimal=,&skip_rows=1&encoding=cp1252"
+    assert heldout.label_of(file) == "Klasse"
+    assert [event.x for event in heldout.load(file, 9).events] == [{"Größe": 1.5}, {"Größe": 2.5}]
+
+
+@pytest.mark.parametrize("arguments", [[], ["machine.csv", "--events", "0"], ["a=machine.csv", "a=other.csv"]])
+def test_wrong_arguments_are_refused(folder, arguments):
+    (folder / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit) as refused:
+        main(["heldout", *arguments])
+    assert refused.value.code
+    assert not (folder / "heldout.json").exists()
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["tables", "--chek"]])
+def test_wrong_names_and_options_are_named(arguments, capsys):
+    assert main(arguments) == 2
+    assert arguments[-1] in capsys.readouterr().err
+
+
+def test_a_file_without_labels_is_refused(folder):
+    (folder / "other.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(ValueError, match="label="):
+        heldout.load(str(folder / "other.jsonl"), 9)
+
+
 def test_sparse_rows_have_their_zeros(folder):
     (folder / "sparse.libsvm").write_text("+1 1:1 3:2\n-1 2:1\n")
     assert [event.x for event in heldout.load(str(folder / "sparse.libsvm"), 9).events] == [
