@@ -61,7 +61,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     most
         Maximum number of pending events; beyond it, the oldest one is dropped.
     most_bytes
-        Maximum memory of pending events, in bytes.
+        Maximum memory of all stored events, including labelled and expired ones, in bytes.
     relearn_corrections
         Whether a second, different label of an event is also learned; the first is not unlearned.
     folder
@@ -262,7 +262,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return set() if members is None else set(labels_in(members[0], self._adapter.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
-        """Learn the label of an event that is pending or will arrive.
+        """Learn the label of an event that is pending or arrives later.
 
         Parameters
         ----------

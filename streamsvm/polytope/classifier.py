@@ -305,8 +305,8 @@ class CPMClassifier(base.OnlineClassifier):
         has learned events with all columns. Otherwise it uses the statistics of the rows to which the polytopes were
         fitted. Predictions agree for rows without missing values and without clipped outliers.
 
-        With `scaling="none"`, the polytopes are kept in units of the columns of those rows. Predictions then agree for
-        all rows, and a step changes a score by at most a tenth of the margin.
+        With `scaling="none"`, the polytopes are kept in units of the columns of the rows to which they were fitted.
+        Predictions then agree for all rows, and a step changes a score by at most a tenth of the margin.
 
         Parameters
         ----------
