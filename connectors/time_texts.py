@@ -148,9 +148,17 @@ def time_row(name: str, time: int) -> dict[str, float]:
     return dict(zip(time_names(name), circles_of(time), strict=True))
 
 
+_PARTS = (" hour sin", " hour cos", " weekday sin", " weekday cos")
+
+
 def time_names(name: str) -> list[str]:
     """Return the names of the features of a time."""
-    return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
+    return [f"{name}{part}" for part in _PARTS]
+
+
+def is_of_time(name: object) -> bool:
+    """Return whether a feature has the name of a feature of a time."""
+    return isinstance(name, str) and name.endswith(_PARTS)
 
 
 def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:

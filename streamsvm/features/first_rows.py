@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from connectors.counters import direction, form_of_dates, sentinels
 from connectors.notices import Notice
+from connectors.time_texts import is_of_time
 
 if TYPE_CHECKING:
     from streamsvm.features.rows import EncodedRows
@@ -92,6 +93,8 @@ class FirstRows:
         return f"only counts {way} in the first {self._n} events, like a row number or a time" if way else ""
 
     def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
+        if is_of_time(name):
+            return
         if ("counter", column) not in self._told and (what := self._what_looks_like_time(values)):
             self._told.add(("counter", column))
             yield Notice.of(f"feature {{name!r}} {what}: drop it, or pass a datetime if it is a time", name)

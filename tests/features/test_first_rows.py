@@ -105,6 +105,13 @@ def test_counting_down_and_dates_as_numbers_are_told_once(monkeypatch, learn):
     assert dates.startswith("feature 'day' has dates written as numbers, such as 20231101 (%Y%m%d): drop it, or")
 
 
+def test_features_of_a_datetime_do_not_count():
+    moments = np.datetime64("2026-01-01") + np.arange(300) * np.timedelta64(1, "m")
+    model = CPMClassifier()
+    model.learn_many({"a": VALUES[:300, 0], "when": moments}, LABELS[:300])
+    assert [notice[:28] for notice in model.notices] == ["feature 'when' is a datetime"]
+
+
 def texts(n: int, **columns):
     space = FeatureSpace(max_features=10_000)
     for i in range(n):
