@@ -201,7 +201,7 @@ def is_kept() -> bool:
 def can_keep() -> bool:
     """Return whether the cache appears to be writable."""
     if not os.access(cache_folder(), os.W_OK):
-        _cannot_keep("it cannot be written to")
+        _cannot_keep("the directory is not writable")
     return is_kept()
 
 
@@ -210,8 +210,8 @@ def _cannot_keep(reason: object) -> None:
     if not _Keeping.failed:
         _Keeping.failed = True
         logger.warning(
-            "compiled code cannot be kept in %s: %s; it is compiled anew each time until that is mended, or "
-            "NUMBA_CACHE_DIR names another place",
+            "compiled code cannot be kept in %s: %s. Each process compiles the kernels; to avoid this, set "
+            "NUMBA_CACHE_DIR to another directory",
             cache_folder(),
             reason,
         )
@@ -327,7 +327,7 @@ def _checked(content: bytes) -> bytes:
     """Verify the digest of a cache file and return its payload."""
     payload = content[len(_MAGIC) + _DIGEST_BYTES :]
     if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != content[len(_MAGIC) :][:_DIGEST_BYTES]:
-        raise ValueError("it is not what was written")
+        raise ValueError("its checksum differs")
     return payload
 
 

@@ -152,7 +152,7 @@ class State:
     ) -> None:
         layout, own = _layout(schema, tuple((dims or {}).items())), object.__setattr__
         if layout.n_bytes > _most_bytes.get():
-            raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
+            raise ValueError(f"a state of {layout.n_bytes} bytes exceeds the limit of {_most_bytes.get()} bytes")
         # Zeroed pages occupy no physical memory until they are written.
         block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
         first = -array_address(block) % ALIGNMENT
@@ -311,16 +311,16 @@ class State:
         for key, view, (low, high) in self.kept():
             name = under + key
             if name not in arrays:
-                raise ValueError(f"there is no array {name!r}")
+                raise ValueError(f"the array {name!r} is missing")
             given = arrays[name]
             if given.shape != view.shape or given.dtype != view.dtype:
                 raise ValueError(
                     f"array {name!r} has shape {given.shape} and type {given.dtype}, not {view.shape} and {view.dtype}"
                 )
             if given.dtype.kind == "f" and not np.isfinite(given).all():
-                raise ValueError(f"array {name!r} holds values that are not finite")
+                raise ValueError(f"array {name!r} contains values that are not finite")
             if not ((given >= low) & (given <= high)).all():
-                raise ValueError(f"array {name!r} holds values that are not between {low:g} and {high:g}")
+                raise ValueError(f"array {name!r} contains values that are not between {low:g} and {high:g}")
             view[...] = given
         for key, part in self.parts.items():
             part.restore(arrays, f"{under}{key}.")

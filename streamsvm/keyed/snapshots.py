@@ -143,17 +143,17 @@ class Snapshots:
         n_marked = int(np.count_nonzero(marks))
         n_words, rest = divmod(len(content) - n_marks - n_marked, 8)
         if len(marks) < n or n_words < 0 or rest:
-            raise ValueError(f"{len(packed)} bytes do not hold {self.n_words} words")
+            raise ValueError(f"{len(packed)} bytes do not contain {self.n_words} words")
         words, is_given = content[: 8 * n_words].view(u64), np.zeros(n, np.uint8)
         is_given[marks] = content[8 * n_words :][:n_marked]
         for block, fresh, place in zip(blocks, self._fresh, self._places, strict=True):
             n_wrong = put(block, fresh, place, is_given, words, at)
             if n_wrong < 0:
-                raise ValueError("there are fewer words than are named")
+                raise ValueError("there are fewer words than declared")
             if n_wrong:
-                raise ValueError(f"{n_wrong} values are beyond their bounds, or not finite")
+                raise ValueError(f"{n_wrong} values are out of bounds or not finite")
         if at[1] != len(words):
-            raise ValueError("there are more words than are named")
+            raise ValueError("there are more words than declared")
 
 
 @lru_cache(maxsize=1024)

@@ -303,9 +303,9 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     count, present = rows.count, rows.present
     # For booleans, `a > b` is `a and not b`.
     if np.logical_or.reduce(((present > 0.0) > (count >= 1.0)) | ((rows.centred > 0.0) > (present >= 1.0))):
-        raise ArchiveError(f"statistics hold values that are not between 1 and {scaling.MOST_EVENTS:g}")
+        raise ArchiveError(f"statistics contain values that are not between 1 and {scaling.MOST_EVENTS:g}")
     if np.logical_or.reduce(present < rows.began):
-        raise ArchiveError(f"statistics hold values that are not between 0 and {scaling.MOST_EVENTS:g}")
+        raise ArchiveError(f"statistics contain values that are not between 0 and {scaling.MOST_EVENTS:g}")
     n, due = len(space), rows.due
     if (due[:n] < 0.0).tolist() != space.is_indicator or np.logical_or.reduce(due[n:] != 0.0):
         raise ArchiveError("statistics take other columns for indicators than the header does")
@@ -330,7 +330,7 @@ def check_bounds(name: str, values: NDArray[Any], low: float, high: float) -> No
     if values.size and not (
         low <= np.minimum.reduce(values, axis=None) and np.maximum.reduce(values, axis=None) <= high
     ):
-        raise ArchiveError(f"{name} hold values that are not between {low:g} and {high:g}")
+        raise ArchiveError(f"{name} contain values that are not between {low:g} and {high:g}")
 
 
 def encode_param(value: Any) -> Any:

@@ -158,7 +158,7 @@ class RunningDetector:
         n = whole(state["n"], 0, self._most)
         packed = np.frombuffer(base64.b64decode(state["errors"], validate=True), np.uint8)
         if len(packed) != -(-n // 8):
-            raise ValueError(f"{len(packed)} bytes do not hold {n} errors")
+            raise ValueError(f"{len(packed)} bytes do not contain {n} errors")
         self._restart()
         for error in np.unpackbits(packed, count=n).tolist():
             self.update(bool(error))

@@ -96,7 +96,7 @@ def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, t
     assert caplog.text == ""
     assert (other(4.0), other(4)) == (8.0, 8.0)
     assert not cache.is_kept()
-    assert caplog.text.count(f"cannot be kept in {tmp_path}: it cannot be written to") == 1
+    assert caplog.text.count(f"cannot be kept in {tmp_path}: the directory is not writable") == 1
     assert set(tmp_path.rglob("*")) == before
 
 
