@@ -92,7 +92,7 @@ def test_a_backlog_on_partitions_at_random_ends_in_order(broker, topic):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compression):
-    name, most, n = topic("events"), 400_000, 200
+    name, most, n = topic("events"), 400_000, 300
     times = [[2 * t, 2 * t + 1, 2 * n + t] for t in range(n)]  # all records of partition 2 follow the others
     rows = [(p, None, b'{"x":"%s"}' % (b"%d" % t * 4_800), t) for each in times for p, t in enumerate(each)]
     fill(broker, name, rows, compression_type=compression)
@@ -109,8 +109,9 @@ def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compres
     finally:
         tracemalloc.stop()
     assert found == list(range(3 * n))
-    assert sum(len(value) for *_, value, _ in rows) > 15 * most
-    assert peak < 4 * most
+    # The buffers of the client, which vary, are a few times the limit, whatever the size of the topic.
+    assert sum(len(value) for *_, value, _ in rows) > 25 * most
+    assert peak < 8 * most
 
 
 def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monkeypatch, caplog):
