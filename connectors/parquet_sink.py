@@ -11,8 +11,8 @@ from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.parquet import import_arrow
 from connectors.registry import Setting
-from connectors.results import check_link, flat_columns
-from connectors.sinks import FileSink, make_directory, sync_directory, writing
+from connectors.results import check_link, flat_columns, make_directory, sync_directory
+from connectors.sinks import FileSink, writing
 
 _PART_ROWS = 1 << 17
 
@@ -125,7 +125,7 @@ class ParquetSink(FileSink):
         """Write the buffered rows as a part."""
         self._touched = True
         self._write_part()
-        sync_directory(self._part(0))
+        sync_directory(self.name)
         self._durable = self._parts
 
     @property
@@ -139,7 +139,7 @@ class ParquetSink(FileSink):
         self._check_left(parts, self._count(), "parts")
         self._touched = True
         self._drop(parts)
-        sync_directory(self._part(0))
+        sync_directory(self.name)
         self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
         self._schema = self._last_schema()
 

@@ -13,6 +13,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Protocol
 
@@ -65,6 +66,42 @@ def check_link(path: str) -> None:
     if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
         owner = os.lstat(path).st_uid
         raise PermissionError(errno.EPERM, f"it is a symbolic link of another user ({owner}): remove it", path)
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Make new and removed names in a directory durable, if the system supports it.
+
+    Raises
+    ------
+    OSError
+        Where that fails.
+    """
+    try:
+        directory = os.open(path, os.O_RDONLY)
+    except PermissionError:  # it may be writable and not readable
+        return
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(directory)
+
+
+def make_directory(path: str | os.PathLike[str]) -> None:
+    """Create a directory and its parents durably; it may exist.
+
+    Raises
+    ------
+    OSError
+        Where that fails.
+    """
+    path = Path(path).resolve()
+    if not path.parent.is_dir():
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
 
 
 def is_replaceable(path: str) -> bool:

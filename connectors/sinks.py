@@ -15,7 +15,7 @@ from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.registry import Setting, is_pipe
-from connectors.results import LineWriter, check_link, check_replaced, names_in
+from connectors.results import LineWriter, check_link, check_replaced, names_in, sync_directory
 from connectors.streams import Sink
 
 
@@ -75,7 +75,7 @@ class TextSink(FileSink):
             check_link(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
         self._durable = self._size() if setting.resume else 0
-        sync_directory(path)
+        sync_directory(os.path.dirname(os.path.realpath(path)))
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
@@ -239,30 +239,6 @@ def _open_standard_output() -> io.FileIO:
         raise OSError(errno.EBADF, "it is closed")
     sys.stdout.flush()
     return open(1, "wb", buffering=0, closefd=False)
-
-
-def sync_directory(path: str) -> None:
-    """Make new names in a directory durable, if the system supports it."""
-    try:
-        fd = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
-
-
-def make_directory(path: str) -> None:
-    """Create a directory and its parents; make their names durable, if the system supports it."""
-    path = os.path.realpath(path)
-    if not os.path.isdir(os.path.dirname(path)):
-        make_directory(os.path.dirname(path))
-    if not os.path.isdir(path):
-        os.mkdir(path)
-    sync_directory(path)
 
 
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:

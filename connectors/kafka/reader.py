@@ -27,7 +27,7 @@ class TimeOrder:
     """Merge partitions by timestamp; the earliest first record of any partition is next.
 
     For equal timestamps, the lower partition is first. The order within a partition is kept, whatever its timestamps.
-    This equals a stable sort by the running maximum of each partition's timestamps, so many records are merged at once.
+    This equals a stable sort by the running maximum of each partition's timestamps. Many records are merged at once.
     A record is returned only if no later record can precede it.
 
     Parameters

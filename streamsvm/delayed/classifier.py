@@ -297,7 +297,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             if not join.learn_one(y, text, NOW if time is None else _milliseconds(time)):
                 moment = self._moment(time, join)
                 join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
-            if refused := self._refused():
+            if refused := self._adapter.take_refused():
                 raise ValueError(refused[0])
             if self._keys.wants_labels:
                 self._keys.add([], [], [text], self._moment(time, join))
@@ -308,6 +308,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     def _single(self, x: dict[Hashable, Any], key: Any, time: Any) -> SingleRow | None:
         """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
+        if self._adapter.single is None:
+            return None
         join, text, moment = self._joined(), key_text(key), NOW if time is None else _milliseconds(time)
         if not join.predict_one(x, text, moment):
             timed = with_times(x)
@@ -347,12 +349,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         text, moment = key_text(key), self._moment(time, join)
         self._keys.add([text], moment, [], [])
         answer, _ = join.step(Events([x], [text], moment, _NO_ORIGINS), LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
-        for reason in self._refused():
+        for reason in self._adapter.take_refused():
             logger.warning("%s", reason)
         return answer
-
-    def _refused(self) -> list[str]:
-        return self._adapter.take_refused() if isinstance(self._adapter, OwnModel) else []
 
     def _say_times(self, x: dict[Hashable, Any]) -> None:
         for name in names_of_times(x):

@@ -151,6 +151,10 @@ class RowModel:
         answer = self.run(ModelRows(batch.features, labels, np.ones(n, np.bool_), none, none, none))
         return answer.part(*self.settled(batch))
 
+    def take_refused(self) -> list[str]:
+        """Return no labels: these models refuse none."""
+        return []
+
     def run(self, rows: ModelRows) -> Answer:
         """Predict and learn rows in order; `settled` removes those that raise an error."""
         if self._tolerant:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.results import make_directory
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.contents import Contents
 from streamsvm.delayed.rows import OBJECT
@@ -19,7 +20,7 @@ from streamsvm.delayed.segments import Segment
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
 from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
-from streamsvm.models.archive import decode_labels, encode_label, make_directory, read_archive, write_archive
+from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.parameters import ParameterError
 

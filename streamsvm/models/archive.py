@@ -24,7 +24,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.results import check_link
+from connectors.results import check_link, sync_directory
 
 FORMAT = "streamsvm"
 VERSION = 2
@@ -218,46 +218,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make new and removed names in a directory durable.
-
-    Parameters
-    ----------
-    path
-        The directory.
-
-    Raises
-    ------
-    OSError
-        Where that fails.
-    """
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def make_directory(path: Path) -> None:
-    """Create a directory and its parents durably.
-
-    Parameters
-    ----------
-    path
-        The directory, which may exist.
-
-    Raises
-    ------
-    OSError
-        Where that fails.
-    """
-    if not path.parent.is_dir():
-        make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):  # a directory may have a parent that is not readable
-        sync_directory(path.parent)
 
 
 def clear_halfway(path: Path) -> None:

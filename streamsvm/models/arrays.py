@@ -288,7 +288,7 @@ _ARRAYS |= dict.fromkeys(("roots", "outputs", "feature", "left", "right", "missi
 
 @dataclass(slots=True)
 class Trees(Archived, Model):
-    """Boosted trees, each of which adds to the score of a class.
+    """Boosted trees; each adds to the score of a class.
 
     At an inner node a row goes left where its value is at most the threshold, right where it is larger, and to
     `missing` where it is missing.

@@ -82,7 +82,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         Limit on the fits that choose settings: in total, they use at most `search` times the number of events in the
         window.
     timeout
-        Seconds by which a solver may be late before it is stopped, not counting the start of its process. None waits
+        Seconds that a solver may be late before it is stopped, without the start of its process. None waits
         for the solver. With a timeout, results depend on the speed of the machine.
     seed
         Random seed of the solvers.

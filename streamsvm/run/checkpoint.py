@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import IO
 
 from connectors.events import Position
+from connectors.results import make_directory, sync_directory
 from streamsvm.core.library import kind_of_code
 from streamsvm.models.archive import (
     CHECKPOINT,
     check_names,
     clear_halfway,
-    make_directory,
     read_archive,
-    sync_directory,
     write_archive,
 )
 from streamsvm.models.codec import State, nested, part_of

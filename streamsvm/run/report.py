@@ -88,7 +88,7 @@ def _head(report: Report) -> list[str]:
     if report.events:
         each, model = (1e6 * s / report.events for s in (report.seconds, report.learner_seconds))
         rate = report.events / report.seconds
-        lines.append(f"{rate:,.0f} events/s, {each:,.2f} µs per event, of which {model:,.2f} µs in the model")
+        lines.append(f"{rate:,.0f} events/s, {each:,.2f} µs per event, {model:,.2f} µs in the model")
     if report.first_prediction_s is not None:
         lines.append(f"first prediction {report.first_prediction_s:.2f} s after the start")
     if report.compile_seconds > 0.0:

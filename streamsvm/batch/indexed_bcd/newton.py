@@ -39,7 +39,7 @@ SAMPLE_SHARE = 0.6
 TOL_PILOT, TOL_ROUNDS, ROUNDS_PILOT, ROUNDS_SAMPLE, EPS_FIRST = 0.03, 0.01, 30, 100, 2.0
 # Initial smoothing on all rows with the truncated loss.
 EPS_ALL = 1.0
-# Multiples of the convex solution, one of which is the initial solution for the truncated loss.
+# Candidates for the initial solution of the truncated loss, as multiples of the convex solution.
 LENGTHS = 2.0 ** np.arange(10)
 # Smallest damping of a Newton step.
 DAMP_LEAST = 0.05
