@@ -1,0 +1,139 @@
+"""Columns of Arrow record batches, converted to events. Requires pyarrow."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.arrow_cells import floats_of
+from connectors.cells import Bad
+from connectors.errors import ConnectorError
+from connectors.events import Batch, Origins
+from connectors.options import Roles
+from connectors.times import Times
+from connectors.typed_columns import TypedColumns
+
+_INDEX = re.compile(r"__index_level_\d+__")
+
+
+class ArrowColumns(TypedColumns):
+    """Convert record batches of one schema.
+
+    Parameters
+    ----------
+    source, roles
+        As for `TypedColumns`.
+    schema
+        Schema of the batches.
+    """
+
+    def __init__(self, source: str, schema: Any, roles: Roles) -> None:
+        import pyarrow
+
+        self._pa = pyarrow
+        index = [one.name for one in schema if _INDEX.fullmatch(one.name) and pyarrow.types.is_integer(one.type)]
+        super().__init__(source, schema.names, roles, index)
+        for name in self.typed:
+            self._check_type(name, schema.field(name).type)
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        types = self._pa.types
+        is_time = types.is_timestamp(kind) or types.is_date(kind)
+        if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
+            way = f"ignore= or time=, or set types={name}:time" if is_time else "ignore= or time="
+            what = f"column {name!r} is of type {kind}; name it in {way}"
+            raise ConnectorError(f"{self.source}: {what}", "type", column=name)
+
+    def _kind(self, kind: Any) -> str | None:
+        types = self._pa.types
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        numbers = types.is_floating, types.is_integer, types.is_boolean, types.is_decimal, types.is_null
+        if any(is_one(kind) for is_one in numbers):
+            return "number"
+        texts = types.is_string, types.is_large_string, types.is_string_view
+        return "category" if any(is_one(kind) for is_one in texts) else None
+
+    def look_at(self, rows: Any) -> None:
+        """Make decisions by the first rows."""
+        self.decide(_by_name(rows))
+
+    def events(self, rows: Any, origins: Origins, position: Any) -> Batch:
+        """Convert a record batch; see `batch`."""
+        return self.batch(_by_name(rows), len(rows), origins, position)
+
+    def cells(self, name: str, column: Any, bad: Bad) -> Any:
+        kind = self._kind(column.type)
+        wanted = self._roles.types.get(name, kind)
+        if kind == "category" or wanted == "category":
+            return _texts(name, column, bad)
+        if wanted == "time":
+            return self.plain(name, column, bad)
+        # Other columns are copied, because buffers of pyarrow are read-only.
+        is_plain = column.type == self._pa.float64()
+        values = (
+            floats_of(column)
+            if is_plain
+            else np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        )
+        return self._without_absent(values)
+
+    def milliseconds(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        kind, types = column.type, self._pa.types
+        if types.is_date(kind):
+            column = column.cast(self._pa.timestamp("ms"))
+        elif not types.is_timestamp(kind):
+            return None
+        there = np.array(column.is_valid().to_numpy(zero_copy_only=False))
+        numbers = np.array(column.cast(self._pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+        return Times(column.type.unit).milliseconds("", numbers, {}), there
+
+    def plain(self, name: str, column: Any, bad: Bad) -> list[Any]:
+        """Return values of built-in types. Decimals become integers if their scale is 0, and floats otherwise."""
+        values = _values(name, column, bad)
+        if not str(column.type).startswith("decimal"):
+            return values
+        kind = float if column.type.scale > 0 else int
+        return [None if value is None else kind(value) for value in values]
+
+
+def _by_name(rows: Any) -> dict[str, Any]:
+    return dict(zip(rows.schema.names, rows.columns, strict=True))  # access by name searches all names
+
+
+def _texts(name: str, column: Any, bad: Bad) -> list[str]:
+    """Return values as text cells."""
+    return ["" if value is None else str(value) for value in _values(name, column, bad)]
+
+
+def _values(name: str, column: Any, bad: Bad) -> list[Any]:
+    """Return Python values. Dictionary values are decoded once. Rows that are not valid UTF-8 are added to `bad`."""
+    if hasattr(column, "dictionary"):
+        entries, broken = _decoded(column.dictionary)
+        entries.append(None)
+        numbers = column.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False).tolist()
+        values = [entries[number] for number in numbers]
+        broken = {i for i, number in enumerate(numbers) if number in broken} if broken else broken
+    else:
+        values, broken = _decoded(column)
+    for i in broken:
+        bad.setdefault(i, f"'{name}' is not valid utf-8")
+    return values
+
+
+def _decoded(column: Any) -> tuple[list[Any], set[int]]:
+    """Return Python values and the indices of texts that are not valid UTF-8, which are None."""
+    try:
+        return column.to_pylist(), set()
+    except UnicodeDecodeError:
+        raw = column.cast("large_binary" if str(column.type).startswith("large") else "binary").to_pylist()
+    values: list[Any] = [None] * len(raw)
+    broken = set()
+    for i, text in enumerate(raw):
+        try:
+            values[i] = None if text is None else text.decode()
+        except UnicodeDecodeError:
+            broken.add(i)
+    return values, broken
