@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.notices import Notice
 from connectors.string_columns import CategoricalColumn, numbers_of
+from streamsvm.frames import eager
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -115,10 +116,7 @@ def labels_of(y: Any) -> Sequence[Any]:
         return y
     if isinstance(y, np.ndarray):
         return list(_column_of_array(y).tolist())
-    import narwhals as nw
-
-    frame = nw.from_native(y, pass_through=True)
-    if isinstance(frame, nw.DataFrame):
+    if (frame := eager(y)) is not None:
         return list(_only_column(frame).to_list())
     for name in ("to_list", "tolist", "to_pylist"):
         if hasattr(y, name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from sklearn.utils.validation import (
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.features.rows import Floats
 from streamsvm.features.tables import table_of_frame
+from streamsvm.frames import eager
 from streamsvm.online.row_methods import RowMethods
 from streamsvm.parameters import ParameterError, ParameterTypeError
 
@@ -168,13 +168,11 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, reset: bool = False, **labels: Any) -> tuple[Any, Any]:
         """Validate rows, and labels if given as y; returns rows with the column names of the learner, and y."""
-        frame = nw.from_native(X, pass_through=True)
-        if isinstance(frame, nw.LazyFrame):
-            raise TypeError("X is a lazy data frame: pass X.collect()")
+        frame = eager(X)
         if reset:
-            self._columns = frame.columns if isinstance(frame, nw.DataFrame) else None
-        if isinstance(frame, nw.DataFrame):
-            validate_data(self, X, reset=reset, skip_check_array=True, **labels)
+            self._columns = None if frame is None else frame.columns
+        if frame is not None:
+            validate_data(self, frame.to_native(), reset=reset, skip_check_array=True, **labels)
             self._check_order(frame.columns)
             y = check_X_y(np.zeros((len(frame), 1)), estimator=self, **labels)[1] if labels else None
             columns: Any = table_of_frame(frame).values()

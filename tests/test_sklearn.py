@@ -111,9 +111,12 @@ def test_columns_without_names_keep_their_order():
     np.testing.assert_array_equal(model.predict_proba(frame[[2, 1, 0]]), model.predict_proba(X[:, ::-1]))
 
 
-def test_lazy_frames_must_be_collected():
-    with pytest.raises(TypeError, match="collect"):
-        StreamClassifier(LOW).fit(pl.DataFrame(X).lazy(), Y)
+def test_lazy_frames_and_arrow_streams_are_tables():
+    frame = pl.DataFrame(X)
+    wanted = StreamClassifier(LOW).fit(frame, Y).predict_proba(frame)
+    for table in (pl.DataFrame.lazy, lambda frame: frame.to_arrow().to_reader()):
+        model = StreamClassifier(LOW).fit(table(frame), Y)
+        np.testing.assert_array_equal(model.predict_proba(table(frame)), wanted)
 
 
 @pytest.mark.parametrize(

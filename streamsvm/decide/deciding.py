@@ -265,10 +265,10 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
             If rows cannot be used; nothing has been learned then.
         """
         model: Any = self.model
-        y = list(y) if isinstance(y, Iterator) else y
+        y = labels_of(y)
         _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
         shares = self._over_known(shares, model.classes_)
-        codes = self._codes_of(labels_of(y))
+        codes = self._codes_of(y)
         decided = self._answers(self.costs.decide_rows(shares, codes, self.classes_, codes >= 0)[0])
         return answers(decided, shares if proba else None, members[0] if members else None)
 

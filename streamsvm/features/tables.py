@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.values import NO_NUMBERS, no_feature
+from streamsvm.frames import eager, empty_like
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -164,24 +165,15 @@ def frame_of(X: Any) -> nw.DataFrame[Any]:
     Raises
     ------
     TypeError
-        If X is not a data frame.
+        If X is not a table.
     """
-    import narwhals as nw
-
-    if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
-        X = sys.modules["pyarrow"].Table.from_batches([X])
-    try:
-        return nw.from_native(X, eager_only=True)
-    except TypeError:
-        if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
-            raise TypeError(
-                f"rows of type {type(X).__name__} are lazy: pass a data frame, such as the result of polars' "
-                "`.collect()`"
-            ) from None
+    frame = eager(X)
+    if frame is None:
         raise TypeError(
-            f"rows of type {type(X).__name__} are not supported: pass a list of dicts, a data frame, a numpy array or "
-            "a scipy sparse matrix"
-        ) from None
+            f"rows of type {type(X).__name__} are not supported: pass a list of dicts, a data frame, Arrow data, a "
+            "numpy array or a scipy sparse matrix"
+        )
+    return frame
 
 
 def table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
@@ -233,13 +225,10 @@ def weights_of(w: Any, n: int) -> Floats:
 
 
 def _frame(X: Any) -> nw.DataFrame[Any] | None:
-    """Return X as a narwhals data frame, or None if it is not a frame."""
+    """Return a frame of the kind of X, with its index if any, or None if X is not a frame."""
     if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # skip the slow checks of narwhals
         return None
-    import narwhals as nw
-
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    return frame if isinstance(frame, nw.DataFrame) else None
+    return empty_like(X)
 
 
 def like(X: Any, labels: NDArray[Any]) -> Any:

@@ -131,7 +131,8 @@ class RowMethods(PredictsSets):
         Parameters
         ----------
         X
-            n rows: a data frame, an array of shape (n, d), a scipy sparse matrix, a list of dicts.
+            n rows: a data frame or lazy frame, Arrow data (see `streamsvm.frames.eager`), an array of shape (n, d), a
+            scipy sparse matrix, a list of dicts.
         y
             n labels.
         w
