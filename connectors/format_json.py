@@ -1,4 +1,4 @@
-"""JSON lines or a JSON array: one flat object per event.
+"""JSON lines or a JSON array: one object per event; nested objects are flattened.
 
 Labels keep their JSON types: ``"1"`` and ``1`` are two classes. ``true``, ``1`` and ``1.0`` are one class, as are
 ``false``, ``0`` and ``0.0``, because they are equal in Python. Integers beyond 64 bits stay exact as label, key or
@@ -26,6 +26,7 @@ from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
+from connectors.nested import Flattening, holder
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
 from connectors.results import JsonLines
@@ -48,7 +49,7 @@ _BEYOND_INTEGERS = float(1 << 63)
 
 
 class JsonFormat(TextFormat):
-    """One JSON object per line. Names may differ between lines; null is missing; nested values are rejected."""
+    """One JSON object per line. Names may differ between lines; null is missing; nested values are flattened."""
 
     def __init__(self, options: Options) -> None:
         self._source = options.name
@@ -59,6 +60,8 @@ class JsonFormat(TextFormat):
         self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         self.numbers = NumberColumns(self._roles, are_typed=True)
+        roles = self._roles.label, self._roles.key, self._roles.time
+        self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
         self._labels = Labels(self._roles.missing, self.numbers.notices, str)
         self._first: list[dict[str, Any]] = []
         categories = [name for name, kind in self._convert.items() if kind == "category"]
@@ -66,8 +69,9 @@ class JsonFormat(TextFormat):
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """Units of times, and which texts are numbers or missing values."""
-        return {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
+        """Units of times, which texts are numbers or missing values, and the columns of nested fields."""
+        found = {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
+        return found | ({"nested": self.nested.decided} if self.nested.known else {})
 
     @property
     def notices(self) -> Sequence[str]:
@@ -78,6 +82,7 @@ class JsonFormat(TextFormat):
         """Restore earlier decisions."""
         self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
+        self.nested.restore(decided.get("nested", ()))
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Return 0, because there is no header. Raise an error if an object spans several lines."""
@@ -109,9 +114,11 @@ class JsonFormat(TextFormat):
     def _keep_exact(self, row: dict[str, Any], line: str) -> None:
         """Parse names again that were rounded to floats because they exceed 64 bits."""
         for name in self._exact:
-            value = row.get(name)
-            if type(value) is float and abs(value) >= _BEYOND_INTEGERS:
-                row[name] = _slow_loads(line)[name]
+            found = holder(row, name)
+            if found is not None and _is_rounded(found[0][found[1]]):
+                exact = holder(_slow_loads(line), name)
+                assert exact is not None, "both parsers find it"
+                found[0][found[1]] = exact[0][exact[1]]
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Check that the first events of a file contain the label, key and time.
@@ -119,6 +126,7 @@ class JsonFormat(TextFormat):
         The check skips a label declared as late.
         """
         if whole:
+            rows = self._flat(rows, {})
             names = dict.fromkeys(name for row in rows for name in row)
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
             if not self._late_label:
@@ -154,7 +162,7 @@ class JsonFormat(TextFormat):
 
     def _check_live(self, rows: Sequence[Any]) -> None:
         """Collect the first events of a live stream until there are enough to inspect."""
-        for row in rows:
+        for row in self._flat(rows, {}):
             cut = {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
             self._first.append(cut)
         if len(self._first) >= FEWEST_EVENTS:
@@ -165,11 +173,16 @@ class JsonFormat(TextFormat):
     def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:
         """Check ignored and declared names. Long streams only cause a warning, because the name may appear later."""
         try:
-            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, names)
+            there = [*names, *self.nested.met]
+            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, there)
         except ConnectorError as error:
             if n < SAMPLE and not is_live:
                 raise
             self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
+
+    def _flat(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
+        """Flatten rows if any value is nested."""
+        return rows if _kinds(rows).isdisjoint(_NESTED) else self.nested.rows(rows, bad)
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:
@@ -188,10 +201,8 @@ class JsonFormat(TextFormat):
         if set(map(type, rows)) - {dict}:
             return None
         for name in self._exact:
-            values = [row.get(name) for row in rows]
-            if float in set(map(type, values)) and any(
-                type(value) is float and not abs(value) < _BEYOND_INTEGERS for value in values
-            ):
+            values = [row.get(name) for row in rows] if "." not in name else [_value(row, name) for row in rows]
+            if float in set(map(type, values)) and any(map(_is_rounded, values)):
                 return None
         return rows
 
@@ -206,6 +217,8 @@ class JsonFormat(TextFormat):
         roles = self._roles
         if not (self.numbers.is_sampled or roles.bare):
             self._check_live(rows)
+        if self.nested.has_roles:
+            rows = self._flat(rows, bad)
         label, key, time = (
             None if name is None else [row.pop(name, None) for row in rows]
             for name in (roles.label, roles.key, roles.time)
@@ -234,9 +247,10 @@ class JsonFormat(TextFormat):
             for row in rows:
                 row.pop(name, None)
         # Most rows need no change. One check of all values is faster than a check per row.
-        kinds = set(map(type, chain.from_iterable(map(dict.values, rows))))
+        kinds = _kinds(rows)
         if not kinds.isdisjoint(_NESTED):
-            rows = [self._flat(row, i, bad) for i, row in enumerate(rows)]
+            rows = self.nested.rows(rows, bad)
+            kinds = _kinds(rows)
         if not kinds.isdisjoint(self._may_be_missing):
             gone = self._missing
             rows = [row if gone.isdisjoint(row.values()) else _without(row, gone) for row in rows]
@@ -248,14 +262,6 @@ class JsonFormat(TextFormat):
             for i, row in enumerate(rows):
                 self._convert_one(row, name, kind, i, bad)
         return rows
-
-    def _flat(self, row: dict[str, Any], i: int, bad: Bad) -> dict[str, Any]:
-        """Return a row. If a value is nested, add the row to `bad` and return an empty one."""
-        name = next((name for name, value in row.items() if type(value) in _NESTED), None)
-        if name is None:
-            return row
-        bad.setdefault(i, f"field '{name}' is nested: {shown(row[name])}; leave it out (--ignore), or flatten it first")
-        return {}
 
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
@@ -272,6 +278,22 @@ class JsonFormat(TextFormat):
             if kind == "number" and isinstance(row[name], str):
                 self.numbers.count_text(name, row[name])
             bad.setdefault(i, str(error) if kind == "time" else f"'{name}' is not a {kind}: {shown(row[name])}")
+
+
+def _kinds(rows: Sequence[dict[str, Any]]) -> set[type]:
+    """Return the types of all values."""
+    return set(map(type, chain.from_iterable(map(dict.values, rows))))
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    """Return the value of a field, which may be nested."""
+    found = holder(row, name)
+    return None if found is None else found[0][found[1]]
+
+
+def _is_rounded(value: Any) -> bool:
+    """Return whether a number may be an integer of more than 64 bits."""
+    return type(value) is float and not abs(value) < _BEYOND_INTEGERS
 
 
 def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -146,6 +146,13 @@ class Options:
         if value is None:
             return []
         return split_names(value) if isinstance(value, str) else list(map(str, value))
+
+    def several(self, key: str, allowed: Collection[str], default: Sequence[str]) -> list[str]:
+        """Return a list of allowed values."""
+        names = self.names(key)
+        if set(names) - set(allowed):
+            raise self._refuse(key, ",".join(names), "some of " + ", ".join(allowed))
+        return names or list(default)
 
     def texts(self, key: str, default: frozenset[str]) -> frozenset[str]:
         """Return a set of texts, which always includes the empty text."""

@@ -107,7 +107,7 @@ def opener(found: Any) -> Any:
 _MEANING = (
     *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
     *("time_unit", "time_format", "decimal", "thousands", "quote", "escape", "framed", "order", "max_value_bytes"),
-    "isolation_level",
+    *("isolation_level", "flatten", "lists"),
 )
 
 # In the order of messages and help.
@@ -242,6 +242,9 @@ def open_source(url: str, **options: Any) -> Source:
         (default yes), `names` (with ``header=no``).
         - JSON: `late_label` (default no) allows the label to be absent from the first 1,000 events. Otherwise the name
         is treated as misspelt.
+        - JSON, Avro and Parquet: `flatten` is the number of levels of nested fields that become columns such as ``a.b``
+        (default all); `lists` are the statistics that lists become, among length (default), mean, min, max, first and
+        last.
         - Synthetic: `n` (number of events, default 100,000 for generators; scenarios are stretched to it) and `seed`
         (default 0). Generators also accept `drift` (event numbers of concept changes), `width` (default 0) and their
         own options.

@@ -12,7 +12,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from connectors.cells import Bad, shown
+from connectors.cells import Bad
 from connectors.columns import Events, TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
@@ -23,10 +23,10 @@ from connectors.options import Options, Roles
 from connectors.string_columns import LazyStrings
 from connectors.times import Times
 
-_PLAIN = frozenset({str, int, float, bool, type(None), dict, list})
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _CONFLUENT = 5  # a zero byte and the number of a schema, as schema registries have it
 # Beside the topic in positions; no topic can have these names.
-_UNITS, _NUMBERS = "time units", "spellings of numbers"
+_UNITS, _NUMBERS, _NESTED = "time units", "spellings of numbers", "nested columns"
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
@@ -57,6 +57,17 @@ class ValueFormat(ABC):
     numbers: NumberColumns
     """Reads the numbers in texts, and knows their spelling."""
 
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Column formats found so far; part of positions."""
+        units, numbers = self.times.guesses, self.numbers.decided
+        return ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {})
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Restore the column formats that a position contains."""
+        self.times.guesses = dict(position.get(_UNITS, {}))
+        self.numbers.restore(position.get(_NUMBERS, {}))
+
     @abstractmethod
     def _row(self, value: bytes) -> Any:
         """Decode a value. Raise ValueError or csv.Error with the reason if it is malformed."""
@@ -81,11 +92,22 @@ class ValueFormat(ABC):
 
 
 class JsonValues(ValueFormat):
-    """Flat JSON objects, as in JSON lines."""
+    """JSON objects, as in JSON lines."""
 
     def __init__(self, options: Options) -> None:
         self._format = JsonFormat(options)
         self.times, self.numbers = self._format.times, self._format.numbers
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Column formats found so far, and the columns of nested fields."""
+        nested = self._format.nested
+        return super().decided | ({_NESTED: nested.decided} if nested.known else {})
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Restore what a position contains."""
+        super().restore(position)
+        self._format.nested.restore(position.get(_NESTED, ()))
 
     def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
         """Decode all values at once. None if they must be decoded one by one."""
@@ -191,7 +213,7 @@ class AvroValues(JsonValues):
             raise ValueError(f"not Avro of this schema: {type(error).__name__}: {error}") from error
         if rest := stream.read():
             raise ValueError(f"not Avro of this schema: {len(rest)} bytes too many")
-        return {name: item if type(item) in _PLAIN else _simple(item) for name, item in row.items()}
+        return _plain(row)
 
 
 FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv": CsvValues, "avro": AvroValues}
@@ -209,15 +231,24 @@ def _frame_hint(value: bytes) -> str:
     )
 
 
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Convert a record to values as JSON has them."""
+    return {name: item if type(item) in _PLAIN else _simple(item) for name, item in row.items()}
+
+
 def _simple(value: Any) -> Any:
-    """Convert a value of a logical type to a number or text; others are rejected later."""
+    """Convert a nested value, or one of a logical type, to values as JSON has them."""
+    if isinstance(value, dict):
+        return _plain(value)
+    if isinstance(value, list):
+        return [item if type(item) in _PLAIN else _simple(item) for item in value]
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
-    return [shown(value)] if isinstance(value, tuple) else str(value)
+    return str(value)
 
 
 class Decoder:
@@ -243,8 +274,7 @@ class Decoder:
 
     def restore(self, position: Mapping[str, Any]) -> None:
         """Restore the column formats that a position contains."""
-        self._values.times.guesses = dict(position.get(_UNITS, {}))
-        self._values.numbers.restore(position.get(_NUMBERS, {}))
+        self._values.restore(position)
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:
         """Convert records to a batch; its position includes the column formats."""
@@ -261,12 +291,11 @@ class Decoder:
             "partition": [record.partition for record in records],
             "offset": [record.offset for record in records],
         }
-        units, numbers = self._values.times.guesses, self._values.numbers.decided
         batch = Batch(
             events.features,
             events.labels,
             Origins({"topic": self._topic}, {**places}),
-            position | ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {}),
+            position | self._values.decided,
             raw=LazyStrings([record.value for record in records], text_of),
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
             times=[record.timestamp for record in records] if events.times is None else events.times,

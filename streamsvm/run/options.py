@@ -104,6 +104,11 @@ class StreamOptions(Settings):
     encoding : NAME
         The encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 with a byte order
         mark).
+    flatten : N
+        How many levels of nested fields of JSON, Avro and Parquet become columns, such as a.b for {"a": {"b": 1}}
+        (default: all). Events with more levels are rejected.
+    lists : NAME,...
+        The features of a list in JSON, Avro or Parquet: length, mean, min, max, first, last (default length).
     """
 
     source: str | None = None
@@ -127,6 +132,8 @@ class StreamOptions(Settings):
     comment: str | None = None
     skip_rows: int | None = None
     encoding: str | None = None
+    flatten: int | None = None
+    lists: Names | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -34,7 +34,7 @@ class TestJsonLines:
 
     def test_what_is_no_flat_object_is_set_aside(self, tmp_path: Path) -> None:
         text = '{"x": 1}\n{"x": \n[1]\n{"x": {"a": 1}}\n\n{"x": 2, "y": [1]}\n{"x": nil}\n{"x": 3}\n'
-        seen, bad = read(write(tmp_path / "a.jsonl", text), label="y")
+        seen, bad = read(write(tmp_path / "a.jsonl", text), label="y", flatten=0)
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 1), ({"x": 3}, 8)]
         assert [(line, reason.split(":")[0]) for line, reason, _ in bad] == [
             (2, "not JSON"),
@@ -157,7 +157,7 @@ class TestJsonArrays:
 
     def test_what_is_no_flat_object_costs_itself_only(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.json", '[{"x": 1}, 5, {"x": nil}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]')
-        source = open_source(url)
+        source = open_source(url, flatten=0)
         batches = list(source)
         assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 2}]
         assert [(r.origin["element"], r.reason.split(":")[0]) for batch in batches for r in batch.rejected] == [
@@ -183,7 +183,7 @@ class TestJsonArrays:
 
     def test_a_malformed_element_with_nested_values_costs_itself_only(self, tmp_path: Path) -> None:
         text = '[{"x": nil, "k": [{"a": 1}, {"b": ","}]}, {"x": 1}, {"x": {"y": [2]}}, {"x": 3}]'
-        source = open_source(write(tmp_path / "a.json", text))
+        source = open_source(write(tmp_path / "a.json", text), flatten=0)
         batches = list(source)
         assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 3}]
         assert [one.origin["element"] for batch in batches for one in batch.rejected] == [1, 3]

@@ -34,7 +34,7 @@ def test_json_values():
         b"[1]",
         b"\xff{}",
         b'{"x":null}',
-        b'{"x":{"z":1}}',
+        b'{"x":{"z":1},"x.z":2}',
         b'{"y":[1]}',
         b"",
     ]
@@ -42,7 +42,7 @@ def test_json_values():
     assert got.good == [0, 4, 5, 6]
     assert got.events.labels == ["A", None, None, [1]]
     assert got.events.features[:2] == [{"x": 1, "c": "red"}, {}]
-    assert "field 'x' is nested" in got.events.bad[2]
+    assert "two fields are named 'x.z'" in got.events.bad[2]
     assert "the label 'y' is nested" in got.events.bad[3]
     assert got.bad[1].startswith("not JSON")
     assert "not a JSON object" in got.bad[2]
