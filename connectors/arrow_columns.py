@@ -36,8 +36,32 @@ class ArrowColumns(TypedColumns):
         self._pa = pyarrow
         index = [one.name for one in schema if _INDEX.fullmatch(one.name) and pyarrow.types.is_integer(one.type)]
         super().__init__(source, schema.names, roles, index)
+        self._kinds = {name: self._kind(schema.field(name).type) for name in self.typed}
         for name in self.typed:
             self._check_type(name, schema.field(name).type)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first rows decide the type of a column."""
+        return any(self._kinds[name] == "category" and name not in self._roles.types for name in self._features)
+
+    def check_types(self, schema: Any, after: str) -> None:
+        """Refuse later rows whose columns are of another kind.
+
+        Parameters
+        ----------
+        schema
+            Their schema, with the names of the first one.
+        after
+            Their place, for messages.
+        """
+        for name in self.typed:
+            kind = schema.field(name).type
+            self._check_type(name, kind)
+            before, now = self._kinds[name], self._kind(kind)
+            if before != now and not self._pa.types.is_null(kind):
+                what = f"{after}, column {name!r} is of type {kind}, which is no {before or 'time'} as before"
+                raise ConnectorError(f"{self.source}: {what}", "type", column=name)
 
     def _check_type(self, name: str, kind: Any) -> None:
         types = self._pa.types

@@ -211,13 +211,19 @@ def is_place(path: str) -> bool:
     return not (is_pipe(path) or by_scheme(path) or "://" in path)
 
 
-def open_source(url: str, **options: Any) -> Source:
+def name_of(data: Any) -> str:
+    """Return the name of a data frame or Arrow data in messages: its type."""
+    return f"arrow:{type(data).__name__}"
+
+
+def open_source(url: Any, **options: Any) -> Source:
     """Open a stream of events.
 
     Parameters
     ----------
     url
-        One of the following, optionally with options as a query, such as ``a.csv?label=y&types=x:category``:
+        A data frame, a lazy frame or Arrow data (see `connectors.arrow.ArrowSource`), or one of the following,
+        optionally with options as a query, such as ``a.csv?label=y&types=x:category``:
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
         ``.gz``; Parquet, also a directory.
@@ -260,6 +266,9 @@ def open_source(url: str, **options: Any) -> Source:
     ...     print(batch.rows(), batch.labels, batch.rejected[0].reason)
     [{'x': 1.5, 'colour': 'red'}, {'colour': 'blue'}] [0, 1] 'x' is not a number: 'oops'
     """
+    if not isinstance(url, str):
+        table: Source = opener("arrow:ArrowSource")(url, Options(name_of(url), options))
+        return table
     path, query = split_url(url)
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
     connector = connector_of(path, asked)

@@ -121,7 +121,10 @@ def check_label(config: RunConfig, source: Source) -> None:
     url = config.urls["source"]
     if config.label_source or not config.learn or config.label or "label" in url.query:
         return
-    if not connector_of(url.path, Options(url.path, {"format": config.format} | url.query)).labelled:
+    if (
+        url.table is not None
+        or not connector_of(url.path, Options(url.path, {"format": config.format} | url.query)).labelled
+    ):
         raise SetupError(f"{source.name}: no label to learn: name its column with --label, or use `streamsvm predict`")
 
 
@@ -142,7 +145,7 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
 def _check_distinct(config: RunConfig) -> None:
     """Refuse to overwrite an input, or to write one file twice, also under different names."""
     used = {
-        "SOURCE": config.urls["source"].path,
+        "SOURCE": config.urls["source"].path if config.urls["source"].table is None else None,
         "--label-source": config.urls["label_source"].path if "label_source" in config.urls else None,
         "--model": config.saved_model,
         "--config": config.config,

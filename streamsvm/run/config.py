@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from connectors.options import split_url
-from connectors.registry import Connector, by_scheme, is_place
+from connectors.registry import Connector, by_scheme, is_place, name_of
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
 from streamsvm.run.errors import SetupError
 from streamsvm.run.options import (
@@ -43,11 +43,14 @@ class Url(str):
         URL without its query, and the options in the query.
     kind
         Connector named by the scheme; None for files and standard input.
+    table
+        Data frame or Arrow data instead of a URL, None if there is a URL.
     """
 
     path: str
     query: dict[str, Any]
     kind: Connector | None
+    table: Any = None
 
     def __new__(cls, text: str) -> Url:
         """Parse a string."""
@@ -56,10 +59,23 @@ class Url(str):
         url.kind = by_scheme(text)
         return url
 
+    @classmethod
+    def of(cls, stream: Any) -> Url:
+        """Return the URL of a stream: a text, a path, a data frame or Arrow data."""
+        if isinstance(stream, str | os.PathLike):
+            return stream if isinstance(stream, cls) else cls(os.fspath(stream))
+        url = cls(name_of(stream))
+        url.table = stream
+        return url
+
     @property
     def is_file(self) -> bool:
         """Whether it is a file, which, unlike a pipe or broker, may be read twice."""
-        return self.kind is None and self.path != "-" and (os.path.isfile(self.path) or not os.path.exists(self.path))
+        return (
+            self.kind is self.table is None
+            and self.path != "-"
+            and (os.path.isfile(self.path) or not os.path.exists(self.path))
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,7 +91,7 @@ class RunConfig(
 
     Fields are the options and settings of the command line, as strings or Python values:
     ``label_timeout="30d"`` is ``label_timeout=2592000.0``, and ``types="a:category"`` is ``types={"a": "category"}``.
-    ``model`` may also be a classifier.
+    ``model`` may also be a classifier, and ``source`` a data frame, a lazy frame, Arrow data, or an iterable of them.
 
     Parameters
     ----------
@@ -100,8 +116,13 @@ class RunConfig(
     learn: bool = True
 
     def __post_init__(self) -> None:
+        source: Any = self.source
+        if is_table := source is not None and not isinstance(source, str | os.PathLike):
+            self.source = None
         super().__post_init__()
-        self.urls = {name: Url(getattr(self, name)) for name in _URLS if getattr(self, name)}
+        if is_table:
+            self.source = Url.of(source)
+        self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))
         if "out" in self.urls and is_place(self.urls["out"].path):
             self.urls.setdefault("dead_letter", Url(f"{self.urls['out'].path}.rejected.jsonl"))

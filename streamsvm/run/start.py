@@ -244,7 +244,10 @@ def _open_source(url: Url, given: dict[str, Any]) -> Source:
     if url.kind is None or not url.kind.meaning:
         others |= {"broker_timeout"}  # for brokers only
     with refusing():
-        return open_source(url, **{name: value for name, value in given.items() if name not in others})
+        return open_source(
+            url if url.table is None else url.table,
+            **{name: value for name, value in given.items() if name not in others},
+        )
 
 
 def _events(source: Source) -> Source:

@@ -1,0 +1,54 @@
+"""Runs over data frames and Arrow data in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from streamsvm import CPMClassifier
+from streamsvm.run import Run, RunConfig
+from streamsvm.run.errors import SetupError
+from tests.errors import raises
+
+N = 4000
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=N)
+TABLE = pa.table({"x": X, "colour": RNG.choice(["red", "blue"], N), "y": np.where(X > 0.1, "up", "down")})
+
+
+def start(source: Any, out: Path, **options: Any) -> list[str]:
+    Run(RunConfig(source=source, label="y", model="cpm", out=str(out), quiet=True, **options)).start()
+    return out.read_text().splitlines()
+
+
+def test_predictions_equal_those_of_the_learner(tmp_path: Path) -> None:
+    lines = start(iter(TABLE.to_batches(max_chunksize=500)), tmp_path / "out.csv")
+    wanted = CPMClassifier().test_then_train(TABLE.drop_columns(["y"]).to_pandas(), TABLE["y"]).tolist()
+    assert [line.split(",")[1] or None for line in lines[1:]] == wanted
+
+
+@pytest.mark.parametrize("kind", ["table", "lazy"])
+def test_a_run_over_a_table_resumes(kind: str, tmp_path: Path) -> None:
+    data = TABLE if kind == "table" else pl.DataFrame(TABLE).lazy()
+    whole = start(data, tmp_path / "whole.csv")
+    kept = {"checkpoint": str(tmp_path / "kept")}
+    start(data, tmp_path / "out.csv", max_events=1500, **kept)
+    assert start(data, tmp_path / "out.csv", **kept) == whole
+
+
+def test_a_stream_that_is_read_once_has_no_checkpoint(tmp_path: Path) -> None:
+    batches = iter(TABLE.to_batches())
+    with raises(SetupError, named="--checkpoint"):
+        start(batches, tmp_path / "out.csv", checkpoint=str(tmp_path / "kept"))
+
+
+def test_columns_are_checked_before_the_run(tmp_path: Path) -> None:
+    with raises(SetupError, named="'z'"):
+        Run(RunConfig(source=TABLE, label="z")).start()
+    with raises(SetupError, named="--label"):
+        Run(RunConfig(source=TABLE)).start()
