@@ -1,36 +1,38 @@
-"""Byte streams of files, gzip files, growing files and pipes.
+"""Byte streams of files, compressed files, growing files and pipes.
 
 Offsets count uncompressed bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import select
 import stat
 import sys
 import time
 import weakref
-import zlib
 from abc import ABC, abstractmethod
+from typing import Any
 
+from connectors.compression import (
+    CODECS,
+    Codec,
+    CorruptError,
+    Decompressor,
+    codec_of_bytes,
+    codec_of_name,
+    may_be_compressed,
+)
 from connectors.errors import ConnectorError
 
+logger = logging.getLogger("connectors")
+
 _CHUNK = 1 << 18
-_GZIP = b"\x1f\x8b"
-_PACKED_OTHERWISE = {
-    ".bz2": "packed by bzip2: unpack it first, or pipe it in: bzcat FILE | streamsvm run -",
-    ".xz": "packed by xz: unpack it first, or pipe it in: xzcat FILE | streamsvm run -",
-    ".zst": "packed by zstd: unpack it first, or pipe it in: zstdcat FILE | streamsvm run -",
-}
-"""Suffixes of unsupported compression formats."""
 _NO_TEXT = {
     b"PAR1\x15": "Parquet: set format=parquet",
     b"PK\x03\x04": "a ZIP archive or a spreadsheet: unpack it, or save it as CSV",
-    b"BZh91AY&SY": _PACKED_OTHERWISE[".bz2"],
-    b"\xfd7zXZ\x00": _PACKED_OTHERWISE[".xz"],
-    b"\x28\xb5\x2f\xfd": _PACKED_OTHERWISE[".zst"],
+    b"\x02\x21\x4c\x18": "lz4 in its legacy format: compress it again without -l",
 }
 """First bytes of files that are not text."""
 _NOT_GROWING = "at_end=wait is for growing files of plain text"
@@ -69,18 +71,6 @@ class ByteStream(ABC):
         """Close the file."""
 
 
-def is_packed(path: str) -> bool:
-    """Return whether the file name is that of a gzip file."""
-    return path.lower().endswith(".gz")
-
-
-def refuse_unknown_packing(path: str) -> None:
-    """Raise ConnectorError if the suffix names an unsupported compression format."""
-    what = _PACKED_OTHERWISE.get(os.path.splitext(path)[1].lower())
-    if what is not None:
-        raise ConnectorError(f"{path}: is {what}")
-
-
 def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
     """Open a path as a byte stream: a file, a pipe, a device or ``-`` for stdin."""
     if follow and path == "-":
@@ -88,7 +78,7 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
     if path == "-":
         if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
             raise ConnectorError("standard input: is closed")
-        return Unpacked(Pipe(0, "standard input", owned=False))
+        return Unpacked(Pipe(0, "standard input", owned=False), "standard input")
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
@@ -100,7 +90,7 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
         os.close(fd)
         raise ConnectorError(f"{path}: is a directory, not a file", "directory")
     if not stat.S_ISREG(mode):
-        return Unpacked(Pipe(fd, path, owned=True))
+        return Unpacked(Pipe(fd, path, owned=True), path)
     try:
         return _regular(fd, path, follow=follow)
     except BaseException:
@@ -109,19 +99,26 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
 
 
 def _regular(fd: int, path: str, *, follow: bool) -> ByteStream:
-    """Open a regular file by its first bytes; gzip is detected whatever the name."""
+    """Open a regular file by its first bytes; compression is detected whatever the name."""
     head = os.pread(fd, 16, 0)
     for mark, what in _NO_TEXT.items():
         if head.startswith(mark):
             raise ConnectorError(f"{path}: is {what}")
-    is_gzip, packed = head.startswith(_GZIP), is_packed(path)
-    if follow and (packed or is_gzip):
-        raise ConnectorError(f"{path}: is packed by gzip, but {_NOT_GROWING}", "packed", option="at_end")
-    if packed and head and not is_gzip and not _GZIP.startswith(head):
-        raise ConnectorError(f"{path}: ends in .gz but is not a gzip file", "not gzip")
+    named, found = codec_of_name(path), codec_of_bytes(head, path)
+    if follow and (named or found):
+        name = (found or named or CODECS[0]).name
+        raise ConnectorError(f"{path}: is compressed by {name}, but {_NOT_GROWING}", "packed", option="at_end")
+    if named and not found and not may_be_compressed(head):
+        raise ConnectorError(f"{path}: ends in {named.suffix} but is not a {named.name} file", f"not {named.name}")
+    if named and found and named is not found:
+        logger.warning("%s: is compressed by %s, not by %s as its name says", path, found.name, named.name)
     if follow:
         return GrowingFile(fd, path)
-    return Unpacked(PlainFile(fd, path), is_packed=True) if packed or is_gzip else PlainFile(fd, path)
+    codec = found or named
+    if codec is None:
+        return PlainFile(fd, path)
+    codec.load(path)  # before the file object owns the descriptor
+    return Unpacked(PlainFile(fd, path), path, codec)
 
 
 class PlainFile(ByteStream):
@@ -279,84 +276,98 @@ class Converted(ByteStream):
 
 
 class Unpacked(Converted):
-    """Decompressed content of a gzip stream with one or more members.
+    """Decompressed content of a stream with one or more frames (members) of one compression format.
 
-    If the stream is damaged, it ends after the last readable byte.
+    If the stream is damaged, it ends after the last readable byte of gzip, and otherwise at most
+    `Codec.piece` compressed bytes before it.
 
     Parameters
     ----------
     stream
         Stream to decompress.
-    is_packed
-        Whether it is compressed. None: if its first byte is that of gzip. No text starts with this byte.
+    name
+        Name of the stream in messages.
+    codec
+        Compression format. None: by the first bytes, if the stream is compressed at all.
     """
 
     damage: str | None = None
 
-    def __init__(self, stream: ByteStream, *, is_packed: bool | None = None) -> None:
+    def __init__(self, stream: ByteStream, name: str, codec: Codec | None = None) -> None:
         super().__init__(stream)
-        self._is_packed = is_packed
+        self._name, self._codec, self._is_known = name, codec, codec is not None
+        self._package: Any = None if codec is None else codec.load(name)
         self._restart()
 
     def _restart(self) -> None:
         self.damage = None
-        self._taken = 0
+        self._taken = self._used = 0
         self._packed = self._ready = b""
-        self._member: zlib._Decompress | None = None
+        self._frame: Decompressor | None = None
 
     def _next(self, wait_s: float) -> bytes | None:
         while self.damage is None:
-            if not self._packed:
+            if not self._is_known and not self._detect(wait_s):
+                return b""
+            if self._codec is None:
+                head, self._packed = self._packed, b""
+                return head or self._stream.read(wait_s)
+            if self._used >= len(self._packed) and (self._frame is None or self._frame.needs_input):
                 packed = self._stream.read(wait_s)
-                if packed and self._is_packed is None:
-                    self._is_packed = packed[:1] == _GZIP[:1]
-                if not packed or not self._is_packed:
-                    if packed is None and self._member is not None:
-                        self.damage = "gzip file is truncated"
+                if packed is None and self._frame is not None:
+                    self.damage = f"{self._codec.name} file is truncated"
+                if not packed:
                     return packed
-                self._packed = packed
+                self._packed, self._used = packed, 0
                 self._taken += len(packed)
-            if data := self._step():
+            if data := self._step(self._codec):
                 return data
         return None
 
-    def _step(self) -> bytes:
-        """Decompress the next chunk."""
-        if self._member is None:
-            self._packed = self._packed.lstrip(b"\0")  # gzip also allows zero padding between members
+    def _detect(self, wait_s: float) -> bool:
+        """Detect the format by the first bytes. Return False if there are too few so far."""
+        more = self._stream.read(wait_s)
+        self._packed += more or b""
+        self._taken = len(self._packed)
+        self._codec = codec_of_bytes(self._packed)
+        if self._codec is not None:
+            self._package = self._codec.load(self._name)
+        self._is_known = self._codec is not None or more is None or not may_be_compressed(self._packed)
+        return self._is_known
+
+    def _step(self, codec: Codec) -> bytes:
+        """Decompress the next piece."""
+        if self._frame is None:
+            self._packed, self._used = self._packed[self._used :].lstrip(b"\0"), 0  # padding of gzip and xz
             if not self._packed:
                 return b""
-            self._member = zlib.decompressobj(wbits=31)
-        member, before = self._member, self._member.copy()
+            self._frame = codec.decompressor(self._package)
+        frame, piece = self._frame, b""
+        if frame.needs_input:
+            piece = self._packed[self._used : self._used + codec.piece]
+            self._used += len(piece)
         try:
-            data = member.decompress(self._packed, _CHUNK)
-        except zlib.error as error:
-            self.damage = f"gzip file is damaged: {error}"
-            return _salvage(before, self._packed)
-        self._packed = member.unused_data if member.eof else member.unconsumed_tail
-        if member.eof:
-            self._member = None
+            data = frame.decompress(piece, _CHUNK)
+        except CorruptError as error:
+            self.damage = f"{codec.name} file is damaged: {error}"
+            return error.data
+        except codec.errors(self._package) as error:
+            self.damage = f"{codec.name} file is damaged: {error}"
+            return b""
+        if frame.eof:
+            self._used -= len(frame.unused_data or b"")
+            self._frame = None
         return data
 
     def seek(self, offset: int) -> bool:
+        if self._is_known and self._codec is None:
+            return self._stream.seek(offset)
         self._stream.seek(0)
         self._restart()
         return self._skip(offset)
 
     def fraction(self, offset: int) -> float | None:
         return self._stream.fraction(self._taken)
-
-
-def _salvage(member: zlib._Decompress, packed: bytes) -> bytes:
-    """Decompress the bytes before the damage.
-
-    This feeds the decompressor byte by byte, because a failing call returns nothing.
-    """
-    data = bytearray()
-    with contextlib.suppress(zlib.error):
-        for i in range(len(packed)):
-            data += member.decompress(packed[i : i + 1])
-    return bytes(data)
 
 
 def _read(fd: int, size: int, name: str) -> bytes:

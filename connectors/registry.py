@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from connectors.bytestreams import is_packed, refuse_unknown_packing
+from connectors.compression import uncompressed_name
 from connectors.errors import ConnectorError
 from connectors.options import Options
 
@@ -189,10 +189,9 @@ def connector_of(path: str, options: Options) -> Connector:
 def _format_of(path: str, options: Options) -> Connector:
     formats = {name: each for each in file_formats() for name in (each.name, *each.aliases)}
     suffixes = {suffix: each.name for each in file_formats() for suffix in each.suffixes}
-    suffix = os.path.splitext(path[:-3] if is_packed(path) else path)[1].lower()
+    suffix = os.path.splitext(uncompressed_name(path))[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     if not default and not options.has("format"):
-        refuse_unknown_packing(path)
         raise ConnectorError(
             f"{path}: the suffix is not a known format; set format= to one of {', '.join(sorted(formats))}",
             "suffix",
@@ -226,8 +225,8 @@ def open_source(url: Any, **options: Any) -> Source:
         optionally with options as a query, such as ``a.csv?label=y&types=x:category``:
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
-        ``.gz``; Parquet, also a directory.
-        - ``-`` for standard input. Gzip data are decompressed.
+        ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet, also a directory.
+        - ``-`` for standard input. Compressed data are decompressed.
         - ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
         - ``synthetic:NAME`` for a scenario such as sea-sudden, a generator such as sea, or a scenario file (see
         `connectors.synthetic`).
@@ -294,7 +293,7 @@ def open_sink(
     Parameters
     ----------
     url
-        A path (CSV, TSV or JSON lines by suffix, also with ``.gz``; Parquet, as a directory of parts), ``-`` for
+        A path (CSV, TSV or JSON lines by suffix, also compressed; Parquet, as a directory of parts), ``-`` for
         standard output, a pipe or a device, ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``null:``.
     resume
         Whether to keep the content of an existing file, for `Sink.rewind`. Otherwise the first write or flush replaces

@@ -6,12 +6,10 @@ import contextlib
 import csv
 import errno
 import glob
-import gzip
 import io
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import NoneType
@@ -21,7 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from connectors.bytestreams import is_packed
+from connectors.bytestreams import open_bytes
 from connectors.cells import Memo
 from connectors.errors import ConnectorError
 from connectors.events import Results
@@ -117,9 +115,8 @@ def is_replaceable(path: str) -> bool:
 def names_in(path: str) -> list[list[str]]:
     """Return the possible column names of a text file, one list for each format."""
     try:
-        with gzip.open(path) if is_packed(path) else open(path, "rb") as file:
-            line = file.readline(_MOST_BYTES)
-    except (OSError, EOFError, zlib.error):
+        line = _first_line(path)
+    except ConnectorError:
         return []
     try:
         row: Any = json.loads(line)
@@ -129,6 +126,14 @@ def names_in(path: str) -> list[list[str]]:
             return [next(csv.reader([text], delimiter=mark), []) for mark in ",\t"]
         return []
     return [list(row)] if isinstance(row, dict) else []
+
+
+def _first_line(path: str) -> bytes:
+    line = b""
+    with contextlib.closing(open_bytes(path)) as stream:
+        while b"\n" not in line and len(line) < _MOST_BYTES and (data := stream.read(0.0)):
+            line += data
+    return line.partition(b"\n")[0]
 
 
 def _names_of_part(path: str) -> list[str]:

@@ -7,10 +7,9 @@ import errno
 import io
 import os
 import sys
-import zlib
 from collections.abc import Iterator
 
-from connectors.bytestreams import is_packed
+from connectors.compression import Compressor, codec_of_name
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
@@ -56,20 +55,21 @@ class FileSink(Sink):
 
 
 class TextSink(FileSink):
-    """Append lines to a file, compressed if its suffix is ``.gz``.
+    """Append lines to a file, compressed if its suffix is that of a compression format.
 
     The constructor creates the file. Without `resume`, the first write or flush replaces an existing file. If the sink
     is closed before that, the file does not change.
 
-    Each flush ends a gzip member, so that the file can be truncated at every position. Two runs with equal rows write
-    equal content. The compressed bytes are equal only if both flushed at the same rows.
+    Each flush ends a frame (a member of gzip), so that the file can be truncated at every position. Two runs with
+    equal rows write equal content. The compressed bytes are equal only if both flushed at the same rows.
     """
 
     def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
         super().__init__(path, options, setting)
         self._lines = lines
-        self._packed = is_packed(path)
-        self._member: zlib._Compress | None = None
+        self._codec = codec_of_name(path)
+        self._package = None if self._codec is None else self._codec.load(path)
+        self._frame: Compressor | None = None
         self._columns: list[str] | None = None
         with writing(path):
             check_link(path)
@@ -86,7 +86,7 @@ class TextSink(FileSink):
         names = list(table)
         if self._columns is None:
             self._columns = names
-            if not self._size() and self._member is None:
+            if not self._size() and self._frame is None:
                 self._append(self._lines.head(names))
         elif self._columns != names:
             what = f"has the columns {self._columns}, but the rows to be written {names}"
@@ -108,18 +108,17 @@ class TextSink(FileSink):
             os.fsync(self._file.fileno())
 
     def _append(self, data: bytes) -> None:
-        if self._packed and data:
-            # A header without a timestamp, so that equal rows give equal bytes.
-            self._member = self._member or zlib.compressobj(wbits=31)
-            data = self._member.compress(data)
+        if self._codec is not None and data:
+            self._frame = self._frame or self._codec.compressor(self._package)
+            data = self._frame.compress(data)
         _write_all(self._file, data, self.name)
 
     def flush(self) -> None:
         """Make all written rows durable."""
         self._replace()
-        if self._member is not None:
-            _write_all(self._file, self._member.flush(), self.name)
-            self._member = None
+        if self._frame is not None:
+            _write_all(self._file, self._frame.flush(), self.name)
+            self._frame = None
         self._sync()
         self._durable = self._size()
 
@@ -138,7 +137,7 @@ class TextSink(FileSink):
             )
         self._cut(size)
         self._sync()
-        self._touched, self._fresh, self._member, self._durable = True, False, None, size
+        self._touched, self._fresh, self._frame, self._durable = True, False, None, size
         self._columns = position["columns"]
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class StreamOptions(Settings):
     ----------
     source : SOURCE
         A file, - for standard input, or a URL (default synthetic:demo). Settings may follow as a query:
-        'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff .parquet, also .gz; URLs: synthetic:NAME or
+        'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff .parquet, also compressed; URLs: synthetic:NAME or
         kafka://HOST:PORT/TOPIC. Partitions of a topic that are ahead in time wait for the others; ?max_held_bytes
         limits the memory of their records (default 67108864).
     label : NAME

@@ -21,6 +21,7 @@ from tests.connectors.streams import rows
 from tests.errors import raises
 
 KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.GZ", "out.tsv", "out.parquet"]
+KINDS += ["out.csv.zst", "out.jsonl.bz2", "out.tsv.xz", "out.csv.lz4"]
 
 
 def content(path: Path) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, kind: str) -> None:
     assert content(tmp_path / kind) == [{"n": 1, "name": "a"}, {"n": 2, "name": 'b,\n"c"'}, {"n": 3, "name": "d"}]
 
 
-@pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.jsonl", "out.parquet"])
+@pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.jsonl", "out.parquet", "out.csv.zst", "out.csv.lz4"])
 @given(st.lists(st.sampled_from(["write", "flush", "crash"]), max_size=12))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path: Path, kind: str, steps: list[str]) -> None:
