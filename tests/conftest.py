@@ -48,14 +48,19 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
-# These tests mostly wait for brokers, browsers or other processes.
-WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers and browsers", "tests/page": "workers and browsers"}
+# These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
+WAIT = {
+    **dict.fromkeys(("tests/kafka/test_run", "tests/kafka/test_late", "tests/kafka/test_tutorial"), "runs"),
+    "tests/kafka": "brokers and browsers",
+    "tests/page": "brokers and browsers",
+    "tests/keyed": "keyed workers",
+}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker per core, plus one, because two wait at first. Each worker costs a collection of all tests."""
-    return 1 + (os.cpu_count() or 1)
+    """Two workers more than cores, because three wait at first. Each worker costs a collection of all tests."""
+    return 2 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,13 +71,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class WaitingFirst(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return next((unit for folder, unit in WAIT.items() if file.startswith(folder)), file)
+            return next((unit for start, unit in WAIT.items() if file.startswith(start)), file)
 
     return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 # Files with the longest single tests. They start early, so that no worker computes alone at the end.
-LONGEST = ("tests/test_architecture.py", "tests/test_docs.py", "tests/refit/", "tests/run/")
+LONGEST = ("tests/test_compiled.py", "tests/test_architecture.py", "tests/test_docs.py", "tests/refit/", "tests/run/")
 
 # Fixtures that make a test slow.
 SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
