@@ -28,14 +28,16 @@ class ArrowColumns(TypedColumns):
         As for `TypedColumns`.
     schema
         Schema of the batches.
+    before
+        Columns of the previous file of the stream, if any.
     """
 
-    def __init__(self, source: str, schema: Any, roles: Roles) -> None:
+    def __init__(self, source: str, schema: Any, roles: Roles, before: ArrowColumns | None = None) -> None:
         import pyarrow
 
         self._pa = pyarrow
         index = [one.name for one in schema if _INDEX.fullmatch(one.name) and pyarrow.types.is_integer(one.type)]
-        super().__init__(source, schema.names, roles, index)
+        super().__init__(source, schema.names, roles, index, before)
         self._kinds = {name: self._kind(schema.field(name).type) for name in self.typed}
         for name in self.typed:
             self._check_type(name, schema.field(name).type)
@@ -90,7 +92,7 @@ class ArrowColumns(TypedColumns):
 
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
         kind = self._kind(column.type)
-        wanted = self._roles.types.get(name, kind)
+        wanted = self._roles.types.get(name) or self.decided_type(name) or kind
         if kind == "category" or wanted == "category":
             return _texts(name, column, bad)
         if wanted == "time":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+import copy
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,23 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
-from connectors.cells import MISSING, MISSING_NUMBERS, Bad, Cells, Memo, shown
+from connectors.cells import MISSING, Bad, Cells, Memo, shown
 from connectors.counters import is_index, warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
-from connectors.notices import Notice, Notices
+from connectors.labels import Labels
+from connectors.notices import Notice
 from connectors.number_columns import WAYS, NumberColumns
 from connectors.options import Roles
 from connectors.spelling import LONGEST
 from connectors.string_columns import CategoricalColumn, StringColumn
 from connectors.times import Times
 
-_WORD = "none"  # also a frequent class name
-_PLAINLY_MISSING = frozenset({"", "?"})
 _PER_NUMBER = 9
 _MOST_STRAYS = 10 * _PER_NUMBER
-
-logger = logging.getLogger("connectors")
 
 
 def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.object_]:
@@ -38,59 +35,6 @@ def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.ob
     column = np.empty(len(cells), dtype=object)
     column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
     return column
-
-
-def label_of(text: str) -> int | str:
-    """Convert a label to int if it is the canonical form of one, so that labels stay distinct.
-
-    Examples
-    --------
-    >>> label_of("7"), label_of("07"), label_of("7.0")
-    (7, '07', '7.0')
-    """
-    try:
-        number = int(text)
-    except ValueError:
-        return text
-    return number if str(number) == text else text
-
-
-class Labels(Memo):
-    """Cache of labels by text, with None for missing labels.
-
-    Texts that may be either a class or a missing label are logged.
-
-    Parameters
-    ----------
-    missing
-        Markers of missing labels.
-    notices
-        Collection of warnings.
-    convert
-        Function that converts other texts.
-    """
-
-    def __init__(self, missing: frozenset[str], notices: Notices, convert: Callable[[str], Any] = label_of) -> None:
-        super().__init__(self._meaning)
-        self._missing, self._notices, self._label_of = missing, notices, convert
-        self._told: set[str] = set()
-
-    def _meaning(self, text: str) -> Any:
-        label = None if text in self._missing else self._label_of(text)
-        if label is None and text not in _PLAINLY_MISSING | self._told:
-            self._told.add(text)
-            if text.casefold() == _WORD and self._missing == MISSING:
-                self._notices.say(
-                    f"the label {text!r} is taken as missing, and its events are not learned: --set missing='?' makes "
-                    "it a class (and leaves only the empty text and ? missing)"
-                )
-            else:
-                logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
-        elif text in MISSING_NUMBERS and label is not None and self._missing == MISSING:
-            logger.info(
-                "the label %r is taken as a class; if it stands for a missing label, set missing=%s", text, text
-            )
-        return label
 
 
 @dataclass(slots=True)
@@ -152,20 +96,66 @@ class TextColumns:
         unnamed: Sequence[str] = (),
         are_typed: bool = False,
     ) -> None:
-        self._index = {name: i for i, name in enumerate(names)}
         self._roles = roles
-        self._features = roles.features(names)
-        features = set(self._features)
-        self._unnamed = [name for name in unnamed if name in features and name not in roles.types]
-        self._allowed = allowed or {}
         self._values: dict[str, Memo] = {}
         self.times = Times(roles.time_unit, roles.time_format)
-        self.types = {name: roles.types[name] for name in self._features if name in roles.types}
+        self.types: dict[str, str] = {}
         """Inferred types by column: number, category, mixed, time or ignore."""
+        self._name(names, allowed or {}, unnamed)
+        self._met, self._absent = set(self._features), set[str]()  # features of all files, and those some file lacks
+        self._is_decided = False
         self.numbers = NumberColumns(roles, are_typed)
         self._labels = Labels(self._missing(roles.label), self.numbers.notices)
         self.strays: dict[str, int] = {}
         """Texts in numeric columns; each counts as nine numbers."""
+
+    def _name(self, names: Sequence[str], allowed: dict[str, frozenset[str]], unnamed: Sequence[str]) -> None:
+        roles = self._roles
+        self._index, self._allowed = {name: i for i, name in enumerate(names)}, allowed
+        self._features = roles.features(names)
+        features = set(self._features)
+        self._unnamed = [name for name in unnamed if name in features and name not in roles.types]
+        self.types = {name: roles.types[name] for name in self._features if name in roles.types} | self.types
+
+    def renamed(
+        self,
+        source: str,
+        names: Sequence[str],
+        *,
+        allowed: dict[str, frozenset[str]] | None = None,
+        unnamed: Sequence[str] = (),
+    ) -> TextColumns:
+        """Return the converter of a later file of the same stream, with the decisions and warnings so far.
+
+        Parameters
+        ----------
+        source
+            Name of the file.
+        names, allowed, unnamed
+            Its columns, as for the constructor.
+        """
+        other = copy.copy(self)
+        other._name(names, allowed or {}, unnamed)
+        other._leave_out()
+        features = dict.fromkeys(self._roles.features(names))
+        new = [name for name in features if name not in self._met]
+        without = [name for name in self._met if name not in features]
+        gone = [name for name in without if name not in self._absent]
+        folded = {name.casefold(): name for name in without}
+        form = "column {name!r} is not in the files before {source}: it is a new feature from there on{hint}"
+        hints = {name: f" (is it {folded[key]!r}?)" for name in new if (key := name.casefold()) in folded}
+        with self.numbers.notices.together():
+            self.numbers.notices.say(*(Notice.of(form, n, source=source, hint=hints.get(n, "")) for n in new))
+            form = "column {name!r} is not in {source}: its values are missing there, and in other files without it"
+            self.numbers.notices.say(*(Notice.of(form, name, source=source) for name in sorted(gone)))
+        self._met.update(new)
+        self._absent.update(gone)
+        return other
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the types of all features are known, so that the first rows of a later file need no inspection."""
+        return self._is_decided and all(name in self.types for name in self._features)
 
     @property
     def categories(self) -> list[str]:
@@ -181,6 +171,7 @@ class TextColumns:
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore inferred types and formats."""
         self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
+        self._is_decided |= bool(self.types)
         self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
         self._leave_out()
@@ -190,10 +181,12 @@ class TextColumns:
 
     def decide(self, source: str, columns: Mapping[str, Cells | NDArray[Any]], whole: bool) -> None:
         """Infer undeclared types from the first cells; time units only if `whole` is true."""
+        is_later, self._is_decided = self._is_decided, True
         with self.numbers.notices.together():
             self._decide_unnamed(source, columns)
             undecided = [name for name in self._features if name not in self.types]
-            asked = [name for name in self._features if self.types.get(name, "number") == "number"]
+            wanted = [name for name in self._features if self.types.get(name, "number") == "number"]
+            asked = undecided if is_later else wanted  # a later file decides only columns without values before
             texts = {name: cells for name in asked if not isinstance(cells := columns[name], np.ndarray)}
             arrays = dict.fromkeys((name for name in asked if name not in texts), "number")
             self.types = arrays | self.numbers.decide(source, texts) | self.types
@@ -217,6 +210,8 @@ class TextColumns:
         """Ignore unnamed columns that are empty or contain the index of a pandas DataFrame."""
         empty, others = list[int](), list[int]()
         for name in self._unnamed:
+            if name in self.types:  # decided by an earlier file
+                continue
             i, cells = self._index[name], columns[name]
             if not any(map(str.strip, cells)):
                 empty.append(i + 1)

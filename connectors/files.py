@@ -42,19 +42,26 @@ class TextSource(PrefetchSource):
         Whether the events may be the elements of one JSON array.
     """
 
+    _is_first = True  # no other file was read before
+
     def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
         super().__init__()
         self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
-        codec = codec_of(self.name, options.text("encoding") or "utf-8")
-        follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._codec = codec_of(self.name, options.text("encoding") or "utf-8")
+        self._follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._elements = elements
         self._format = make(options)
         options.finish()
-        self._transcoded = Transcoded(open_bytes(path, follow=follow), codec, self.name)
+        self._open(path)
+
+    def _open(self, path: str) -> None:
+        """Open a file and read its header."""
+        self._transcoded = Transcoded(open_bytes(path, follow=self._follow), self._codec, self.name)
         self._stream: ByteStream = self._transcoded
         self._warned = False
-        if elements:
-            self._stream = ArrayLines(self._stream, self.name, follow=follow)
+        if self._elements:
+            self._stream = ArrayLines(self._stream, self.name, follow=self._follow)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
         self._closed = False
@@ -64,6 +71,13 @@ class TextSource(PrefetchSource):
         except BaseException:
             self.close()
             raise
+
+    def _turn_to(self, path: str) -> None:
+        self._let_go()
+        self.name = printable(path)
+        self._format.next_file(self.name)
+        self._is_first = False
+        self._open(path)
 
     def _begin(self, least: int) -> bool:
         """Read the header and inspect the first events. Return whether the header was complete."""
@@ -91,7 +105,9 @@ class TextSource(PrefetchSource):
         self._begun = True
         reader.consume(size)
         self._start = reader.position
-        if not self._stream.live:
+        if not self._is_first and self._format.is_settled:
+            self._sampled = True
+        elif not self._stream.live:
             self._sample(self._find(*self._decode(reader.peek(SAMPLE)), SAMPLE), True)
         return True
 
@@ -270,6 +286,10 @@ class TextSource(PrefetchSource):
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}", "position") from error
+
+    def recall(self, position: Position) -> None:
+        """Restore the types of columns."""
+        self._format.restore(position)
 
     def _let_go(self) -> None:
         if not self._closed:

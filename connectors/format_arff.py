@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.columns import TextColumns
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns, line_records
@@ -75,9 +74,10 @@ class ArffFormat(TypedColumns):
         if not attributes:
             raise ConnectorError(f"{self._source}: the ARFF header declares no attributes")
         roles = self._roles
-        if self._label_is_last:
+        if self._label_is_last and self._columns is None:
             roles.label = next(reversed(attributes))
-        roles.check(self._source, attributes)
+        if self._columns is None:
+            roles.check(self._source, attributes)
         for name, kind in attributes.items():
             known = kind in (*_NUMBERS, "string") or (kind == "date" and roles.types.get(name) == "time")
             if isinstance(kind, str) and not known and name in roles.features(attributes):
@@ -98,7 +98,7 @@ class ArffFormat(TypedColumns):
             for name, kind in attributes.items()
             if isinstance(kind, list) and roles.types[name] == "category"
         }
-        self._columns = TextColumns(list(attributes), roles, allowed=nominal, are_typed=True)
+        self._take_columns(list(attributes), roles, allowed=nominal, are_typed=True)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Parse one event per line, in smaller batches if there are many columns."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from connectors.arrow_cells import ArrowCells
 from connectors.cells import is_number
-from connectors.columns import Events, TextColumns
+from connectors.columns import Events
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns
@@ -162,9 +162,16 @@ class CsvFormat(TypedColumns):
         self._dialect = Dialect.of(options, delimiter)
         self._has_header = options.flag("header", True)
         self._names = options.names("names")
+        self._given = self._dialect
         self._follow(self._dialect)
         if self._has_header and self._names:
             raise ConnectorError(f"{self._source}: option `names` requires `header=no`", "value", option="names")
+
+    def next_file(self, source: str) -> None:
+        """Prepare for a later file, which may declare another delimiter."""
+        super().next_file(source)
+        if self._dialect != self._given:
+            self._follow(self._given)
 
     def _follow(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -196,6 +203,9 @@ class CsvFormat(TypedColumns):
             raise ConnectorError(f"{self._source}: the file is empty: no header", "empty")
         first = first or self._names
         if not self._has_header:
+            if self._columns is not None and len(first) != self._width:
+                what = f"has {len(first)} fields, but the files before have {self._width}"
+                raise ConnectorError(f"{self._source}: {what}", "columns differ")
             self._name_columns(self._names or [f"f{i}" for i in range(1, len(first) + 1)])
             if len(first) != self._width:
                 what = f"`names` has {self._width} names for {len(first)} fields"
@@ -261,9 +271,8 @@ class CsvFormat(TypedColumns):
         if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
             what = f"column {twice[0]!r} appears twice in the header; name it in ignore= to drop both"
             raise ConnectorError(f"{self._source}: {what}", "twice", column=twice[0])
-        self._roles.check(self._source, names)
+        self._take_columns(names, self._roles, unnamed=unnamed)
         self._width, self._all_names = len(names), names
-        self._columns = TextColumns(names, self._roles, unnamed=unnamed)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Split lines into records: at once if all lines are simple, else one by one."""

@@ -21,11 +21,12 @@ import numpy as np
 import orjson
 
 from connectors.cells import Bad, number_of, shown
-from connectors.columns import Events, Labels
+from connectors.columns import Events
 from connectors.counters import warn_of_numbers
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
+from connectors.labels import Labels
 from connectors.nested import Flattening, holder
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
@@ -77,6 +78,11 @@ class JsonFormat(TextFormat):
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
         return self.numbers.notices.texts
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first events were inspected."""
+        return self.numbers.is_sampled
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""

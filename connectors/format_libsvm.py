@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from connectors.cells import MISSING, Bad, number_of, shown
-from connectors.columns import Events, Labels
+from connectors.columns import Events
 from connectors.errors import ConnectorError
 from connectors.events import SparseRows
 from connectors.files import TextSource
 from connectors.formats import Records, TextFormat, line_records
+from connectors.labels import Labels
 from connectors.notices import Notices
 from connectors.options import Options
 

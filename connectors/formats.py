@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from connectors.columns import Events, TextColumns
+from connectors.options import Roles
 
 SAMPLE = 1000
 """Number of lines inspected before the first event is returned."""
@@ -44,6 +45,23 @@ class TextFormat(Protocol):
 
     By default nothing is inferred about columns.
     """
+
+    _source: str
+
+    def next_file(self, source: str) -> None:
+        """Prepare for a later file with the same options. What was inferred about columns remains.
+
+        Parameters
+        ----------
+        source
+            Name of the file, for messages.
+        """
+        self._source = source
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first lines of a later file need no inspection."""
+        return True
 
     @property
     def is_apart(self) -> bool:
@@ -136,8 +154,29 @@ class TextFormat(Protocol):
 class TypedColumns(TextFormat):
     """Text format with typed columns, which are known after the header."""
 
-    _source: str
     _columns: TextColumns | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the types of all columns are known."""
+        return self._columns is not None and self._columns.is_settled
+
+    def _take_columns(
+        self,
+        names: Sequence[str],
+        roles: Roles,
+        *,
+        allowed: dict[str, frozenset[str]] | None = None,
+        unnamed: Sequence[str] = (),
+        are_typed: bool = False,
+    ) -> None:
+        """Use the columns of a header. Only the first file needs all columns of the roles."""
+        if self._columns is None:
+            roles.check(self._source, names)
+            self._columns = TextColumns(names, roles, allowed=allowed, unnamed=unnamed, are_typed=are_typed)
+        else:
+            roles.needed.check(self._source, names)
+            self._columns = self._columns.renamed(self._source, names, allowed=allowed, unnamed=unnamed)
 
     @property
     def decided(self) -> Mapping[str, Any]:

@@ -42,6 +42,25 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
     return path, dict(parse_qsl(query, keep_blank_values=True))
 
 
+def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Split the URLs of several files into their paths and query options, which hold for all of them.
+
+    Examples
+    --------
+    >>> split_urls(["a.csv?label=y", "b.csv"])
+    (['a.csv', 'b.csv'], {'label': 'y'})
+    """
+    paths, query = list[str](), dict[str, Any]()
+    for url in urls:
+        path, more = split_url(url)
+        if clash := next((name for name in more if query.get(name, more[name]) != more[name]), None):
+            what = f"option `{clash}` holds for all files of the source: give it once"
+            raise ConnectorError(f"{url}: {what}", "value", option=clash)
+        paths.append(path)
+        query |= more
+    return paths, query
+
+
 def printable(path: str) -> str:
     """Return a path as valid Unicode, with undecodable bytes as ``\\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -251,6 +270,11 @@ class Roles:
             raise ConnectorError(_named(options.name, str(error))) from None
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
+
+    @property
+    def needed(self) -> Roles:
+        """Roles without which no event can be read: label, key and time."""
+        return Roles(self.label, self.key, self.time)
 
     def check(self, source: str, columns: Iterable[str]) -> None:
         """Raise ConnectorError for roles of unknown columns, or for too many columns."""

@@ -1,10 +1,8 @@
-"""Parquet source: a file or a directory of parts. Requires pyarrow."""
+"""Parquet source. Requires pyarrow."""
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,33 +35,30 @@ class ParquetSource(PrefetchSource):
         super().__init__()
         self.name = printable(path)
         self._pa = import_arrow(path)
-        wanted = options.integer("batch_size", BATCH_EVENTS, 1)
-        roles = Roles.of(options)
+        self._wanted = options.integer("batch_size", BATCH_EVENTS, 1)
+        self._roles = Roles.of(options)
         options.finish()
-        self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
-        schema = self._files[0].schema_arrow
-        if any(file.schema_arrow.names != schema.names for file in self._files):
-            raise ConnectorError(f"{path}: the files of the directory differ in their columns", "columns differ")
-        self._columns = ArrowColumns(path, schema, roles)
-        self._batch_size = self._columns.most_events(wanted)
-        self._total = sum(file.metadata.num_rows for file in self._files)
-        self._row = 0
+        self._open(path, None)
 
-    def _open(self, paths: list[str]) -> None:
-        if not paths:
-            raise ConnectorError(f"{self.name}: the directory contains no Parquet files (*.parquet)", "empty")
-        self._files = []
+    def _open(self, path: str, before: ArrowColumns | None) -> None:
         try:
-            with open(paths[0], "rb") as first:
-                self._fingerprint = hashlib.sha256(first.read(4096)).hexdigest()
-            for path in paths:
-                self._files.append(self._file(path))
+            with open(path, "rb") as file:
+                self._fingerprint = hashlib.sha256(file.read(4096)).hexdigest()
+            self._file = self._opened(path)
         except FileNotFoundError:
             raise ConnectorError(f"{self.name}: no such file", "missing") from None
         except (OSError, self._pa.ArrowException) as error:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}", "not Parquet") from error
+        self._columns = ArrowColumns(self.name, self._file.schema_arrow, self._roles, before)
+        self._batch_size = self._columns.most_events(self._wanted)
+        self._total, self._row = self._file.metadata.num_rows, 0
 
-    def _file(self, path: str) -> Any:
+    def _turn_to(self, path: str) -> None:
+        self._let_go()
+        self.name = printable(path)
+        self._open(path, self._columns)
+
+    def _opened(self, path: str) -> Any:
         """Open a file and keep dictionary-encoded texts as dictionaries.
 
         Each distinct text is decoded once.
@@ -86,12 +81,11 @@ class ParquetSource(PrefetchSource):
     def _batches(self) -> Iterator[Batch]:
         columns = self._columns.used
         read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
-        for group, skip in self._groups_left():
-            file, number = group
-            about = file.metadata.row_group(number)
+        for number, skip in self._groups_left():
+            about = self._file.metadata.row_group(number)
             n = max(1, min(read, _READ_BYTES * about.num_rows // max(about.total_byte_size, 1)))
             try:
-                for part in file.iter_batches(n, row_groups=[number], columns=columns):
+                for part in self._file.iter_batches(n, row_groups=[number], columns=columns):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
                     if self._row == 0:
                         self._columns.look_at(part.slice(0, SAMPLE))
@@ -100,15 +94,14 @@ class ParquetSource(PrefetchSource):
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
 
-    def _groups_left(self) -> list[tuple[tuple[Any, int], int]]:
+    def _groups_left(self) -> list[tuple[int, int]]:
         """Return the row groups that are not completely read, with the rows to skip in each."""
         left, start = [], 0
-        for file in self._files:
-            for number in range(file.num_row_groups):
-                size = file.metadata.row_group(number).num_rows
-                if start + size > self._row:
-                    left.append(((file, number), max(0, self._row - start)))
-                start += size
+        for number in range(self._file.num_row_groups):
+            size = self._file.metadata.row_group(number).num_rows
+            if start + size > self._row:
+                left.append((number, max(0, self._row - start)))
+            start += size
         return left
 
     def _batch(self, rows: Any) -> Batch:
@@ -123,7 +116,7 @@ class ParquetSource(PrefetchSource):
 
     @property
     def _read_position(self) -> Position:
-        """Number of rows read, a fingerprint of the first file, and the decisions about texts and times."""
+        """Number of rows read, a fingerprint of the file, and the decisions about texts and times."""
         return {"row": self._row, "sha256": self._fingerprint} | self._columns.decided
 
     @property
@@ -134,8 +127,11 @@ class ParquetSource(PrefetchSource):
         if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
             raise ConnectorError(f"{self.name}: is not the file that was read before", "another")
         self._row = int(position["row"])
+        self.recall(position)
+
+    def recall(self, position: Position) -> None:
+        """Restore the types of columns."""
         self._columns.restore(position)
 
     def _let_go(self) -> None:
-        for file in self._files:
-            file.close()
+        self._file.close()

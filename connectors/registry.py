@@ -6,15 +6,12 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from connectors.compression import uncompressed_name
 from connectors.errors import ConnectorError
-from connectors.options import Options
-
-if TYPE_CHECKING:
-    from connectors.streams import Sink, Source
-from connectors.options import split_url
+from connectors.file_lists import is_several
+from connectors.options import Options, printable, split_url, split_urls
 from connectors.streams import Sink, Source
 
 
@@ -215,21 +212,31 @@ def name_of(data: Any) -> str:
     return f"arrow:{type(data).__name__}"
 
 
-def open_source(url: Any, **options: Any) -> Source:
+def are_paths(stream: Any) -> bool:
+    """Return whether a stream is a list of paths."""
+    return isinstance(stream, list | tuple) and all(isinstance(one, str | os.PathLike) for one in stream)
+
+
+def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Source:
     """Open a stream of events.
 
     Parameters
     ----------
     url
-        A data frame, a lazy frame or Arrow data (see `connectors.arrow.ArrowSource`), or one of the following,
-        optionally with options as a query, such as ``a.csv?label=y&types=x:category``:
+        Several files, globs or directories as a list, a data frame, a lazy frame or Arrow data (see
+        `connectors.arrow.ArrowSource`), or one of the following. Options may follow as a query, such as
+        ``a.csv?label=y&types=x:category``:
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
-        ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet, also a directory.
+        ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet.
+        - A directory, or a glob such as ``data/**/*.csv``; see `connectors.many_files`. The types of columns are those
+        of the first file.
         - ``-`` for standard input. Compressed data are decompressed.
         - ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
         - ``synthetic:NAME`` for a scenario such as sea-sudden, a generator such as sea, or a scenario file (see
         `connectors.synthetic`).
+    exclude
+        Results of the run, which directories and globs do not contain.
     options
         Options of the format:
 
@@ -250,6 +257,9 @@ def open_source(url: Any, **options: Any) -> Source:
         - JSON, Avro and Parquet: `flatten` is the number of levels of nested fields that become columns such as ``a.b``
         (default all); `lists` are the statistics that lists become, among length (default), mean, min, max, first and
         last.
+        - Several files: `order` is given (default), name or time (of the last modification); `hive_partitioning`
+        (default yes) makes the keys of folders such as ``dt=2026-01-01`` columns; with ``at_end=wait``, `min_age` is
+        the number of seconds since the last modification after which a new file counts as complete.
         - Synthetic: `n` (number of events, default 100,000 for generators; scenarios are stretched to it) and `seed`
         (default 0). Generators also accept `drift` (event numbers of concept changes), `width` (default 0) and their
         own options.
@@ -265,15 +275,21 @@ def open_source(url: Any, **options: Any) -> Source:
     ...     print(batch.rows(), batch.labels, batch.rejected[0].reason)
     [{'x': 1.5, 'colour': 'red'}, {'colour': 'blue'}] [0, 1] 'x' is not a number: 'oops'
     """
-    if not isinstance(url, str):
+    if not (isinstance(url, str) or are_paths(url)):
         table: Source = opener("arrow:ArrowSource")(url, Options(name_of(url), options))
         return table
-    path, query = split_url(url)
-    asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
+    paths, query = split_urls([url] if isinstance(url, str) else list(map(os.fspath, url)))
+    path = ", ".join(paths) if len(paths) < 3 else f"{paths[0]}, ..., {paths[-1]}"
+    asked = Options(printable(path), query | {key: value for key, value in options.items() if value is not None})
+    if len(paths) > 1 or is_several(path):
+        from connectors.many_files import ManyFilesSource
+
+        return ManyFilesSource(paths, asked, exclude)
     connector = connector_of(path, asked)
     if connector.source is None:
         raise ConnectorError(f"{path}: events cannot be read from this URL", "no source")
     source: Source = opener(connector.source)(path, asked)
+    source.is_labelled = connector.labelled
     return source
 
 

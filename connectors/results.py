@@ -25,7 +25,9 @@ from connectors.errors import ConnectorError
 from connectors.events import Results
 from connectors.string_columns import CategoricalColumn, StringColumn
 
-_PLACES = frozenset(("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "key"))
+_PLACES = frozenset(
+    ("stream", "file", "part", "number", "partition", "offset", "line", "row", "element", "event", "key")
+)
 _MOST_BYTES = 1 << 28  # of the first line
 
 

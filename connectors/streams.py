@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connectors.errors import ConnectorError
 from connectors.events import Batch, Position, Results
 
 if TYPE_CHECKING:
@@ -35,9 +36,12 @@ class Source(ABC):
         Whether brokers serve the stream.
     stalls
         How often no event arrived for a long time although there was a lag.
+    is_labelled
+        Whether events have labels without a label option.
     """
 
     name: str
+    is_labelled: bool = False
     is_live: bool = False
     stalls: int = 0
 
@@ -279,6 +283,35 @@ class PrefetchSource(Source):
         self._forget()
         self._reading = None
         self._go_to(position)
+
+    def next_file(self, path: str) -> None:
+        """Continue with the start of another file, whose columns have the types of this one.
+
+        Parameters
+        ----------
+        path
+            Path of the file.
+
+        Raises
+        ------
+        ConnectorError
+            If the file does not suit, or the source reads one file only.
+        """
+        self._forget()
+        self._reading = None
+        self._turn_to(path)
+
+    def _turn_to(self, path: str) -> None:
+        raise ConnectorError(f"{self.name}: such files are read one at a time: give one SOURCE", "several")
+
+    def recall(self, position: Position) -> None:
+        """Restore the types of columns at a position in another file, without moving.
+
+        Parameters
+        ----------
+        position
+            Position in a file that precedes the next one.
+        """
 
     def close(self) -> None:
         """Close the files and stop the thread."""

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.cells import Bad
-from connectors.columns import Labels, TextColumns
+from connectors.columns import TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, Batch, Origins, Position, Table
+from connectors.labels import Labels
 from connectors.notices import Notice
 from connectors.options import Roles
 from connectors.time_texts import time_features
@@ -37,11 +38,20 @@ class TypedColumns(ABC):
         Roles of the columns.
     left_out
         Columns that are the index of a data frame. They are features only if their type is declared.
+    before
+        Columns of the previous file of the stream, whose decisions and warnings remain.
     """
 
-    def __init__(self, source: str, names: Sequence[str], roles: Roles, left_out: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        source: str,
+        names: Sequence[str],
+        roles: Roles,
+        left_out: Sequence[str] = (),
+        before: TypedColumns | None = None,
+    ) -> None:
         self.source, self._roles = source, roles
-        roles.check(source, names)
+        (roles if before is None else roles.needed).check(source, names)
         features = roles.features(names)
         index = [name for name in left_out if name in features and name not in roles.types]
         self._features = [name for name in features if name not in index]
@@ -50,10 +60,13 @@ class TypedColumns(ABC):
             if counts[name] > 1:
                 what = f"{source}: column {name!r} appears twice; name it in ignore="
                 raise ConnectorError(what, "twice", column=name)
-        self._columns = TextColumns(self._features, roles, are_typed=True)
+        if before is None:
+            self._columns = TextColumns(self._features, roles, are_typed=True)
+            self._labels = Labels(roles.missing, self._columns.numbers.notices, str)
+        else:
+            self._columns, self._labels = before._columns.renamed(source, self._features), before._labels
         form = "column {name!r} is the index of a data frame and is dropped (--types {name}:number keeps it)"
         self._columns.numbers.notices.say(*(Notice.of(form, name) for name in index))
-        self._labels = Labels(roles.missing, self._columns.numbers.notices, str)
         self._absent = roles.missing_values
 
     @property
@@ -70,6 +83,10 @@ class TypedColumns(ABC):
         """Return the number of events in a batch, fewer than wanted for wide tables."""
         return min(wanted, max(1, BATCH_BYTES // (8 * max(len(self._features), 1))))
 
+    def decided_type(self, name: str) -> str | None:
+        """Return category for a column that was one in an earlier file, else None."""
+        return "category" if self._columns.types.get(name) == "category" else None
+
     @abstractmethod
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
         """Return the values of a feature: an array of numbers, or a list of texts or times."""
@@ -84,6 +101,8 @@ class TypedColumns(ABC):
 
     def decide(self, columns: Mapping[str, Any]) -> None:
         """Decide which columns of texts are numbers. Warn of counters and sentinels."""
+        if self._columns.is_settled:
+            return
         self._columns.decide(self.source, {name: self.cells(name, columns[name], {}) for name in self._features}, False)
 
     def batch(self, columns: Mapping[str, Any], n: int, origins: Origins, position: Callable[[], Position]) -> Batch:

@@ -99,7 +99,7 @@ def _unrecognized(arguments: list[str], options: Any) -> str:
 def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:
     title, description, sections = _described(options)
     is_run = issubclass(options, RunConfig)
-    place = {"source": " [SOURCE]", "place": " DIR|URL"}
+    place = {"source": " [SOURCE ...]", "place": " DIR|URL"}
     usage = f"streamsvm {name}{''.join(place[each] for each in place if each in options.takes)} [OPTION ...]"
     if "Examples" in sections:
         usage += f"\n\nexamples:\n{textwrap.indent(sections['Examples'], '  ')}"
@@ -131,13 +131,13 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
         if place is group and not everything:
             given["help"] = argparse.SUPPRESS
         if name in ("source", "place"):
-            place.add_argument(name, nargs="?" if name == "source" else None, **given)
+            place.add_argument(name, nargs="*" if name == "source" else None, **given)
         elif name not in FLAGS and base is not options:
             value = "true|false" if kinds[name] == "bool" else metavar
             if everything:
                 settings.add_argument(name, **given | {"metavar": f"{name.replace('_', '-')}={value}"})
         else:
-            given |= {"action": "append"} if kinds[name] in REPEATED else {}
+            given |= {"action": "append"} if kinds[name] in (*REPEATED, "Sources") else {}
             if kinds[name] == "bool":
                 given = {"help": given["help"], "action": "store_true"}
             option = "--param" if name == "params" else f"--{name.replace('_', '-')}"

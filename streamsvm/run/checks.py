@@ -9,14 +9,12 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from connectors.options import Options
-from connectors.registry import connector_of
 from connectors.sinks import NullSink
 from connectors.streams import Source
 from streamsvm.decide.costs import check_costs
 from streamsvm.models.archive import is_saved_model
 from streamsvm.run import DEFAULT_SOURCE, SHORT_NAMES
-from streamsvm.run.config import RunConfig, Url
+from streamsvm.run.config import SOURCES, RunConfig, Url
 from streamsvm.run.errors import SetupError
 from streamsvm.run.options import LATE_OPTIONS, STREAM_OPTIONS, option_of
 from streamsvm.run.plot import check_plot, is_picture
@@ -94,7 +92,8 @@ def _is_same(one: Url, other: Url) -> bool:
     """Return whether two URLs name one stream."""
     if one.kind is not None or other.kind is not None:
         return one.kind is other.kind and one.path.rpartition("/")[2] == other.path.rpartition("/")[2]
-    return one.path == other.path or bool(_places(one.path, 0) & _places(other.path, 0))
+    places = [{place for path in url.paths for place in _places(path, 0)} for url in (one, other)]
+    return one.path == other.path or bool(places[0] & places[1])
 
 
 def _check_decisions(config: RunConfig) -> None:
@@ -118,13 +117,9 @@ def _check_source(config: RunConfig) -> None:
 
 def check_label(config: RunConfig, source: Source) -> None:
     """Refuse a stream without a label to learn."""
-    url = config.urls["source"]
-    if config.label_source or not config.learn or config.label or "label" in url.query:
+    if config.label_source or not config.learn or config.label or "label" in config.urls["source"].query:
         return
-    if (
-        url.table is not None
-        or not connector_of(url.path, Options(url.path, {"format": config.format} | url.query)).labelled
-    ):
+    if not source.is_labelled:
         raise SetupError(f"{source.name}: no label to learn: name its column with --label, or use `streamsvm predict`")
 
 
@@ -145,22 +140,24 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
 def _check_distinct(config: RunConfig) -> None:
     """Refuse to overwrite an input, or to write one file twice, also under different names."""
     used = {
-        "SOURCE": config.urls["source"].path if config.urls["source"].table is None else None,
-        "--label-source": config.urls["label_source"].path if "label_source" in config.urls else None,
         "--model": config.saved_model,
         "--config": config.config,
         "--checkpoint": os.path.join(config.checkpoint, "checkpoint.safetensors") if config.checkpoint else None,
     }
-    seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
+    urls = {option_of(name): config.urls[name] for name in SOURCES if name in config.urls}
+    sources = [(option, path) for option, url in urls.items() if url.table is None for path in url.paths]
+    given = [*sources, *used.items()]
+    seen = {place: option for option, path in given if path for place in _places(path, 0)}
     for option, path in config.results.items():
         places = _places(path, 1)
         for place in places:
             if place in seen and (seen[place], option) != ("--model", "--save"):  # a saved model is replaced atomically
                 raise SetupError(f"{seen[place]} and {option} are the same file {path}")
         seen |= dict.fromkeys(places, option)
-    folder = os.path.dirname(os.path.realpath(config.urls["source"].path))
-    if held := next((option for option, path in config.results.items() if os.path.realpath(path) == folder), None):
-        raise SetupError(f"SOURCE lies in the directory {folder}, whose parts {held} replaces")
+    for source, path in sources:
+        folder = os.path.dirname(os.path.realpath(path))
+        if held := next((option for option, path in config.results.items() if os.path.realpath(path) == folder), None):
+            raise SetupError(f"{source} lies in the directory {folder}, whose parts {held} replaces")
 
 
 def _places(path: str, descriptor: int) -> set[Any]:

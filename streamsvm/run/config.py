@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any, Self
 
-from connectors.options import split_url
-from connectors.registry import Connector, by_scheme, is_place, name_of
+from connectors.options import split_urls
+from connectors.registry import Connector, are_paths, by_scheme, is_place, name_of
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.options import (
     LATE_OPTIONS,
     STREAM_OPTIONS,
@@ -25,6 +25,8 @@ from streamsvm.run.values import label_of, params_of, read_token
 
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 _URLS = ("source", "label_source", "out", "dead_letter", "label_output", "query_output")
+SOURCES = _URLS[:2]
+"""The fields that name sources."""
 SINKS = _URLS[2:]
 """The fields that name sinks."""
 _COMPARED = (
@@ -40,7 +42,9 @@ class Url(str):
     Attributes
     ----------
     path, query
-        URL without its query, and the options in the query.
+        URL without its query, and the options in the query. For several files, the path lists all.
+    paths
+        Paths, of which there are several for several files.
     kind
         Connector named by the scheme; None for files and standard input.
     table
@@ -48,20 +52,25 @@ class Url(str):
     """
 
     path: str
+    paths: list[str]
     query: dict[str, Any]
     kind: Connector | None
     table: Any = None
 
-    def __new__(cls, text: str) -> Url:
-        """Parse a string."""
-        url = super().__new__(cls, text)
-        url.path, url.query = split_url(text)
-        url.kind = by_scheme(text)
+    def __new__(cls, given: str | list[str]) -> Url:
+        """Parse a string, or the strings of several files."""
+        texts = [given] if isinstance(given, str) else given
+        url = super().__new__(cls, ", ".join(texts))
+        url.paths, url.query = split_urls(texts)
+        url.path = ", ".join(url.paths)
+        url.kind = by_scheme(url) if len(texts) == 1 else None
         return url
 
     @classmethod
     def of(cls, stream: Any) -> Url:
         """Return the URL of a stream: a text, a path, a data frame or Arrow data."""
+        if are_paths(stream):
+            return cls(list(map(os.fspath, stream)))
         if isinstance(stream, str | os.PathLike):
             return stream if isinstance(stream, cls) else cls(os.fspath(stream))
         url = cls(name_of(stream))
@@ -70,12 +79,9 @@ class Url(str):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file, which, unlike a pipe or broker, may be read twice."""
-        return (
-            self.kind is self.table is None
-            and self.path != "-"
-            and (os.path.isfile(self.path) or not os.path.exists(self.path))
-        )
+        """Whether it consists of files, which, unlike a pipe or broker, may be read twice."""
+        regular = [os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path) for path in self.paths]
+        return self.kind is self.table is None and self.path != "-" and all(regular)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -117,12 +123,13 @@ class RunConfig(
 
     def __post_init__(self) -> None:
         source: Any = self.source
-        if is_table := source is not None and not isinstance(source, str | os.PathLike):
+        if is_table := not (source is None or isinstance(source, str | os.PathLike) or are_paths(source)):
             self.source = None
         super().__post_init__()
         if is_table:
             self.source = Url.of(source)
-        self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
+        with refusing():
+            self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))
         if "out" in self.urls and is_place(self.urls["out"].path):
             self.urls.setdefault("dead_letter", Url(f"{self.urls['out'].path}.rejected.jsonl"))

@@ -28,7 +28,7 @@ from streamsvm.run.estimate import Estimate
 from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known, meant
-from streamsvm.run.outputs import Outputs, request_table, with_gaps
+from streamsvm.run.outputs import FILE, Outputs, request_table, with_gaps
 from streamsvm.run.saved import Saved
 
 logger = logging.getLogger("streamsvm.run")
@@ -104,6 +104,7 @@ class JoinStage:
         self._warned, self._due = False, MANY_LABELS
         self._queried: NDArray[np.int64] = np.zeros(0, np.int64)  # current events to query
         self._places: list[str] = []
+        self._files: dict[str, int] = {}  # numbers of the files in origins
 
     def take(self, batch: Batch) -> Answer:
         """Predict events, and learn those whose labels arrive."""
@@ -171,8 +172,9 @@ class JoinStage:
         n, columns = len(batch), batch.origins.columns
         self._places = self._places or list(columns)
         origins = np.zeros((n, N_ORIGINS), np.int64)
-        for j, column in enumerate(columns.values()):
-            origins[:, j] = column
+        for j, (name, column) in enumerate(columns.items()):
+            is_text = name == FILE
+            origins[:, j] = [self._files.setdefault(text, len(self._files)) for text in column] if is_text else column
         return Events(
             batch.features or batch.rows(),
             key_texts([] if batch.keys is None else batch.keys),
@@ -192,9 +194,12 @@ class JoinStage:
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""
-        classes = [*self.learner.classes, None]
+        classes, files = [*self.learner.classes, None], list(self._files)
+        places: dict[str, list[Any]] = {name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)}
+        if FILE in places:
+            places[FILE] = [files[number] for number in places[FILE]]
         return {
-            **{name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)},
+            **places,
             "key": joined.keys,
             "prediction": [classes[code] for code in joined.codes.tolist()],
             "score": with_gaps(joined.scores),
@@ -222,7 +227,8 @@ class JoinStage:
         with writing(self._pieces):
             store = self.store.state(self._pieces)
         parts = {"store": store, "estimate": self.estimate.state(), "lags": self.lags.state()}
-        return nested(parts, {"places": self._places, "budget": None if self.budget is None else self.budget.state()})
+        budget = None if self.budget is None else self.budget.state()
+        return nested(parts, {"places": self._places, "files": list(self._files), "budget": budget})
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""
@@ -232,6 +238,7 @@ class JoinStage:
         if self.budget is not None:
             self.budget = LabelBudget.from_state(state[0]["budget"])
         self._places = [str(name) for name in state[0]["places"]]
+        self._files = {str(name): i for i, name in enumerate(state[0]["files"])}
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from streamsvm.run.values import (
     Refit,
     Seconds,
     Share,
+    Sources,
     Span,
     TimeUnit,
     Weights,
@@ -52,10 +53,10 @@ class StreamOptions(Settings):
     Parameters
     ----------
     source : SOURCE
-        A file, - for standard input, or a URL (default synthetic:demo). Settings may follow as a query:
-        'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff .parquet, also compressed; URLs: synthetic:NAME or
-        kafka://HOST:PORT/TOPIC. Partitions of a topic that are ahead in time wait for the others; ?max_held_bytes
-        limits the memory of their records (default 67108864).
+        A file, several files, a directory, a quoted glob such as 'data/*.csv', - for standard input, or a URL (default
+        synthetic:demo). Settings may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff
+        .parquet, also compressed; URLs: synthetic:NAME or kafka://HOST:PORT/TOPIC. Partitions of a topic that are ahead
+        in time wait for the others; ?max_held_bytes limits the memory of their records (default 67108864).
     label : NAME
         The column to predict. Events without a label are predicted and not learned.
     types : NAME:TYPE,...
@@ -111,7 +112,7 @@ class StreamOptions(Settings):
         The features of a list in JSON, Avro or Parquet: length, mean, min, max, first, last (default length).
     """
 
-    source: str | None = None
+    source: Sources | None = None
     label: str | None = None
     types: Kinds | None = None
     ignore: Names | None = None
@@ -147,7 +148,7 @@ class LateOptions(Settings):
     ----------
     label_source : SOURCE
         The stream of labels: any source with the columns of --join, --label and --time. Kafka records have a key and a
-        time. Settings may follow: 'labels.csv?time=reported'.
+        time. Settings may follow: 'labels.csv?time=reported'. May be repeated for several files.
     join : NAME
         The key column that events and labels share.
     label_timeout : TIME
@@ -172,7 +173,7 @@ class LateOptions(Settings):
         Store waiting events in temporary files in this directory; about 100 bytes per event stay in memory.
     """
 
-    label_source: str | None = None
+    label_source: Sources | None = None
     join: str | None = None
     label_timeout: Span | None = None
     timeout_label: Any = None

@@ -222,7 +222,9 @@ def rejection_table(rejected: Sequence[Rejected], *, of_two: bool = False) -> di
     }
 
 
-EVENT_PLACES = ("partition", "offset", "line", "row", "element", "event")
+FILE = "file"
+"""Column of the origin of an event with the name of its file, if the source reads several."""
+EVENT_PLACES = (FILE, "partition", "offset", "line", "row", "element", "event")
 """Columns of the origin of an event, of all sources."""
 
 PLACES = ("stream", "part", "number", *EVENT_PLACES, "how", "reason")

@@ -218,36 +218,36 @@ def _check_known(model: Any, source: Source) -> None:
 
 def _source_of(config: RunConfig) -> Source:
     url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
-    model = config.model or DEFAULT_MODEL
+    model, results = config.model or DEFAULT_MODEL, [*config.results.values(), *filter(None, [config.checkpoint])]
     is_fast = takes_batches(model) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
     # With slow models, a run can stop and report progress between batches.
     size = _SLOW_EVENTS if config.explain or not is_fast else _JOINED_EVENTS if config.label_source else None
     given["batch_size"] = size if url.kind is None else None
     if not config.label_source:
-        return _open_source(url, given)
+        return _open_source(url, given, results)
     of_labels = config.urls["label_source"]
     shared = {name: given[name] for name in ("time", "time_unit", "time_format", "missing", "at_end", "broker_timeout")}
     shared |= {"label": config.label, "key": config.join, "bare": True}
     shared["batch_size"] = _JOINED_LABELS if of_labels.kind is None else None
     # Labels in the stream of events would be known too early.
-    events = _open_source(url, given | {"label": None, "key": config.join, "hide": [config.label]})
+    events = _open_source(url, given | {"label": None, "key": config.join, "hide": [config.label]}, results)
     try:
-        return JoinedSource(events, _open_source(of_labels, shared))
+        return JoinedSource(events, _open_source(of_labels, shared, results))
     except BaseException:
         events.close()
         raise
 
 
-def _open_source(url: Url, given: dict[str, Any]) -> Source:
+def _open_source(url: Url, given: dict[str, Any], results: Sequence[str]) -> Source:
     """Open a source with the options that suit it; those in the URL take precedence."""
     others = url.query.keys() | (_TIMES if url.query.keys() & _TIMES else set())
     if url.kind is None or not url.kind.meaning:
         others |= {"broker_timeout"}  # for brokers only
     with refusing():
-        return open_source(
-            url if url.table is None else url.table,
-            **{name: value for name, value in given.items() if name not in others},
-        )
+        more = {name: value for name, value in given.items() if name not in others}
+        if url.table is not None:
+            return open_source(url.table, **more)
+        return open_source(url if url.kind else url.paths, exclude=results, **url.query | more)
 
 
 def _events(source: Source) -> Source:

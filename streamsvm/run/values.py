@@ -20,6 +20,7 @@ Part: TypeAlias = float
 Cost: TypeAlias = float
 Span: TypeAlias = float
 Names: TypeAlias = list[str]
+Sources: TypeAlias = str | list[str]
 Kinds: TypeAlias = dict[str, str]
 TimeUnit: TypeAlias = str
 AtEnd: TypeAlias = str
@@ -64,6 +65,16 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, os.PathLike, Real)):
         raise ValueError(f"must be a text, got {value!r}")
     return str(_value(os.fspath(value) if isinstance(value, os.PathLike) else value))
+
+
+def _sources(value: Any) -> Any:
+    """Return the URL of a source, or a list of several files."""
+    if not isinstance(value, (list, tuple)):
+        return _text(value)
+    urls = [_text(each) for each in value]
+    if not urls:
+        raise ValueError("must name at least one file, got an empty list")
+    return urls if len(urls) > 1 else urls[0]
 
 
 def _value(value: Any) -> Any:
@@ -179,7 +190,7 @@ def _flag(value: Any) -> bool:
 
 def label_of(text: str) -> Any:
     """Parse a label as streams do."""
-    from connectors.columns import label_of  # imports numpy
+    from connectors.labels import label_of  # imports numpy
 
     return label_of(text)
 
@@ -264,6 +275,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "Cost": _numeric(float, "number", lambda c: 0 <= c < math.inf, "a number of at least 0"),
     "Params": params_of,
     "Span": _span,
+    "Sources": _sources,
     "Names": lambda value: split_names(value) if isinstance(value, str) else list(map(str, value)),
     "Kinds": _kinds,
     "TimeUnit": _choice(*TIME_UNITS),

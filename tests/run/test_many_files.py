@@ -1,0 +1,119 @@
+"""Runs over several files: their settings, SIGKILL in one of them, and late labels of several files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.run import RunConfig
+from tests.commands import ran_here
+from tests.run.conftest import Streamsvm, has_size, json_lines, killed, table, write_stream
+
+CPM = ("--model", "cpm", "--quiet")
+
+
+def parts(folder: Path, n: int, *, size: int = 300) -> None:
+    """Write a stream as files of equal size in two folders, some of its lines malformed."""
+    head, *lines = write_stream(folder / "whole.csv", n * size, broken=True).read_text().splitlines()
+    for i in range(n):
+        path = folder / "in" / f"k={i // 2}" / f"part-{i + 8}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([head, *lines[i * size : (i + 1) * size]]) + "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unsynced")
+def test_killed_in_the_third_of_five_files(tmp_path: Path) -> None:
+    def arguments(every: int) -> tuple[Any, ...]:
+        stream = ("run", f"{tmp_path}/in?batch_size=40", "--label", "y", "--types", "a:number", *CPM, "--save", "model")
+        return (*stream, "--checkpoint", "check", "--checkpoint-every", every, "--out", "out.csv")
+
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    parts(tmp_path, 5, size=1000)
+    plain.mkdir()
+    broken.mkdir()
+    ran_here(*arguments(10**6), cwd=plain, check=True)
+    whole = (plain / "out.csv").read_bytes()
+    third = 0.4 * len(whole)
+    assert killed(*arguments(300), cwd=broken, when=lambda: has_size(broken / "out.csv", third))
+    assert len(whole) > (broken / "out.csv").stat().st_size, "the process was too quick to be killed"
+    (tmp_path / "in" / "k=0" / "part-8.csv").unlink()
+    ran_here(*arguments(700), cwd=broken, check=True)
+    for name in ("out.csv", "out.csv.rejected.jsonl", "model"):
+        assert (plain / name).read_bytes() == (broken / name).read_bytes()
+    assert {Path(row["file"]).name for row in table(broken / "out.csv")} == {f"part-{i}.csv" for i in range(8, 13)}
+    assert len({row["file"] for row in json_lines(broken / "out.csv.rejected.jsonl")}) == 5
+
+
+def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    parts(tmp_path, 4, size=50)
+    last = tmp_path / "in" / "k=1" / "part-11.csv"
+    last.rename(tmp_path / "later")
+    asked = (
+        "run",
+        "in",
+        "--label",
+        "y",
+        *CPM,
+        "--types",
+        "a:number",
+        "--out",
+        "in/out.csv",
+        "--checkpoint",
+        "in/check",
+    )
+    assert streamsvm(*asked).returncode == 0
+    (tmp_path / "later").rename(last)
+    assert streamsvm(*asked).returncode == 0
+    # The results lie in the directory of the source, and are not read.
+    assert len(table(tmp_path / "in" / "out.csv")) + len(json_lines(tmp_path / "in" / "out.csv.rejected.jsonl")) == 200
+
+
+def test_several_sources_on_the_command_line_in_toml_and_in_python(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        write_stream(tmp_path / f"{name}.csv", 20)
+    (tmp_path / "run.toml").write_text('source = ["b.csv", "a.csv"]\nlabel = "y"\nout = "toml.csv"\nmodel = "cpm"\n')
+    assert streamsvm("run", "b.csv", "a.csv", "--label", "y", *CPM, "--out", "out.csv").returncode == 0
+    assert streamsvm("run", "--config", "run.toml", "--quiet").returncode == 0
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "toml.csv").read_bytes()
+    assert [row["file"] for row in table(tmp_path / "out.csv")] == ["b.csv"] * 20 + ["a.csv"] * 20
+    assert RunConfig(source=["a.csv?label=y", "b.csv"]).urls["source"].query == {"label": "y"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("none/*.csv",),
+        ("a.csv", "missing.csv"),
+        ("a.csv", "b.csv", "--out", "b.csv"),
+        ("a.csv?delimiter=;", "b.csv?delimiter=,"),
+        ("a.csv", "-"),
+    ],
+)
+def test_mistakes_are_refused_before_data_are_touched(
+    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    for name in ("a", "b"):
+        write_stream(tmp_path / f"{name}.csv", 20)
+    before = (tmp_path / "b.csv").read_bytes()
+    assert streamsvm("run", *arguments, "--label", "y", *CPM, "--dead-letter", "null:").returncode == 2
+    assert (tmp_path / "b.csv").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+
+
+def test_late_labels_of_several_files(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    for i in range(2):
+        times = range(30 * i, 30 * i + 30)
+        (tmp_path / f"e{i}.csv").write_text("id,t,x\n" + "".join(f"{t},{t},{t % 7}\n" for t in times))
+        (tmp_path / f"l{i}.csv").write_text("id,t,y\n" + "".join(f"{t},{t + 3},{int(t % 7 > 3)}\n" for t in times))
+    options = ("--label-source", "l0.csv", "--label-source", "l1.csv", "--join", "id", "--time", "t", "--label", "y")
+    out = ("--out", "out.csv", "--label-output", "joined.csv", "--checkpoint", "check")
+    stopped = streamsvm("run", "e0.csv", "e1.csv", *options, *CPM, *out, "--max-events", 40)
+    assert stopped.returncode == 0, stopped.stderr
+    assert streamsvm("run", "e0.csv", "e1.csv", *options, *CPM, *out, "--max-events", 60).returncode == 0
+    joined = table(tmp_path / "joined.csv")
+    assert [(row["file"], row["line"]) for row in joined] == [
+        (f"e{i}.csv", str(line)) for i in range(2) for line in range(2, 32)
+    ]
