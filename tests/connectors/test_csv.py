@@ -289,12 +289,9 @@ def test_wrong_configuration_stops_at_once(tmp_path, text, options, reason, opti
         open_source(url, **options)
 
 
-def test_missing_files_directories_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None:
+def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None:
     with raises(ConnectorError, reason="missing"):
         open_source(str(tmp_path / "a.csv"))
-    (tmp_path / "dir.csv").mkdir()
-    with raises(ConnectorError, reason="directory"):
-        open_source(str(tmp_path / "dir.csv"))
     with raises(ConnectorError, reason="suffix", option="format"):
         open_source(write(tmp_path / "a.dat", "x\n1\n"))
     with raises(ConnectorError, reason="scheme"):
