@@ -129,6 +129,10 @@ class Options:
         """Return whether an option was given and not read yet."""
         return key in self._given
 
+    def peek(self, key: str) -> str | None:
+        """Return a text option, which another method reads."""
+        return str(self._given.get(key) or "") or None
+
     def value(self, key: str) -> Any:
         """Return the unconverted value of an option."""
         return self._take(key)

@@ -104,7 +104,7 @@ def opener(found: Any) -> Any:
 _MEANING = (
     *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
     *("time_unit", "time_format", "decimal", "thousands", "quote", "escape", "framed", "order", "max_value_bytes"),
-    *("isolation_level", "flatten", "lists"),
+    *("isolation_level", "id_bytes", "flatten", "lists"),
 )
 
 # In the order of messages and help.

@@ -44,6 +44,11 @@ _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "
 _OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "default_offset_commit_callback"}
 
 
+_REGISTRY = "schema_registry"
+_REGISTRY_OPTIONS = {"basic_auth_user_info", "bearer_auth_token", "ssl_cafile", "ssl_certfile", "ssl_keyfile"}
+_REGISTRY_OPTIONS |= {"ssl_password", "ssl_crlfile", "ssl_check_hostname"}
+
+
 def import_kafka() -> Any:
     """Import the client library."""
     try:
@@ -109,7 +114,7 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
 
 
 def client_file(name: str, path: str | None) -> dict[str, Any]:
-    """Read client options from a TOML file; return an empty dict if `path` is None.
+    """Read client options from a TOML file, without those of a schema registry; empty if `path` is None.
 
     Parameters
     ----------
@@ -118,6 +123,23 @@ def client_file(name: str, path: str | None) -> dict[str, Any]:
     path
         Path of the file.
     """
+    found = _toml(name, path)
+    found.pop(_REGISTRY, None)
+    return found
+
+
+def registry_options(name: str, path: str | None) -> dict[str, Any]:
+    """Read the options of a schema registry: the table `schema_registry` of a file as in `client_file`."""
+    found: dict[str, Any] = _toml(name, path).get(_REGISTRY, {})
+    strange = sorted(set(found) - _REGISTRY_OPTIONS) if isinstance(found, dict) else [_REGISTRY]
+    if strange:
+        allowed = ", ".join(sorted(_REGISTRY_OPTIONS))
+        message = f"{path}: `{strange[0]}` is not an option of a schema registry; the table may have {allowed}"
+        raise ConnectorError(message, "unknown", option=strange[0])
+    return found
+
+
+def _toml(name: str, path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:

@@ -72,10 +72,12 @@ class RetryTimeout:
     ----------
     seconds
         Maximum waiting time, from the first failure.
+    what
+        What is waited for, in messages.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, what: str = "broker") -> None:
+        self.seconds, self._what = seconds, what
         self._since: float | None = None
         self._say_at = self._pause = 0.0
 
@@ -94,13 +96,13 @@ class RetryTimeout:
         if now >= self._say_at:
             self._say_at = now + self._pause
             self._pause = min(2 * self._pause, _SAY_SELDOM_S)
-            logger.warning("%s: no broker available; retrying%s", error, _so_far(waited))
+            logger.warning("%s: no %s available; retrying%s", error, self._what, _so_far(waited))
         time.sleep(_LOOK_S)
 
     def reward(self, name: str) -> None:
         """Reset the timeout after a success."""
         if self._since is not None:
-            logger.warning("%s: a broker is available again; continuing", name)
+            logger.warning("%s: a %s is available again; continuing", name, self._what)
             self._since = None
 
     def ask(self, call: Callable[[], T], look: Callable[[], None] = lambda: None) -> T:

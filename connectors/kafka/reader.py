@@ -160,13 +160,16 @@ class Reader:
         self._ahead.clear()
         self._offsets.fetch(self._offsets.next)
 
-    def take(self) -> list[Any]:
+    def peek(self) -> list[Any]:
         """Return the next ready records, as many as fit in a batch."""
         sizes = np.cumsum([_size(record) for record in self.ready[: self._options.batch_size]])
         n = max(1, int(np.searchsorted(sizes, self._options.batch_bytes, "right")))
-        taken, self.ready = self.ready[:n], self.ready[n:]
-        self._offsets.next |= {record.partition: record.offset + 1 for record in taken}
-        return taken
+        return self.ready[:n]
+
+    def remove(self, records: Sequence[Any]) -> None:
+        """Remove records that `peek` returned; they count as read."""
+        self.ready = self.ready[len(records) :]
+        self._offsets.next |= {record.partition: record.offset + 1 for record in records}
 
     def poll(self, seconds: float) -> None:
         """Fetch records, and move those whose order is final to `ready`."""

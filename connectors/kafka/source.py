@@ -9,7 +9,17 @@ from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import Batch, Position
-from connectors.kafka.clients import Brokers, Topic, connect, import_kafka, logger, safe_name, server_list, talking
+from connectors.kafka.clients import (
+    CONNECT_S,
+    Brokers,
+    Topic,
+    connect,
+    import_kafka,
+    logger,
+    safe_name,
+    server_list,
+    talking,
+)
 from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.offsets import LIVE_ANSWER_S, Lag, Offsets
 from connectors.kafka.reader import Reader
@@ -22,6 +32,7 @@ _IDLE_S = 0.05  # after that
 _LOOK_S = 30.0  # between two checks for new partitions
 _ASK_S = 5.0  # between two queries of the ends of partitions and of the topic id
 _DRY_S = 30.0  # with a lag and without an event, before a warning
+_REGISTRY = "schema registry"
 _ID = "topic id"  # beside the topic in positions; no topic can have this name
 
 
@@ -42,8 +53,10 @@ class KafkaSource(Source):
         Name of the topic.
     **options
         *Events*: `format` (json, avro or csv; default json); `label`, `key`, `time`, `time_unit`, `time_format`,
-        `ignore` and `types` as for files (without `key` and `time`, those of the record are used); `schema` (Avro
-        schema file); `framed` (default no; whether Avro values start with the five bytes of a schema registry);
+        `ignore`, `types`, `flatten` and `lists` as for files (without `key` and `time`, those of the record are used);
+        `registry` (URL of a schema registry); `schema` (Avro schema file, required without a registry); `framed`
+        (default no; whether values start with a zero byte and a schema id although there is no registry); `id_bytes` (4
+        or 8, size of the schema id; default 4);
         `names`, `delimiter`, `quote` and `escape` (CSV); `max_value_bytes` (default 1 MiB; longer values are rejected).
         *Order and positions*: `order` (timestamp or arrival); `max_idle` (default 0.02 s); `at_end` (wait, or stop at
         the offsets seen at the start); `auto_offset_reset` (earliest or latest, for a start without a position); `gap`
@@ -79,6 +92,8 @@ class KafkaSource(Source):
         self._published = Lag(self._brokers, own.group)
         self._starting = RetryTimeout(START_S if own.timeout_s is None else own.timeout_s)
         self._timeout = RetryTimeout(float("inf") if own.timeout_s is None else own.timeout_s)
+        self._registry_timeout = RetryTimeout(self._timeout.seconds, _REGISTRY)
+        RetryTimeout(CONNECT_S if own.timeout_s is None else own.timeout_s, _REGISTRY).ask(own.decoder.check)
         found = self._find_topic()
         self._id = None if found is None else found.id
         settings = own.consumer(1 if found is None else len(found.partitions))
@@ -203,8 +218,24 @@ class KafkaSource(Source):
         except UnreachableError as error:
             self._check_there()
             self._timeout.bear(error)
-        records = reader.take()
+        records = reader.peek()
+        if not self._has_schemas(records):
+            records = []
+        reader.remove(records)
         return self._options.decoder.batch(records, self.position | ({} if self._id is None else {_ID: self._id}))
+
+    def _has_schemas(self, records: Sequence[Any]) -> bool:
+        """Return whether the schemas of records are known. Wait a little if they are not."""
+        try:
+            found = self._options.decoder.prepare(records)
+        except UnreachableError as error:
+            self._registry_timeout.bear(error)
+            return False
+        if found:
+            self._registry_timeout.reward(self.name)
+        else:
+            time.sleep(_IDLE_S)
+        return found
 
     def _watch_for_stall(self) -> None:
         """Warn once if no event arrives for a long time although there is a lag."""

@@ -8,7 +8,8 @@ from typing import Any
 from connectors.kafka.clients import client_options
 from connectors.kafka.failures import START_S
 from connectors.kafka.reader import ArrivalOrder, TimeOrder
-from connectors.kafka.values import ALIASES, FORMATS, Decoder
+from connectors.kafka.registered import value_format
+from connectors.kafka.values import Decoder
 from connectors.options import Options
 
 _LEAST_FETCH = 1 << 14  # bytes per partition and fetch, for any number of partitions
@@ -28,8 +29,7 @@ class SourceOptions:
     """
 
     def __init__(self, asked: Options, topic: str, defaults: Mapping[str, Any]) -> None:
-        format_ = asked.choice("format", [*FORMATS, *ALIASES], "json")
-        values = FORMATS[ALIASES.get(format_, format_)](asked)
+        values = value_format(asked)
         self.batch_size = asked.integer("batch_size", 1024, 1)
         self.max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
         self.decoder = Decoder(topic, values, self.max_value_bytes)

@@ -6,11 +6,9 @@ import base64
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
-from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.cells import Bad
 from connectors.columns import Events, TextColumns
@@ -23,8 +21,12 @@ from connectors.options import Options, Roles
 from connectors.string_columns import LazyStrings
 from connectors.times import Times
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-_CONFLUENT = 5  # a zero byte and the number of a schema, as schema registries have it
+if TYPE_CHECKING:
+    from connectors.kafka.schemas import SchemaRegistry
+
+_ID_BYTES = ("4", "8")  # of a schema id after a zero byte: Confluent, and the default of Apicurio before version 3
+CONFLUENT = 5
+"""Size of the prefix of a schema registry."""
 # Beside the topic in positions; no topic can have these names.
 _UNITS, _NUMBERS, _NESTED = "time units", "spellings of numbers", "nested columns"
 _SHOWN_BYTES = 1000  # of a value that is too long
@@ -56,6 +58,8 @@ class ValueFormat(ABC):
     """Reads the times of events, and knows the units of those that are numbers."""
     numbers: NumberColumns
     """Reads the numbers in texts, and knows their spelling."""
+    registry: SchemaRegistry | None = None
+    """Where the schemas of values are, if they are not in a file."""
 
     @property
     def decided(self) -> dict[str, Any]:
@@ -67,6 +71,10 @@ class ValueFormat(ABC):
         """Restore the column formats that a position contains."""
         self.times.guesses = dict(position.get(_UNITS, {}))
         self.numbers.restore(position.get(_NUMBERS, {}))
+
+    def prepare(self, values: Sequence[bytes]) -> bool:
+        """Get what decoding needs. Return False to try again a little later."""
+        return True
 
     @abstractmethod
     def _row(self, value: bytes) -> Any:
@@ -83,7 +91,7 @@ class ValueFormat(ABC):
             try:
                 rows.append(self._row(value))
             except UnicodeDecodeError:
-                bad[i] = f"not valid utf-8{_frame_hint(value)}"
+                bad[i] = f"not valid utf-8{frame_hint(value)}"
             except (ValueError, csv.Error) as error:
                 bad[i] = str(error)
             else:
@@ -92,10 +100,11 @@ class ValueFormat(ABC):
 
 
 class JsonValues(ValueFormat):
-    """JSON objects, as in JSON lines."""
+    """JSON objects, as in JSON lines, also with the prefix of a schema registry."""
 
     def __init__(self, options: Options) -> None:
         self._format = JsonFormat(options)
+        self._prefix = _prefix_size(options)
         self.times, self.numbers = self._format.times, self._format.numbers
 
     @property
@@ -111,6 +120,8 @@ class JsonValues(ValueFormat):
 
     def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
         """Decode all values at once. None if they must be decoded one by one."""
+        if self._prefix:
+            return None
         return self._format.rows(values)
 
     def read(self, values: Sequence[bytes]) -> Decoded:
@@ -121,10 +132,18 @@ class JsonValues(ValueFormat):
         return self._format.events(rows)
 
     def _row(self, value: bytes) -> dict[str, Any]:
-        row = self._format.row(str(value, "utf-8"))
+        row = self._format.row(str(self._body(value), "utf-8"))
         if isinstance(row, ValueError):
-            raise ValueError(f"{row}{_frame_hint(value)}")
+            raise ValueError(f"{row}{'' if self._prefix else frame_hint(value)}")
         return row
+
+    def _body(self, value: bytes) -> bytes:
+        """Return a value without its prefix."""
+        if not self._prefix:
+            return value
+        if value[:1] != b"\0" or len(value) < self._prefix:
+            raise ValueError(f"not framed: the zero byte and the schema id of {self._prefix - 1} bytes are missing")
+        return value[self._prefix :]
 
 
 class CsvValues(ValueFormat):
@@ -153,102 +172,31 @@ class CsvValues(ValueFormat):
     def _row(self, value: bytes) -> list[str]:
         rows = list(self._dialect.reader(io.StringIO(str(value, "utf-8"), newline=""), strict=True))
         if len(rows) != 1:
-            raise ValueError(f"{len(rows)} records in one value, not 1{_frame_hint(value)}")
+            raise ValueError(f"{len(rows)} records in one value, not 1{frame_hint(value)}")
         if len(rows[0]) != self._width:
-            raise ValueError(f"{len(rows[0])} fields, not {self._width}{_frame_hint(value)}")
+            raise ValueError(f"{len(rows[0])} fields, not {self._width}{frame_hint(value)}")
         return rows[0]
 
 
-class AvroValues(JsonValues):
-    """Avro records with a schema from a file, with or without a schema-registry prefix."""
-
-    def __init__(self, options: Options) -> None:
-        path = options.text("schema")
-        super().__init__(options)
-        if path is None:
-            raise ConnectorError(
-                f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)", "needs", option="schema"
-            )
-        self._framed = options.flag("framed", False)
-        try:
-            import fastavro
-            import fastavro.schema
-        except ImportError as error:
-            raise ConnectorError("Avro needs fastavro: pip install 'streamsvm[kafka]'") from error
-        self._reader: Callable[..., Any] = fastavro.schemaless_reader
-        try:
-            self._schema = fastavro.schema.load_schema(path)
-        except Exception as error:  # of many kinds, all say that the file is no schema
-            what = f"option `schema`: {path}: {type(error).__name__}: {error}"
-            raise ConnectorError(f"{options.name}: {what}", "schema", option="schema") from error
-        if not isinstance(self._schema, dict) or self._schema.get("type") != "record":
-            raise ConnectorError(
-                f"{options.name}: option `schema`: {path} is not the schema of a record", "schema", option="schema"
-            )
-
-    def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        return None
-
-    def _row(self, value: bytes) -> dict[str, Any]:
-        if self._framed:
-            if value[:1] != b"\0" or len(value) < _CONFLUENT:
-                raise ValueError("not framed: the zero byte and the number of the schema are missing")
-            return self._decoded(value[_CONFLUENT:])
-        try:
-            return self._decoded(value)
-        except ValueError as error:
-            hint = _frame_hint(value)
-            try:
-                if hint:
-                    self._decoded(value[_CONFLUENT:])
-            except ValueError:
-                hint = ""
-            raise ValueError(f"{error}{hint}") from error
-
-    def _decoded(self, value: bytes) -> dict[str, Any]:
-        stream = io.BytesIO(value)
-        try:
-            row = self._reader(stream, self._schema, None)
-        except Exception as error:  # IndexError, EOFError, struct.error and more, all on malformed bytes
-            raise ValueError(f"not Avro of this schema: {type(error).__name__}: {error}") from error
-        if rest := stream.read():
-            raise ValueError(f"not Avro of this schema: {len(rest)} bytes too many")
-        return _plain(row)
+def _prefix_size(options: Options) -> int:
+    """Return the size of the prefix of a schema registry, 0 without one."""
+    is_framed = options.flag("framed", False) or options.has("registry")
+    if options.has("id_bytes") and not is_framed:
+        message = f"{options.name}: option `id_bytes` is for framed=yes and for `registry`"
+        raise ConnectorError(message, "needs", option="id_bytes")
+    size = 1 + int(options.choice("id_bytes", _ID_BYTES, _ID_BYTES[0]))
+    return size if is_framed else 0
 
 
-FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv": CsvValues, "avro": AvroValues}
-ALIASES = {"jsonl": "json"}
-
-
-def _frame_hint(value: bytes) -> str:
-    """Return a hint if a value starts with a schema-registry prefix, else an empty string."""
-    if value[:1] != b"\0" or len(value) < _CONFLUENT:
+def frame_hint(value: bytes) -> str:
+    """Return a hint if a value starts with the prefix of a schema registry, else an empty string."""
+    if value[:1] != b"\0" or len(value) < CONFLUENT:
         return ""
-    schema = int.from_bytes(value[1:_CONFLUENT], "big")
+    schema = int.from_bytes(value[1:CONFLUENT], "big")
     return (
-        f"; the value begins with the frame of a schema registry (a zero byte and schema id {schema}): "
-        "format=avro, schema=FILE and framed=yes read Avro in such frames"
+        f"; the value begins with the frame of a schema registry (a zero byte and schema id {schema}): registry=URL "
+        "reads it; without the registry, framed=yes reads JSON and, with format=avro and schema=FILE, Avro"
     )
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Convert a record to values as JSON has them."""
-    return {name: item if type(item) in _PLAIN else _simple(item) for name, item in row.items()}
-
-
-def _simple(value: Any) -> Any:
-    """Convert a nested value, or one of a logical type, to values as JSON has them."""
-    if isinstance(value, dict):
-        return _plain(value)
-    if isinstance(value, list):
-        return [item if type(item) in _PLAIN else _simple(item) for item in value]
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
 
 
 class Decoder:
@@ -275,6 +223,15 @@ class Decoder:
     def restore(self, position: Mapping[str, Any]) -> None:
         """Restore the column formats that a position contains."""
         self._values.restore(position)
+
+    def check(self) -> None:
+        """Check that the schema registry responds, if there is one."""
+        if self._values.registry is not None:
+            self._values.registry.check()
+
+    def prepare(self, records: Sequence[Any]) -> bool:
+        """Get the schemas of records. Return False to try again a little later."""
+        return self._values.prepare([record.value for record in records if not self._oddity(record.value)])
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:
         """Convert records to a batch; its position includes the column formats."""

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors import ConnectorError, arrow_cells, open_source
-from connectors.kafka.values import AvroValues, CsvValues, JsonValues
+from connectors.kafka.avro import AvroValues
+from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
 from connectors.time_texts import circles_of, milliseconds_of
 from connectors.times import SingleTimes, Times

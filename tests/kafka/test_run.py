@@ -37,7 +37,7 @@ def stream(n: int, *, broken: bool = True) -> list[tuple[int, bytes | None, byte
             event["y"] = "UP" if y[i] else "DOWN"
         value: bytes | None = json.dumps(event).encode()
         if broken and i % 397 == 5:
-            value = random.Random(i).choice([None, b"{oops", b"\xff", b'{"a":[1]}'])
+            value = random.Random(i).choice([None, b"{oops", b"\xff", b'{"a":{"b":1},"a.b":1}'])
         key = b"k" * 5000 if i % 397 == 9 else b"k%d" % (i % 50)
         rows.append((partition, key, value, 1_750_000_000_000 + 10 * i + int(rng.integers(0, 50))))
     return rows

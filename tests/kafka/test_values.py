@@ -8,8 +8,9 @@ import json
 import pytest
 
 from connectors.errors import ConnectorError
+from connectors.kafka.avro import AvroValues
 from connectors.kafka.clients import client_options, server_list, split_address
-from connectors.kafka.values import AvroValues, CsvValues, JsonValues
+from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
 from tests.errors import raises
 

@@ -1,0 +1,125 @@
+"""Avro values."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from connectors.cells import shown
+from connectors.errors import ConnectorError
+from connectors.kafka.values import CONFLUENT, JsonValues, frame_hint
+from connectors.options import Options
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+class AvroValues(JsonValues):
+    """Avro records with a schema from a file, with or without the prefix of a schema registry."""
+
+    def __init__(self, options: Options) -> None:
+        path = options.text("schema")
+        super().__init__(options)
+        if path is None:
+            raise ConnectorError(
+                f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc), or `registry`, the URL "
+                "of a schema registry",
+                "needs",
+                option="schema",
+            )
+        self._schema = load_avro_schema(options.name, path)
+
+    def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        return None
+
+    def _row(self, value: bytes) -> dict[str, Any]:
+        body = self._body(value)
+        try:
+            return read_avro(body, self._schema)
+        except ValueError as error:
+            hint = "" if self._prefix else frame_hint(value)
+            try:
+                if hint:
+                    read_avro(value[CONFLUENT:], self._schema)
+            except ValueError:
+                hint = ""
+            raise ValueError(f"{error}{hint}") from error
+
+
+def import_avro() -> Any:
+    """Import fastavro with its schema module."""
+    try:
+        import fastavro
+        import fastavro.schema
+    except ImportError as error:
+        raise ConnectorError("Avro needs fastavro: pip install 'streamsvm[kafka]'") from error
+    return fastavro
+
+
+def load_avro_schema(name: str, path: str) -> dict[str, Any]:
+    """Load the schema of a record from a file; raise ConnectorError if it is none."""
+    avro = import_avro()
+    try:
+        schema = avro.schema.load_schema(path)
+    except Exception as error:  # of many kinds, all say that the file is no schema
+        what = f"option `schema`: {path}: {type(error).__name__}: {error}"
+        raise ConnectorError(f"{name}: {what}", "schema", option="schema") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        message = f"{name}: option `schema`: {path} is not the schema of a record"
+        raise ConnectorError(message, "schema", option="schema")
+    return schema
+
+
+def parse_avro(text: str, references: Mapping[str, str]) -> Any:
+    """Parse a schema whose references are given by name. Any exception says that it is invalid."""
+    from fastavro.repository.base import AbstractSchemaRepository
+
+    class Given(AbstractSchemaRepository):
+        def load(self, name: str) -> Any:
+            return json.loads(references[name] if name else text)
+
+    # This defines types where they are used first. Types parsed one by one do not match all reader schemas.
+    return import_avro().schema.load_schema("", repo=Given())
+
+
+def read_avro(value: bytes, schema: Any, reader_schema: Any = None) -> dict[str, Any]:
+    """Decode an Avro record, to values as JSON has them.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are malformed, or not a record.
+    """
+    stream = io.BytesIO(value)
+    try:
+        row = import_avro().schemaless_reader(stream, schema, reader_schema)
+    except Exception as error:  # IndexError, EOFError, struct.error and more, all on malformed bytes
+        raise ValueError(f"not Avro of this schema: {type(error).__name__}: {error}") from error
+    if rest := stream.read():
+        raise ValueError(f"not Avro of this schema: {len(rest)} bytes too many")
+    if type(row) is not dict:
+        raise ValueError(f"not an Avro record: {shown(row)}")
+    return _plain(row)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Convert a record to values as JSON has them."""
+    return {name: item if type(item) in _PLAIN else _simple(item) for name, item in row.items()}
+
+
+def _simple(value: Any) -> Any:
+    """Convert a nested value, or one of a logical type, to values as JSON has them."""
+    if isinstance(value, dict):
+        return _plain(value)
+    if isinstance(value, list):
+        return [item if type(item) in _PLAIN else _simple(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

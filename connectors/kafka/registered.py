@@ -1,0 +1,126 @@
+"""Values whose schemas are in a schema registry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from connectors.errors import ConnectorError
+from connectors.kafka.avro import AvroValues, load_avro_schema, parse_avro, read_avro
+from connectors.kafka.schemas import Schema, SchemaRegistry, UnknownSchemaError
+from connectors.kafka.values import CsvValues, JsonValues, ValueFormat
+from connectors.options import Options
+
+Read: TypeAlias = Callable[[bytes], dict[str, Any]]
+
+_FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv": CsvValues, "avro": AvroValues}
+_ALIASES = {"jsonl": "json"}
+_SURE_S = 2.0  # for which a new schema may be unknown to a part of the registry
+_AGAIN_S = 30.0  # between two requests of an unknown schema
+_LOOK_S = 0.2  # between two requests before that
+_MOST_ABSENT = 10_000
+
+
+def value_format(options: Options) -> ValueFormat:
+    """Create the value format that options ask for."""
+    name = options.one_of("format", sorted([*_FORMATS, *_ALIASES]))
+    name = _ALIASES.get(name or "", name)
+    if not options.has("registry"):
+        return _FORMATS[name or "json"](options)
+    if name == "csv":
+        what = "option `registry`: schemas are Avro, JSON or Protobuf; remove format=csv"
+        raise ConnectorError(f"{options.name}: {what}", "value", option="registry")
+    return RegistryValues(options)
+
+
+class RegistryValues(JsonValues):
+    """Values with a schema id in their prefix: Avro and JSON, also mixed.
+
+    Values of each id are read with its schema, so that a topic may have several versions. With the option `schema`, the
+    file of an Avro schema, Avro values are converted to that schema by Avro's rules.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        path = options.text("schema")
+        self._reader_schema = None if path is None else load_avro_schema(options.name, path)
+        self.registry: SchemaRegistry = SchemaRegistry.of(options)
+        self._readers: dict[int, Read] = {}
+        self._absent: dict[int, tuple[float, float, str]] = {}  # first and last request, and the reason
+
+    def prepare(self, values: Sequence[bytes]) -> bool:
+        """Get the schemas of values. Return False if one that is unknown may still appear.
+
+        Raises
+        ------
+        UnreachableError
+            If the registry does not respond.
+        """
+        ids = {int.from_bytes(value[1 : self._prefix], "big") for value in values if value[:1] == b"\0"}
+        are_sure = True
+        for number in sorted(ids - self._readers.keys()):
+            are_sure = self._ask(number, time.monotonic()) and are_sure
+        return are_sure
+
+    def _ask(self, number: int, now: float) -> bool:
+        """Ask for a schema. Return False if it is unknown, but may be too new."""
+        first, last, _ = self._absent.get(number, (now, float("-inf"), ""))
+        is_sure = now - first >= _SURE_S
+        if now - last < (_AGAIN_S if is_sure else _LOOK_S):
+            return is_sure
+        try:
+            self._readers[number] = self._reader(number, self.registry.schema(number))
+        except UnknownSchemaError as error:
+            if len(self._absent) >= _MOST_ABSENT:
+                self._absent.clear()
+            self._absent[number] = first, now, str(error)
+            return is_sure
+        self._absent.pop(number, None)
+        return True
+
+    def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        return None
+
+    def _row(self, value: bytes) -> dict[str, Any]:
+        body = self._body(value)
+        number = int.from_bytes(value[1 : self._prefix], "big")
+        read = self._readers.get(number)
+        if read is None:
+            hint = "; set id_bytes=8 if ids have 8 bytes, as those of Apicurio" if number == 0 else ""
+            reason = self._absent[number][2] if number in self._absent else "the schema is unknown"
+            raise ValueError(f"schema id {number}: {reason}{hint}")
+        try:
+            return read(body)
+        except ValueError as error:
+            raise ValueError(f"schema id {number}: {error}") from error
+
+    def _reader(self, number: int, schema: Schema) -> Read:
+        """Return the function that reads the values of a schema."""
+        if schema.kind == "JSON":
+            return self._read_json
+        if schema.kind == "AVRO":
+            return self._avro_reader(schema)
+        return _refusing(f"values of {schema.kind} are not supported; the schema must be Avro or JSON Schema")
+
+    def _read_json(self, value: bytes) -> dict[str, Any]:
+        row = self._format.row(str(value, "utf-8"))
+        if isinstance(row, ValueError):
+            raise row
+        return row
+
+    def _avro_reader(self, schema: Schema) -> Read:
+        try:
+            parsed = parse_avro(schema.text, dict(schema.references))
+        except Exception as error:  # of many kinds, all say that the text is no schema
+            return _refusing(f"the registry has no valid Avro schema: {type(error).__name__}: {error}")
+        return lambda value: read_avro(value, parsed, self._reader_schema)
+
+
+def _refusing(reason: str) -> Read:
+    """Return a function that rejects all values."""
+
+    def refuse(_: bytes) -> dict[str, Any]:
+        raise ValueError(reason)
+
+    return refuse

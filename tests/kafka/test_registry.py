@@ -1,0 +1,359 @@
+"""Values with schemas in a schema registry: a server of Confluent's protocol, its failures, and runs with a broker."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.errors import ConnectorError, UnreachableError
+from connectors.kafka.registered import RegistryValues, value_format
+from connectors.kafka.schemas import USER_INFO
+from connectors.kafka.values import CsvValues
+from connectors.options import Options
+from tests.errors import raises
+from tests.kafka.conftest import Run, fill, ran, read
+
+fastavro = pytest.importorskip("fastavro")
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    named = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": name, "namespace": "com.ex", "fields": named}
+
+
+V1 = record("Event", x="int", y="string")
+V2 = record("Event", x="double", z=["null", "string"], geo="com.ex.Geo", y="string")
+GEO = record("Geo", lat="double", price={"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2})
+WHOLE = {**V2, "fields": [f | {"type": GEO} if f["name"] == "geo" else f for f in V2["fields"]]}
+
+
+class Registry:
+    """A server of the part of the protocol that consumers use.
+
+    Attributes
+    ----------
+    schemas, subjects
+        Responses by schema id and by path of a subject.
+    asked
+        Paths of the requests so far, and the credentials of the last one.
+    status
+        Status code of all responses, if it is not 200.
+    """
+
+    def __init__(self) -> None:
+        self.schemas: dict[int, Any] = {}
+        self.subjects: dict[str, Any] = {}
+        self.asked: list[str] = []
+        self.credentials: str | None = None
+        self.status, self.types, self.location = 200, b'["JSON", "PROTOBUF", "AVRO"]', ""
+        self.port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(handler) -> None:
+                self.answer(handler)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        ThreadingHTTPServer.allow_reuse_address = True
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.split("?")[0]
+        self.asked.append(path)
+        self.credentials = handler.headers["Authorization"]
+        found: Any = self.subjects.get(path)
+        if path.startswith("/schemas/ids/"):
+            found = self.schemas.get(int(path.rpartition("/")[2]))
+        body = self.types if path == "/schemas/types" else json.dumps(found or {"error_code": 40403}).encode()
+        status = self.status if self.status != 200 else 200 if found or body is self.types else 404
+        handler.send_response(status)
+        if self.location:
+            handler.send_header("Location", self.location)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def add(self, number: int, schema: Any, kind: str | None = None, **more: Any) -> None:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        self.schemas[number] = {"schema": text, **({} if kind is None else {"schemaType": kind}), **more}
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("connectors.kafka.registered._SURE_S", 0.0)
+    made = Registry()
+    made.add(1, V1)
+    made.subjects["/subjects/geo%2F1/versions/3"] = {"schema": json.dumps(GEO), "id": 7}
+    made.add(2, V2, references=[{"name": "com.ex.Geo", "subject": "geo/1", "version": 3}])
+    made.add(3, {"type": "object"}, "JSON")
+    made.add(4, 'syntax = "proto3"; message P { double x = 1; }', "PROTOBUF")
+    made.add(5, '{"type": "record"}')
+    yield made
+    with contextlib.suppress(Exception):
+        made.stop()
+
+
+def framed(number: int, body: bytes, size: int = 4) -> bytes:
+    return b"\0" + number.to_bytes(size, "big") + body
+
+
+def avro(schema: Any, row: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return stream.getvalue()
+
+
+OLD = framed(1, avro(V1, {"x": 3, "y": "UP"}))
+NEW = framed(2, avro(WHOLE, {"x": 1.5, "z": None, "geo": {"lat": 2.0, "price": Decimal("1.25")}, "y": "DOWN"}))
+JSON = framed(3, b'{"x": {"a": 5}, "y": "UP"}')
+
+
+def values_of(registry: Registry, **options: Any) -> RegistryValues:
+    return RegistryValues(Options("kafka://h:1/t", {"registry": registry.url, "label": "y"} | options))
+
+
+def rows(values: RegistryValues, given: Sequence[bytes]) -> list[dict[str, Any]]:
+    assert values.prepare(given)
+    got = values.read(given)
+    assert (got.bad, got.events.bad) == ({}, {})
+    return got.events.features
+
+
+def test_versions_and_formats_of_one_topic_are_read_by_their_schemas(registry: Registry) -> None:
+    values = values_of(registry)
+    for _ in range(2):
+        assert rows(values, [OLD, NEW, JSON, OLD]) == [
+            {"x": 3},
+            {"x": 1.5, "geo.lat": 2.0, "geo.price": 1.25},
+            {"x.a": 5},
+            {"x": 3},
+        ]
+    assert sorted(registry.asked) == [*(f"/schemas/ids/{n}" for n in (1, 2, 3)), "/subjects/geo%2F1/versions/3"]
+
+
+def test_a_schema_of_the_reader_converts_all_versions(registry: Registry, tmp_path: Path) -> None:
+    wanted = record("Event", n="double", y="string")
+    wanted["fields"][0]["aliases"] = ["x"]
+    wanted["fields"].append({"name": "geo", "type": ["null", GEO], "default": None})
+    (tmp_path / "event.avsc").write_text(json.dumps(wanted))
+    values = values_of(registry, schema=str(tmp_path / "event.avsc"))
+    assert rows(values, [OLD, NEW]) == [{"n": 3.0}, {"n": 1.5, "geo.lat": 2.0, "geo.price": 1.25}]
+
+
+def test_malformed_values_cost_themselves_only(registry: Registry) -> None:
+    given = {
+        "plain": b'{"x": 1}',
+        "short": b"\0\0\0",
+        "unknown": framed(99, b"\0"),
+        "eight": framed(1, OLD[5:], 8),
+        "protobuf": framed(4, b"\0"),
+        "no schema": framed(5, b"\0"),
+        "damaged": OLD[:-1],
+        "too long": OLD + b"!",
+        "no JSON": framed(3, b"{oops"),
+        "no text": framed(3, b"\xff"),
+        "no object": framed(3, b"[1]"),
+    }
+    values = values_of(registry)
+    all_values = [OLD, *given.values(), OLD]
+    assert values.prepare(all_values)
+    got = values.read(all_values)
+    assert got.events.features == [{"x": 3}, {"x": 3}]
+    reasons = dict(zip(given, got.bad.values(), strict=True))
+    assert "not framed" in reasons["plain"]
+    assert "/schemas/ids/99" in reasons["unknown"]
+    assert "id_bytes=8" in reasons["eight"]
+    assert "PROTOBUF" in reasons["protobuf"]
+    assert "schema id 1: not Avro" in reasons["damaged"]
+
+
+def test_ids_of_eight_bytes(registry: Registry) -> None:
+    assert rows(values_of(registry, id_bytes=8), [framed(1, OLD[5:], 8)]) == [{"x": 3}]
+
+
+def test_json_in_frames_needs_no_registry() -> None:
+    values = value_format(Options("t", {"framed": "yes"}))
+    got = values.read([JSON, b'{"x": 1}'])
+    assert (got.events.features, list(got.bad)) == ([{"x.a": 5, "y": "UP"}], [1])
+
+
+def test_known_schemas_stay_while_the_registry_is_down_and_others_wait(registry: Registry) -> None:
+    values = values_of(registry)
+    assert values.prepare([OLD])
+    registry.status = 503
+    assert values.prepare([OLD])
+    for failure in (503, 429, None):
+        registry.status = failure or 503
+        if failure is None:
+            registry.stop()
+        with raises(UnreachableError, reason="no answer", named=registry.url):
+            values.prepare([OLD, NEW])
+    registry.status = 200
+    registry.start()
+    assert len(rows(values, [OLD, NEW])) == 2
+
+
+def test_a_schema_that_is_unknown_is_asked_for_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.kafka.registered._SURE_S", 60.0)
+    monkeypatch.setattr("connectors.kafka.registered._LOOK_S", 0.0)
+    values, late = values_of(registry), framed(6, OLD[5:])
+    assert not values.prepare([late])
+    registry.add(6, V1)
+    assert rows(values, [late]) == [{"x": 3}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "sent"),
+    [
+        ("", {}, None),
+        ("", {USER_INFO: "me:hunter2"}, "Basic bWU6aHVudGVyMg=="),
+        ('basic_auth_user_info = "me:hunter2"', {USER_INFO: "you:x"}, "Basic bWU6aHVudGVyMg=="),
+        ('bearer_auth_token = "abc"', {USER_INFO: "you:x"}, "Bearer abc"),
+    ],
+)
+def test_credentials(
+    registry: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: str,
+    environment: dict[str, str],
+    sent: str | None,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "client.toml").write_text(f'sasl_mechanism = "PLAIN"\n[schema_registry]\n{settings}\n')
+    values = values_of(registry, client=str(tmp_path / "client.toml"))
+    values.registry.check()
+    assert registry.credentials == sent
+    registry.status = 401
+    with raises(ConnectorError, reason="refused", option="registry") as refused:
+        values.registry.check()
+    assert not isinstance(refused.value, UnreachableError)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_what_is_no_registry_is_refused_at_the_start(registry: Registry) -> None:
+    values = values_of(registry)
+    for types in (b"<html>", b'{"a": 1}', b"[" * 100_000):
+        registry.types = types
+        with raises(ConnectorError, reason="no registry", option="registry"):
+            values.registry.check()
+    registry.status, registry.location = 302, "http://127.0.0.1:1/"
+    with raises(ConnectorError, reason="refused", named="302"):
+        values.registry.check()
+
+
+def test_options_that_do_not_fit_are_refused(registry: Registry, tmp_path: Path) -> None:
+    for url in ("localhost:8081", "ftp://h", "http://", "http://h:x", "http://h?a=1"):
+        with raises(ConnectorError, reason="value", option="registry"):
+            value_format(Options("t", {"registry": url}))
+    with raises(ConnectorError, reason="address", option="registry") as refused:
+        value_format(Options("t", {"registry": "http://me:hunter2@h:1"}))
+    assert "hunter2" not in str(refused.value)
+    with raises(ConnectorError, reason="value", option="registry"):
+        value_format(Options("t", {"registry": registry.url, "format": "csv"}))
+    with raises(ConnectorError, reason="needs", option="id_bytes"):
+        value_format(Options("t", {"id_bytes": 8}))
+    (tmp_path / "client.toml").write_text('[schema_registry]\npassword = "hunter2"\n')
+    with raises(ConnectorError, reason="unknown", option="password"):
+        values_of(registry, client=str(tmp_path / "client.toml"))
+
+
+def test_frames_are_named_with_the_option_that_reads_them() -> None:
+    for values in (value_format(Options("t", {})), CsvValues(Options("t", {"names": "a,b"}))):
+        (reason,) = values.read([OLD]).bad.values()
+        assert "registry=URL" in reason
+
+
+def records(n: int, first: int = 0) -> list[tuple[int, Any, Any, int]]:
+    given = []
+    for i in range(first, first + n):
+        label = "UP" if i * 7 % 10 < 5 else "DOWN"
+        body = avro(V1, {"x": i * 7 % 10, "y": label})
+        if i % 3 == 1:
+            geo = {"lat": float(i % 4), "price": Decimal("1.25")}
+            body = avro(WHOLE, {"x": float(i * 7 % 10), "z": None, "geo": geo, "y": label})
+        given.append((i % 2, b"k", framed(1 + (i % 3 == 1), body), 1_750_000_000_000 + i))
+    return given
+
+
+@pytest.mark.slow
+def test_runs_that_are_killed_give_the_same_model(broker: str, topic: Any, registry: Registry, tmp_path: Path) -> None:
+    source = topic("events", partitions=2)
+    fill(broker, source, [*records(3000), (0, b"k", framed(99, b"\0"), 1_750_000_009_000)])
+    url = f"kafka://{broker}/{source}?registry={registry.url}&batch_size=50&max_poll_records=400"
+    options = ("--label", "y", "--model", "cpm", "--at-end", "stop", "--quiet")
+    ran(url, *options, "--save", "whole", "--out", "whole.csv", cwd=tmp_path)
+    kept = ("--checkpoint", "check", "--checkpoint-every", "200", "--save", "model", "--out", "out.csv")
+    with Run(url, *options, *kept, cwd=tmp_path) as run:
+        deadline = time.monotonic() + 60
+        while not run.over and lines_of(tmp_path / "out.csv") < 500 and time.monotonic() < deadline:
+            time.sleep(0.002)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    ran(url, *options, *kept, cwd=tmp_path)
+    for one, other in (("model", "whole"), ("out.csv", "whole.csv")):
+        assert (tmp_path / one).read_bytes() == (tmp_path / other).read_bytes()
+    (letter,) = (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
+    assert "schema id 99" in json.loads(letter)["reason"]
+
+
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_a_registry_that_is_down(broker: str, topic: Any, registry: Registry, tmp_path: Path) -> None:
+    source, out = topic("events", partitions=2), topic("out", partitions=1)
+    fill(broker, source, [one for one in records(90) if one[2][4] == 1])
+    url = f"kafka://{broker}/{source}?registry={registry.url}"
+    arguments = ("--label", "y", "--model", "cpm", "--quiet", "--out", f"kafka://{broker}/{out}")
+    registry.stop()
+    said = ran(url, *arguments, "--broker-timeout", "1", cwd=tmp_path, code=75)
+    assert registry.url in said
+    registry.start()
+    with Run(url, *arguments, cwd=tmp_path) as run:
+        wait_for(lambda: len(read(broker, out)) == 60, run)
+        registry.stop()
+        fill(broker, source, [one for one in records(90, 90) if one[2][4] == 2])
+        wait_for(lambda: "no schema registry available" in run.log, run)
+        registry.start()
+        wait_for(lambda: len(read(broker, out)) == 90, run)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait() == 143, run.log
+    assert "rejected" not in run.log
+
+
+def wait_for(what: Any, run: Run) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert not run.over, run.log
+        assert time.monotonic() < deadline, run.log
+        time.sleep(0.1)
