@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from connectors.compression import (
-    CODECS,
     Codec,
     CorruptError,
     Decompressor,
@@ -47,6 +46,11 @@ class ByteStream(ABC):
     """Whether more bytes may arrive after a pause."""
 
     @property
+    def version(self) -> str | None:
+        """Version of a remote file, which must not change. None for local files."""
+        return None
+
+    @property
     def damage(self) -> str | None:
         """Reason why the stream ended early, or None."""
         return None
@@ -72,9 +76,13 @@ class ByteStream(ABC):
 
 
 def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
-    """Open a path as a byte stream: a file, a pipe, a device or ``-`` for stdin."""
+    """Open a path as a byte stream: a file, a pipe, a device, ``-`` for stdin, or a URL of a remote file."""
     if follow and path == "-":
         raise ConnectorError(f"standard input: {_NOT_GROWING}", option="at_end")
+    if "://" in path:
+        from connectors.remote import open_remote_bytes
+
+        return open_remote_bytes(path, follow=follow)
     if path == "-":
         if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
             raise ConnectorError("standard input: is closed")
@@ -100,25 +108,35 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
 
 def _regular(fd: int, path: str, *, follow: bool) -> ByteStream:
     """Open a regular file by its first bytes; compression is detected whatever the name."""
-    head = os.pread(fd, 16, 0)
+    codec = codec_of_head(path, os.pread(fd, 16, 0))
+    if codec is not None and follow:
+        what = f"is compressed by {codec.name}, but {_NOT_GROWING}"
+        raise ConnectorError(f"{path}: {what}", "packed", option="at_end")
+    if follow:
+        return GrowingFile(fd, path)
+    return PlainFile(fd, path) if codec is None else Unpacked(PlainFile(fd, path), path, codec)
+
+
+def codec_of_head(path: str, head: bytes) -> Codec | None:
+    """Return the compression format of a file by its first bytes, or None; its package is loaded.
+
+    Raises
+    ------
+    ConnectorError
+        If the file is not text, or not compressed as its name says.
+    """
     for mark, what in _NO_TEXT.items():
         if head.startswith(mark):
             raise ConnectorError(f"{path}: is {what}")
     named, found = codec_of_name(path), codec_of_bytes(head, path)
-    if follow and (named or found):
-        name = (found or named or CODECS[0]).name
-        raise ConnectorError(f"{path}: is compressed by {name}, but {_NOT_GROWING}", "packed", option="at_end")
-    if named and not found and not may_be_compressed(head):
+    if named and not found and not may_be_compressed(head[:16]):
         raise ConnectorError(f"{path}: ends in {named.suffix} but is not a {named.name} file", f"not {named.name}")
     if named and found and named is not found:
         logger.warning("%s: is compressed by %s, not by %s as its name says", path, found.name, named.name)
-    if follow:
-        return GrowingFile(fd, path)
     codec = found or named
-    if codec is None:
-        return PlainFile(fd, path)
-    codec.load(path)  # before the file object owns the descriptor
-    return Unpacked(PlainFile(fd, path), path, codec)
+    if codec is not None:
+        codec.load(path)
+    return codec
 
 
 class PlainFile(ByteStream):
@@ -242,6 +260,10 @@ class Converted(ByteStream):
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream, self.live = stream, stream.live
+
+    @property
+    def version(self) -> str | None:
+        return self._stream.version
 
     @property
     def damage(self) -> str | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 # Passwords in URLs (``USER:PASSWORD@``), even if the scheme or the slashes are misspelt, and secrets in options.
-_SECRET = re.compile(r"((?://|kafka:/?)[^\s:@/]*:)\S+(?=@)|((?:password|secret|token)=)[^&\s]+")
+_SECRET = re.compile(
+    r"((?://|kafka:/?)[^\s:@/]*:)\S+(?=@)|((?:password|secret|token|signature|credential|\bsig)=)[^&\s]+", re.IGNORECASE
+)
 
 
 def without_secrets(text: object) -> str:

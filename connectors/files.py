@@ -264,7 +264,8 @@ class TextSource(PrefetchSource):
     @property
     def _read_position(self) -> Position:
         """Position to resume from: offset, line, decisions about columns and fingerprints of bytes read."""
-        return self._reader.position | dict(self._format.decided) | {"cut": self._cut}
+        version = {} if self._stream.version is None else {"version": self._stream.version}
+        return self._reader.position | dict(self._format.decided) | {"cut": self._cut} | version
 
     @property
     def is_apart(self) -> bool:
@@ -277,6 +278,9 @@ class TextSource(PrefetchSource):
 
     def _go_to(self, position: Position) -> None:
         self._done, self._tried = False, 0
+        if position.get("version") != self._stream.version:
+            what = "changed since the checkpoint; start the run again with --reset"
+            raise ConnectorError(f"{self.name}: {what}", "changed", option="--reset")
         try:
             if self._begun and int(position["offset"]) < self._start["offset"]:
                 self._reader.seek(self._start)

@@ -23,6 +23,7 @@ _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false"
 KINDS = ("number", "category", "ignore", "time")
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of time, as the number of units per second."""
+_WEB = ("http://", "https://")
 MOST_COLUMNS = 100_000
 """Maximum number of columns of a table, because each is inspected before the first event."""
 
@@ -30,15 +31,21 @@ MOST_COLUMNS = 100_000
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
     """Split a URL into path and query options; the name of an existing file is not split.
 
+    The query of a web address belongs to its server. Options follow a ``#``, which is never sent.
+
     Examples
     --------
     >>> split_url("a.csv?label=y&types=x:category")
     ('a.csv', {'label': 'y', 'types': 'x:category'})
+    >>> split_url("https://host/a.csv?signature=x#label=y")
+    ('https://host/a.csv?signature=x', {'label': 'y'})
     """
     url = url.removeprefix("file://")
-    if "?" not in url or os.path.exists(url):
+    is_web = url.lower().startswith(_WEB)
+    mark = "#" if is_web else "?"
+    if mark not in url or (not is_web and os.path.exists(url)):
         return url, {}
-    path, _, query = url.partition("?")
+    path, _, query = url.partition(mark)
     return path, dict(parse_qsl(query, keep_blank_values=True))
 
 
@@ -62,7 +69,18 @@ def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def printable(path: str) -> str:
-    """Return a path as valid Unicode, with undecodable bytes as ``\\xff``."""
+    """Return a path as valid Unicode, with undecodable bytes as ``\\xff``. A URL loses credentials and a web query.
+
+    Examples
+    --------
+    >>> printable("https://me:hunter2@host/a.csv?signature=x"), printable("sftp://me:hunter2@host/a.csv")
+    ('https://host/a.csv', 'sftp://host/a.csv')
+    """
+    scheme, colons, rest = path.partition("://")
+    if colons:
+        rest = rest.partition("?")[0] if path.lower().startswith(_WEB) else rest
+        host, slash, key = rest.partition("/")
+        path = scheme + colons + host.rpartition("@")[2] + slash + key
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

@@ -42,8 +42,9 @@ class ParquetSource(PrefetchSource):
 
     def _open(self, path: str, before: ArrowColumns | None) -> None:
         try:
-            with open(path, "rb") as file:
-                self._fingerprint = hashlib.sha256(file.read(4096)).hexdigest()
+            with _bytes_of(path) as file:
+                version = getattr(file.raw, "version", None) or ""  # of a remote file
+                self._fingerprint = hashlib.sha256(file.read(4096) + version.encode()).hexdigest()
             self._file = self._opened(path)
         except FileNotFoundError:
             raise ConnectorError(f"{self.name}: no such file", "missing") from None
@@ -64,13 +65,15 @@ class ParquetSource(PrefetchSource):
         Each distinct text is decoded once.
         """
         kinds = self._pa.types
-        file = self._pa.parquet.ParquetFile(path)
+        file = self._pa.parquet.ParquetFile(_place_of(path), pre_buffer="://" in path)
         texts = [one.name for one in file.schema_arrow if kinds.is_string(one.type) or kinds.is_large_string(one.type)]
         texts = [name for name in texts if self._is_dictionary(file, name)]
         if not texts:
             return file
         with file:
-            return self._pa.parquet.ParquetFile(path, metadata=file.metadata, read_dictionary=texts)
+            return self._pa.parquet.ParquetFile(
+                _place_of(path), metadata=file.metadata, read_dictionary=texts, pre_buffer="://" in path
+            )
 
     def _is_dictionary(self, file: Any, name: str) -> bool:
         """Return whether any row group stores a column as a dictionary."""
@@ -135,3 +138,17 @@ class ParquetSource(PrefetchSource):
 
     def _let_go(self) -> None:
         self._file.close()
+
+
+def _bytes_of(path: str) -> Any:
+    """Open a path or a URL as a binary file."""
+    if "://" not in path:
+        return open(path, "rb")
+    from connectors.remote import open_random
+
+    return open_random(path)
+
+
+def _place_of(path: str) -> Any:
+    """Return what pyarrow opens: the path, or the binary file of a URL."""
+    return _bytes_of(path) if "://" in path else path

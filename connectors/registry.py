@@ -107,6 +107,8 @@ _MEANING = (
     *("isolation_level", "id_bytes", "flatten", "lists"),
 )
 
+REMOTE = ("http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memory")
+"""Schemes of URLs of files, whose suffix tells the format."""
 # In the order of messages and help.
 _table = [
     Connector("csv", "format_csv:open_csv", "format_csv:write_csv", suffixes=(".csv",), piped=True),
@@ -178,7 +180,7 @@ def connector_of(path: str, options: Options) -> Connector:
     if found is not None:
         return found
     scheme, colons, _ = path.partition("://")
-    if colons:
+    if colons and scheme.lower() not in REMOTE:
         raise ConnectorError(f"unknown kind of stream {scheme}://", "scheme")
     return _format_of(path, options)
 
@@ -186,11 +188,11 @@ def connector_of(path: str, options: Options) -> Connector:
 def _format_of(path: str, options: Options) -> Connector:
     formats = {name: each for each in file_formats() for name in (each.name, *each.aliases)}
     suffixes = {suffix: each.name for each in file_formats() for suffix in each.suffixes}
-    suffix = os.path.splitext(uncompressed_name(path))[1].lower()
+    suffix = os.path.splitext(uncompressed_name(printable(path)))[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     if not default and not options.has("format"):
         raise ConnectorError(
-            f"{path}: the suffix is not a known format; set format= to one of {', '.join(sorted(formats))}",
+            f"{printable(path)}: the suffix is not a known format; set format= to one of {', '.join(sorted(formats))}",
             "suffix",
             option="format",
         )
@@ -231,6 +233,8 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
         ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet.
         - A directory, or a glob such as ``data/**/*.csv``; see `connectors.many_files`. The types of columns are those
         of the first file.
+        - A file of a web server (``https://``), an object store (``s3://``, ``gs://``, ``az://``) or an SFTP server
+        (``sftp://``). Options of web addresses follow a ``#`` instead of ``?``.
         - ``-`` for standard input. Compressed data are decompressed.
         - ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
         - ``synthetic:NAME`` for a scenario such as sea-sudden, a generator such as sea, or a scenario file (see

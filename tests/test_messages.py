@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import re
 import struct
 import sys
@@ -44,14 +42,9 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.csv", "a,b\n1,2\n", {"encoding": "utf-16"}, "set encoding=utf-16-le"),
         ("a.csv", "größe,y\n1,a\n".encode("latin-1"), {"label": "y"}, "encoding="),
         ("a.csv", "x,y\r1,2\r3,4\r", {}, "end only in carriage returns: convert them first: tr "),
-        ("a.csv", bz2.compress(b"x\n1\n"), {}, "is packed by bzip2: unpack it first, or pipe it in"),
-        ("a.csv", lzma.compress(b"x\n1\n"), {}, "is packed by xz"),
-        ("a.csv", b"\x28\xb5\x2f\xfd rest", {}, "is packed by zstd"),
+        ("a.csv.zst", "x\n1\n", {}, "ends in .zst but is not a zstd file"),
         ("a.csv", b"PK\x03\x04 rest", {}, "is a ZIP archive or a spreadsheet"),
         ("a.csv", b"PAR1\x15\x04 rest", {}, "is Parquet: set format=parquet"),
-        ("a.csv.zst", "", {}, "or pipe it in: zstdcat FILE"),
-        ("a.csv.bz2", "", {}, "or pipe it in: bzcat FILE"),
-        ("a.csv.xz", "", {}, "or pipe it in: xzcat FILE"),
         ("a.dat", "x\n1\n", {}, "set format="),
         ("a.jsonl", '{"x": 1, "class": 2}\n', {"label": "clas"}, "if it comes later, set late_label=yes"),
         ("a.jsonl", '{\n"x": 1\n}\n', {}, "an object continues in line 2, but each must be on one line"),

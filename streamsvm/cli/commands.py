@@ -11,8 +11,8 @@ from streamsvm.run.values import Span
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed; 2 invalid settings, no data were read; 3 done, but more than half of the events "
-    "were rejected; 75 brokers are unreachable, start the same run again; 130 or 143 ended by SIGINT or SIGTERM, with "
-    "checkpoint and report (a second signal kills)."
+    "were rejected; 75 brokers or servers are unreachable, start the same run again; 130 or 143 ended by SIGINT or "
+    "SIGTERM, with checkpoint and report (a second signal kills)."
 )
 
 

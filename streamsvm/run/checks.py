@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from connectors.options import printable
 from connectors.sinks import NullSink
 from connectors.streams import Source
 from streamsvm.decide.costs import check_costs
@@ -23,6 +24,7 @@ from streamsvm.run.plot import check_plot, is_picture
 def check(config: RunConfig) -> None:
     """Refuse inconsistent options."""
     _check_source(config)
+    _check_local(config)
     if config.saved_model and (config.params or config.refit):
         raise SetupError(f"--model {config.model}: has its own parameters: remove --param and --refit")
     check_needed(config)
@@ -113,6 +115,15 @@ def _check_source(config: RunConfig) -> None:
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
         what = f"no SOURCE is given, {where}: use a file, a topic, - for standard input, or {DEFAULT_SOURCE}"
         raise SetupError(what, option="SOURCE")
+
+
+def _check_local(config: RunConfig) -> None:
+    """Refuse URLs where files must be local."""
+    paths = {f"--{name}": getattr(config, name) for name in ("save", "summary", "plot", "checkpoint")}
+    for option, path in (paths | {"--model": config.saved_model}).items():
+        if path and "://" in str(path):
+            what = f"{option} {printable(path)}: must be a local path; only sources and results may be URLs"
+            raise SetupError(what, "not local", option=option)
 
 
 def check_label(config: RunConfig, source: Source) -> None:

@@ -295,7 +295,7 @@ def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None
     with raises(ConnectorError, reason="suffix", option="format"):
         open_source(write(tmp_path / "a.dat", "x\n1\n"))
     with raises(ConnectorError, reason="scheme"):
-        open_source("https://example.org/a.csv")
+        open_source("gopher://example.org/a.csv")
     assert rows(write(tmp_path / "a.dat", "x\n1\n"), format="csv") == [{"x": 1.0}]
 
 

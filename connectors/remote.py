@@ -1,0 +1,218 @@
+"""Files of web servers and object stores, read by ranges of bytes.
+
+Web servers are read by `connectors.remote_web`, all others through fsspec by `connectors.remote_store`.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from connectors.bytestreams import ByteStream, Unpacked, codec_of_head
+from connectors.errors import ConnectorError, UnreachableError
+from connectors.options import printable
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+T = TypeVar("T")
+RETRY_S = 60.0
+"""How long failed requests are repeated before the run ends."""
+_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
+_CHUNK = 1 << 18
+WEB = ("http", "https")
+
+logger = logging.getLogger("connectors")
+
+
+class TransientError(Exception):
+    """Raised for a failed request that may succeed later."""
+
+
+class RemoteFile(ABC):
+    """A file on a server. It must not change while it is read.
+
+    Attributes
+    ----------
+    name
+        URL without credentials and query.
+    size
+        Size in bytes; None if unknown.
+    version
+        What the server tells of its version: the ETag, or size and time of the last modification. None if unknown.
+    block
+        Bytes to read sequentially in one request.
+    """
+
+    size: int | None = None
+    version: str | None = None
+    block: int = _CHUNK
+
+    def __init__(self, url: str) -> None:
+        self.name = printable(url)
+
+    def read(self, start: int, n: int) -> bytes:
+        """Return up to `n` bytes from an offset, none only at the end.
+
+        Raises
+        ------
+        ConnectorError
+            If the file changed or cannot be read.
+        UnreachableError
+            If requests failed for `RETRY_S` seconds.
+        """
+        if self.size is not None:
+            n = min(n, self.size - start)
+        return self.attempt(lambda: self._fetch(start, n)) if n > 0 else b""
+
+    def attempt(self, request: Callable[[], T]) -> T:
+        """Return the result of a request, which is repeated after transient errors."""
+        started, pause = time.monotonic(), _PAUSE_S
+        while True:
+            try:
+                return request()
+            except TransientError as error:
+                if time.monotonic() - started + pause > RETRY_S:
+                    what = f"no answer for {RETRY_S:.0f} s: {error}: start the run again to continue"
+                    raise UnreachableError(f"{self.name}: {what}", "unreachable") from error
+                if pause == _PAUSE_S:
+                    logger.warning("%s: %s; retrying for up to %.0f s", self.name, error, RETRY_S)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    @abstractmethod
+    def _fetch(self, start: int, n: int) -> bytes:
+        """Return up to n > 0 bytes from one request. Raise TransientError if it fails or ends early."""
+
+    def _check(self, version: str | None) -> None:
+        """Raise ConnectorError if this is not the version that was opened."""
+        if version != self.version:
+            what = "changed while it was read; start the run again, with --reset if it has a checkpoint"
+            raise ConnectorError(f"{self.name}: {what}", "changed")
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Close connections."""
+
+
+class RemoteStream(ByteStream):
+    """Byte stream of a remote file."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file = file
+        self._at = self._start = 0
+        self._block = b""
+
+    @property
+    def version(self) -> str | None:
+        return self._file.version
+
+    def read(self, wait_s: float) -> bytes | None:
+        if not self._start <= self._at < self._start + len(self._block):
+            self._block, self._start = self._file.read(self._at, self._file.block), self._at
+        first = self._at - self._start
+        data = self._block[first : first + _CHUNK]
+        self._at += len(data)
+        return data or None
+
+    def seek(self, offset: int) -> bool:
+        self._at = offset
+        return self._file.size is None or offset <= self._file.size
+
+    def fraction(self, offset: int) -> float | None:
+        return min(1.0, offset / (self._file.size or offset or 1)) if self._file.size is not None else None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RemoteReader(io.RawIOBase):
+    """Random access to a remote file, for Parquet."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        super().__init__()
+        self._file, self._at = file, 0
+        self.version = file.version
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to an offset."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size or 0}[whence]
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the offset."""
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read bytes into a buffer; return their number."""
+        view = memoryview(buffer).cast("B")
+        data = self._file.read(self._at, len(view))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close connections."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def open_remote(url: str) -> RemoteFile:
+    """Open a URL of a web server or an object store.
+
+    Raises
+    ------
+    ConnectorError
+        If there is no such file, or it cannot be read.
+    """
+    if url.partition("://")[0].lower() in WEB:
+        from connectors.remote_web import WebFile
+
+        return WebFile(url)
+    from connectors.remote_store import StoreFile
+
+    return StoreFile(url)
+
+
+def open_remote_bytes(url: str, *, follow: bool = False) -> ByteStream:
+    """Open a URL as a byte stream, decompressed if it is compressed."""
+    name = printable(url)
+    if follow:
+        raise ConnectorError(f"{name}: at_end=wait is for growing local files", "packed", option="at_end")
+    stream = RemoteStream(open_remote(url))
+    try:
+        head = stream.read(0.0) or b""
+        stream.seek(0)
+        codec = codec_of_head(name, head)
+        return stream if codec is None else Unpacked(stream, name, codec)
+    except BaseException:
+        stream.close()
+        raise
+
+
+def open_random(url: str) -> Any:
+    """Open a URL as a binary file with random access.
+
+    Raises
+    ------
+    ConnectorError
+        If it cannot be read, or the server does not tell its size.
+    """
+    file = open_remote(url)
+    if file.size is None:
+        file.close()
+        raise ConnectorError(f"{file.name}: the server does not tell the size: download the file first", "no size")
+    return io.BufferedReader(RemoteReader(file), 1 << 20)

@@ -1,0 +1,104 @@
+"""Files of object stores and SFTP servers, through fsspec."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from connectors.errors import ConnectorError, without_secrets
+from connectors.options import printable
+from connectors.remote import RemoteFile, TransientError
+
+PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
+    **dict.fromkeys(("sftp", "ssh"), "paramiko"),
+    "memory": "fsspec",
+}
+"""Packages that fsspec needs, by scheme."""
+_UNIQUE = ("ETag", "etag", "generation")
+_VERSIONS = (*_UNIQUE, "LastModified", "last_modified", "mtime", "updated", "created")
+# Names, because the packages of the stores need not be installed.
+_TRANSIENT = re.compile(
+    "(Endpoint|Client)?Connect(ion|ionClosed|Timeout|or)Error|ReadTimeoutError|HTTPClientError|ClientOSError|"
+    "ResponseStreamingError|IncompleteReadError|ClientPayloadError|ServerDisconnectedError|ServiceRe(quest|sponse)Error|"
+    "EndpointConnectionError|SSHException|FSTimeoutError"
+)
+_REFUSED = re.compile(
+    "(No|Partial)CredentialsError|ClientAuthenticationError|AuthenticationException|DefaultCredentialsError|"
+    "RefreshError|ProfileNotFound|TokenRetrievalError"
+)
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it. Credentials are those of the environment, as in fsspec.
+
+    Raises
+    ------
+    ConnectorError
+        If the package is not installed, or there are no credentials.
+    """
+    name, scheme = printable(url), url.partition("://")[0].lower()
+    try:
+        import fsspec.core
+    except ImportError as error:
+        what = f"{scheme}:// needs fsspec: pip install 'streamsvm[remote]'"
+        raise ConnectorError(f"{name}: {what}", "no fsspec") from error
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = PACKAGES[scheme]
+        raise ConnectorError(f"{name}: needs {package}: pip install {package}", f"no {package}") from error
+    except Exception as error:
+        raise failure(url, error) from error
+    return system, path
+
+
+def failure(url: str, error: Exception) -> Exception:
+    """Return the error of a failed request: transient or not."""
+    kind, name = type(error).__name__, printable(url)
+    text = without_secrets(error).replace(url, name)
+    if isinstance(error, FileNotFoundError):
+        return ConnectorError(f"{name}: no such file", "missing")
+    if isinstance(error, PermissionError) or _REFUSED.fullmatch(kind):
+        return ConnectorError(f"{name}: access is refused: check the credentials ({kind}: {text})", "credentials")
+    if isinstance(error, OSError | EOFError) or _TRANSIENT.fullmatch(kind):
+        return TransientError(f"{kind}: {text}")
+    return ConnectorError(f"{name}: cannot be accessed: {kind}: {text}", "store")
+
+
+class StoreFile(RemoteFile):
+    """A file of an object store, read in blocks. Its version is compared after each block."""
+
+    block = 1 << 23
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._url = url
+        self._system, self._path = self.attempt(lambda: filesystem(url))
+        self.size, self.version = self.attempt(self._look)
+
+    def _look(self) -> tuple[int, str]:
+        """Return size and version."""
+        try:
+            self._system.invalidate_cache()
+            about = self._system.info(self._path)
+        except Exception as error:
+            raise failure(self._url, error) from error
+        if about["type"] == "directory":
+            raise ConnectorError(f"{self.name}: is a directory, not a file", "directory")
+        size = int(about["size"])
+        key = next((key for key in _VERSIONS if about.get(key) is not None), None)
+        version = "" if key is None else str(about[key])
+        return size, version if key in _UNIQUE else f"{size} bytes, {version}"
+
+    def _fetch(self, start: int, n: int) -> bytes:
+        try:
+            data = bytes(self._system.cat_file(self._path, start=start, end=start + n))
+        except Exception as error:
+            raise failure(self._url, error) from error
+        self._check(self._look()[1])
+        if len(data) != n:
+            raise TransientError(f"the answer has {len(data)} bytes instead of {n}")
+        return data
