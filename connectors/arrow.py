@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from connectors.arrow_columns import ArrowColumns
+from connectors.arrow_nested import ArrowFlattening
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options, Roles
@@ -48,6 +49,7 @@ class ArrowSource(PrefetchSource):
         self._pa = import_arrow(self.name)
         wanted = options.integer("batch_size", BATCH_EVENTS, 1)
         roles = Roles.of(options)
+        nested = ArrowFlattening(options, roles)
         options.finish()
         self._total: int | None = None
         self._is_read_once = False
@@ -58,7 +60,7 @@ class ArrowSource(PrefetchSource):
         if first is None:
             raise ConnectorError(f"{self.name}: has no columns, because it has no batches", "empty")
         self._held, self._schema = [first], first.schema
-        self._columns = ArrowColumns(self.name, self._schema, roles)
+        self._columns = ArrowColumns(self.name, self._schema, roles, nested)
         self._batch_size = self._columns.most_events(wanted)
 
     def _opened(self, data: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.arrow_cells import floats_of
+from connectors.arrow_nested import ArrowFlattening, is_nested
 from connectors.cells import Bad
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins
@@ -28,19 +29,34 @@ class ArrowColumns(TypedColumns):
         As for `TypedColumns`.
     schema
         Schema of the batches.
+    nested
+        Conversion of nested columns.
     before
         Columns of the previous file of the stream, if any.
+
+    Attributes
+    ----------
+    read
+        Columns of the file to read.
     """
 
-    def __init__(self, source: str, schema: Any, roles: Roles, before: ArrowColumns | None = None) -> None:
+    def __init__(
+        self, source: str, schema: Any, roles: Roles, nested: ArrowFlattening, before: ArrowColumns | None = None
+    ) -> None:
         import pyarrow
 
-        self._pa = pyarrow
+        self._pa, self._nested, whole = pyarrow, nested, schema
+        schema = nested.schema(schema)
         index = [one.name for one in schema if _INDEX.fullmatch(one.name) and pyarrow.types.is_integer(one.type)]
         super().__init__(source, schema.names, roles, index, before)
         self._kinds = {name: self._kind(schema.field(name).type) for name in self.typed}
         for name in self.typed:
             self._check_type(name, schema.field(name).type)
+        self.read = self.used
+        if schema is not whole:
+            paths = nested.paths(whole)
+            self.read = list(dict.fromkeys(paths[name] for name in self.used))
+            self._columns.numbers.notices.say(*nested.notices(whole))
 
     @property
     def is_open(self) -> bool:
@@ -57,7 +73,10 @@ class ArrowColumns(TypedColumns):
         after
             Their place, for messages.
         """
+        schema = self._nested.schema(schema)
         for name in self.typed:
+            if schema.get_field_index(name) < 0:
+                raise ConnectorError(f"{self.source}: {after}, there is no column {name!r} as before", "columns differ")
             kind = schema.field(name).type
             self._check_type(name, kind)
             before, now = self._kinds[name], self._kind(kind)
@@ -70,6 +89,7 @@ class ArrowColumns(TypedColumns):
         is_time = types.is_timestamp(kind) or types.is_date(kind)
         if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
             way = f"ignore= or time=, or set types={name}:time" if is_time else "ignore= or time="
+            way = "ignore=, or flatten it with a larger flatten=" if is_nested(kind) else way
             what = f"column {name!r} is of type {kind}; name it in {way}"
             raise ConnectorError(f"{self.source}: {what}", "type", column=name)
 
@@ -84,11 +104,11 @@ class ArrowColumns(TypedColumns):
 
     def look_at(self, rows: Any) -> None:
         """Make decisions by the first rows."""
-        self.decide(_by_name(rows))
+        self.decide(_by_name(self._nested.flat(rows)))
 
     def events(self, rows: Any, origins: Origins, position: Any) -> Batch:
         """Convert a record batch; see `batch`."""
-        return self.batch(_by_name(rows), len(rows), origins, position)
+        return self.batch(_by_name(self._nested.flat(rows)), len(rows), origins, position)
 
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
         kind = self._kind(column.type)

@@ -22,6 +22,11 @@ STATISTICS = ("length", "mean", "min", "max", "first", "last")
 """Statistics of a list that `lists` may name."""
 
 
+def nested_options(options: Options) -> tuple[int, list[str]]:
+    """Return the options `flatten` and `lists`: the number of levels, and the statistics of lists."""
+    return min(options.integer("flatten", MOST_LEVELS), MOST_LEVELS), options.several("lists", STATISTICS, ("length",))
+
+
 class Flattening:
     """Convert nested records to flat ones, with names such as ``a.b``.
 
@@ -52,9 +57,7 @@ class Flattening:
     """
 
     def __init__(self, options: Options, ignored: Iterable[str], roles: Iterable[str | None], notices: Notices) -> None:
-        asked = options.integer("flatten", MOST_LEVELS)
-        self._is_limited, self.depth = asked < MOST_LEVELS, min(asked, MOST_LEVELS)
-        self.statistics = options.several("lists", STATISTICS, ("length",))
+        self.depth, self.statistics = nested_options(options)
         self.ignored, self._roles, self._notices = frozenset(ignored), frozenset(filter(None, roles)), notices
         self._apart = self.ignored | self._roles
         self.has_roles = any("." in name for name in self._roles)
@@ -144,7 +147,7 @@ class Flattening:
                 flat[column] = value
 
     def _too_deep(self, name: str, value: Any) -> str:
-        if not self._is_limited:
+        if self.depth == MOST_LEVELS:
             return f"field '{name}' has more than {MOST_LEVELS} levels; leave it out (--ignore {name})"
         way = f"leave it out (--ignore {name}), or flatten more levels (--set flatten={self.depth + 1})"
         return f"field '{name}' is nested: {shown(value)}; {way}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connectors.arrow_columns import ArrowColumns
+from connectors.arrow_nested import ArrowFlattening
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options, Roles, printable
@@ -37,6 +38,7 @@ class ParquetSource(PrefetchSource):
         self._pa = import_arrow(path)
         self._wanted = options.integer("batch_size", BATCH_EVENTS, 1)
         self._roles = Roles.of(options)
+        self._nested = ArrowFlattening(options, self._roles)
         options.finish()
         self._open(path, None)
 
@@ -50,7 +52,7 @@ class ParquetSource(PrefetchSource):
             raise ConnectorError(f"{self.name}: no such file", "missing") from None
         except (OSError, self._pa.ArrowException) as error:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}", "not Parquet") from error
-        self._columns = ArrowColumns(self.name, self._file.schema_arrow, self._roles, before)
+        self._columns = ArrowColumns(self.name, self._file.schema_arrow, self._roles, self._nested, before)
         self._batch_size = self._columns.most_events(self._wanted)
         self._total, self._row = self._file.metadata.num_rows, 0
 
@@ -82,7 +84,7 @@ class ParquetSource(PrefetchSource):
         return any("DICTIONARY" in encoding for group in groups for encoding in group.encodings)
 
     def _batches(self) -> Iterator[Batch]:
-        columns = self._columns.used
+        columns = self._columns.read
         read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
         for number, skip in self._groups_left():
             about = self._file.metadata.row_group(number)

@@ -142,7 +142,7 @@ def test_what_is_no_table_is_refused(data: Any, reason: str) -> None:
         open_source(data)
 
 
-@pytest.mark.parametrize("column", [pa.array([{"a": 1.0}]), pa.array([[1.0]]), pa.array([b"a"])])
+@pytest.mark.parametrize("column", [pa.array([[("a", 1.0)]], pa.map_(pa.string(), pa.float64())), pa.array([b"a"])])
 def test_types_without_a_feature_are_refused(column: pa.Array) -> None:
     with raises(ConnectorError, reason="type", column="odd"):
         open_source(pa.table({"odd": column, "y": [0]}), label="y")
@@ -151,3 +151,11 @@ def test_types_without_a_feature_are_refused(column: pa.Array) -> None:
 def test_an_empty_table_has_no_events(tmp_path: Path) -> None:
     assert list(open_source(TABLE.slice(0, 0), **OPTIONS)) == []
     assert list(open_source(pl.DataFrame(TABLE.slice(0, 0)).lazy(), **OPTIONS)) == []
+
+
+def test_nested_columns_are_flattened_and_later_batches_must_have_them() -> None:
+    first, other = (pa.Table.from_pylist([{"a": {"b": 1.0, name: [1, 2]}, "y": 0}]) for name in "lm")
+    (batch,) = open_source(first, label="y", lists="length,mean")
+    assert batch.rows() == [{"a.b": 1.0, "a.l.length": 2.0, "a.l.mean": 1.5}]
+    with raises(ConnectorError, reason="columns differ"):
+        list(open_source(iter([first, other]), label="y"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -136,3 +137,61 @@ def test_a_label_alone_makes_events_without_features(tmp_path: Path) -> None:
     assert (len(batch), batch.features, batch.rows(), batch.labels) == (3, {}, [{}, {}, {}], [1, 0, None])
     (batch,) = open_source(str(tmp_path / "a.parquet"), ignore="y")
     assert (batch.rows(), batch.labels) == ([{}, {}, {}], [None, None, None])
+
+
+NESTED = [
+    {
+        "x": 1,
+        "a": {"b": 2.5, "c": {"d": "red", "y": "up", "t": 5}},
+        "l": [3, None, 1],
+        "s": ["u", "v"],
+        "r": [{"q": 1}],
+    },
+    {"x": 2, "a": {"b": None, "c": None}, "l": [], "s": None, "r": []},
+    {"x": 3, "a": None, "l": None, "s": [], "r": None},
+]
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> str:
+    pyarrow.parquet.write_table(pa.Table.from_pylist(NESTED * 20), tmp_path / "n.parquet", row_group_size=7)
+    return str(tmp_path / "n.parquet")
+
+
+def test_structs_and_lists_become_the_columns_of_json(nested: str, tmp_path: Path) -> None:
+    lines = tmp_path / "n.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in NESTED * 20))
+    options = {"label": "a.c.y", "ignore": "a.c.t", "lists": "length,mean,min,max,first,last"}
+    source = open_source(nested, **options)
+    found, wanted = events(source), events(open_source(str(lines), **options))
+    assert [event[:2] for event in found] == [event[:2] for event in wanted]
+    assert found[0][0]["a.c.d"] == "red"
+    assert any("'l' is a list" in notice and "3 in all" in notice for notice in source.notices)
+
+
+def test_nested_columns_have_roles_and_only_those_used_are_read(nested: str) -> None:
+    (batch, *_) = open_source(nested, key="x", time="a.c.t", ignore="l,s,r", types="a.c.d:ignore,a.c.y:category")
+    assert (batch.rows()[0], batch.keys[0], batch.times[0]) == ({"a.b": 2.5, "a.c.y": "up"}, 1, 5)
+    assert list(next(iter(open_source(nested, label="a.c.y", ignore="x,a.b,l,s,r,a.c.t"))).features) == ["a.c.d"]
+    assert list(next(iter(open_source(nested, ignore="a,l,s,r"))).features) == ["x"]
+
+
+def test_levels_and_names_of_nested_columns_are_checked(nested: str, tmp_path: Path) -> None:
+    with raises(ConnectorError, reason="type", column="a.c", named="flatten="):
+        open_source(nested, flatten=1)
+    assert "a.b" in next(iter(open_source(nested, flatten=1, ignore="a.c"))).features
+    for option in ("label", "ignore"):
+        with raises(ConnectorError, reason="no column", option=option, column="a.z"):
+            open_source(nested, **{option: "a.z"})
+    pyarrow.parquet.write_table(pa.Table.from_pylist([{"a": {"b": 1}, "a.b": 2}]), tmp_path / "twice.parquet")
+    with raises(ConnectorError, reason="twice", column="a.b"):
+        open_source(str(tmp_path / "twice.parquet"))
+
+
+@each_choice(("cut", [0, 1, 5]), ("size", [1, 7, 64]))
+def test_resuming_in_nested_files(nested: str, cut: int, size: int) -> None:
+    whole = events(open_source(nested, label="a.c.y"))
+    source = open_source(nested, label="a.c.y", batch_size=size)
+    batches = [batch for _, batch in zip(range(cut), source, strict=False)]
+    (resumed := open_source(nested, label="a.c.y")).seek(source.position if not batches else batches[-1].position)
+    assert str(events([*batches, *resumed])) == str(whole)
