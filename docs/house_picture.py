@@ -16,7 +16,7 @@ BESIDE = "connectors"
 # Where rooms stand from the left, so that few arrows cross; their layers say how high.
 COLUMNS = {"cli": 1, "run": 0.5, "keyed": 2, "delayed": 2, "refit": 0.5, "loading": 2, "ensemble": 1, "polytope": 2}
 COLUMNS |= {"budgeted": 3, "online": 1.5, "features": 2, "decide": 1, "models": 1, "parameters": 0, "names": 2}
-COLUMNS |= {"labels": 3, "locks": 4, "core": 0.5, "connectors": 3, "sklearn": 3}
+COLUMNS |= {"labels": 3, "locks": 4, "core": 0.5, "connectors": 3, "sklearn": 3, "monitor": 3}
 
 
 def page() -> str:

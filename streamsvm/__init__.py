@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamsvm.ensemble.classifier import StreamSVMClassifier
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.loading import load, warmup
+    from streamsvm.monitor import FeatureMonitor
     from streamsvm.polytope.classifier import CPMClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         "CPMClassifier",
         "DecidingClassifier",
         "DelayedClassifier",
+        "FeatureMonitor",
         "IndexedBCD",
         "KeyedClassifier",
         "LabelBudget",
@@ -43,6 +45,7 @@ _HOMES = {
     "CPMClassifier": "streamsvm.polytope.classifier",
     "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.delayed.classifier",
+    "FeatureMonitor": "streamsvm.monitor",
     "IndexedBCD": "streamsvm.batch",
     "KeyedClassifier": "streamsvm.keyed.classifier",
     "LabelBudget": "streamsvm.delayed.budget",

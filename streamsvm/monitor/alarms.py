@@ -1,0 +1,181 @@
+"""Alarms of features, the state of a column, and when a change begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = ("distribution", "range", "unseen", "stuck", "missing", "type", "relation")
+"""Kinds of alarms."""
+_RECOVERY = 8  # windows in succession without deviation, which end a change
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureAlarm:
+    """A change of a column.
+
+    Parameters
+    ----------
+    column
+        Name of the column; two names for "relation".
+    kind
+        "distribution"; "range" for values outside the range of the reference; "unseen" for values of a category that
+        the reference does not have; "stuck" for a value that repeats; "missing"; "type" for texts in a column of
+        numbers, or the reverse; or "relation" for the correlation of two columns.
+    event
+        Number of events up to the alarm.
+    since
+        Number of events before the window that deviates. The change began in the window, or shortly before.
+    before, after
+        Descriptions of the reference and of the window.
+    evidence
+        Bound on the probability that a window of this column deviates as much without a change.
+    """
+
+    column: Any
+    kind: str
+    event: int
+    since: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    evidence: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a dict for JSON; the two names of a relation become a list."""
+        column = list(self.column) if isinstance(self.column, tuple) else self.column
+        names = ("kind", "event", "since", "before", "after", "evidence")
+        return {"column": column} | {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnState:
+    """Current state of a column.
+
+    Parameters
+    ----------
+    name
+        Name of the column.
+    kind
+        "number" or "category"; empty before the bins are chosen.
+    status
+        "learning" the reference, "monitored", or "dependent": successive values depend on each other over times as long
+        as the reference, so that only missing values, types and repeats are monitored.
+    reference, recent
+        Descriptions of the reference and of the last window; empty before they are known.
+    evidence
+        Bound on the probability of the last window without a change, 1 if there is none.
+    psi
+        Population stability index of the last window: 0 without change, above 0.25 is usually called a large change.
+    changed
+        Kinds of changes that last: "values", "missing", "type".
+    since
+        Number of events before the first of them; None without change.
+    """
+
+    name: Any
+    kind: str
+    status: str
+    reference: dict[str, Any]
+    recent: dict[str, Any]
+    evidence: float = 1.0
+    psi: float = 0.0
+    changed: tuple[str, ...] = ()
+    since: int | None = None
+
+
+class Hit(NamedTuple):
+    """A watch that begins to deviate: the watch, and scale and index of the window."""
+
+    watch: int
+    scale: int
+    window: int
+
+
+class Watches:
+    """What deviates from its reference, one alarm per change.
+
+    A change ends after eight windows in succession without deviation, at the largest scale that deviated.
+
+    Attributes
+    ----------
+    scale
+        Largest scale that deviates, by watch; -1 for none.
+    agreed
+        Number of windows at this scale without deviation since the last one.
+    since
+        Block before the change.
+    ended
+        Changes that ended: watch, and blocks between which it deviated. Old ones are removed.
+    """
+
+    arrays = ("scale", "agreed", "since", "ended")
+
+    def __init__(self) -> None:
+        self.scale = np.zeros(0, np.int64)
+        self.agreed = np.zeros(0, np.int64)
+        self.since = np.zeros(0, np.int64)
+        self.ended = np.zeros((0, 3), np.int64)
+
+    def add(self, k: int) -> None:
+        """Add watches."""
+        self.scale = np.concatenate([self.scale, np.full(k, -1)])
+        self.agreed, self.since = (np.concatenate([own, np.zeros(k, np.int64)]) for own in (self.agreed, self.since))
+
+    def clear(self, watches: Any) -> None:
+        """Forget changes."""
+        self.scale[watches], self.agreed[watches] = -1, 0
+
+    @property
+    def is_changed(self) -> NDArray[np.bool_]:
+        """Whether each watch deviates."""
+        changed: NDArray[np.bool_] = self.scale >= 0
+        return changed
+
+    def follow(
+        self, deviates: Sequence[NDArray[np.bool_]], ends: Sequence[NDArray[np.int64]], sizes: Sequence[int]
+    ) -> list[Hit]:
+        """Take closed windows of all scales; return the watches that begin to deviate.
+
+        Parameters
+        ----------
+        deviates
+            Whether each window deviates, shape (n_watches, n_windows), by scale.
+        ends
+            Ends of the windows in blocks, by scale.
+        sizes
+            Sizes of windows in blocks, by scale.
+        """
+        active = self.is_changed
+        for found in deviates:
+            active = active | found.any(axis=1)
+        order = sorted((end, s, k) for s, own in enumerate(ends) for k, end in enumerate(own.tolist()))
+        hits, ended = [], []
+        for watch in np.flatnonzero(active).tolist():
+            own = [found[watch].tolist() for found in deviates]
+            scale, agreed = int(self.scale[watch]), int(self.agreed[watch])
+            for end, s, k in order:
+                if own[s][k]:
+                    if scale < 0:
+                        hits.append(Hit(watch, s, k))
+                        self.since[watch] = end - sizes[s]
+                    scale, agreed = max(scale, s), 0
+                elif s == scale:
+                    agreed += 1
+                    if agreed == _RECOVERY:
+                        scale, agreed = -1, 0
+                        ended.append((watch, self.since[watch], end))
+            self.scale[watch], self.agreed[watch] = scale, agreed
+        if ended or len(self.ended):
+            recent = self.ended[self.ended[:, 2] > ends[0][0] - 2 * sizes[-1]]
+            self.ended = np.concatenate([recent, np.array(ended, np.int64).reshape(-1, 3)])
+        return hits
+
+    def changes(self) -> NDArray[np.int64]:
+        """Return watch, and blocks between which it deviated, of the present changes and of those that just ended."""
+        watches = np.flatnonzero(self.is_changed)
+        lasting = np.stack([watches, self.since[watches], np.full(len(watches), 1 << 60)], axis=1)
+        return np.concatenate([self.ended, lasting])

@@ -1,0 +1,215 @@
+"""Bins of a column, chosen from its first values, and counts of values per block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.monitor.bounds import Floats
+from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
+from streamsvm.monitor.tally import BLOCK
+
+Ints: TypeAlias = "NDArray[np.int64]"
+Texts: TypeAlias = "NDArray[Any]"
+"""Objects: str, and None for other cells."""
+
+_LONGEST = 256  # longer texts are unseen values
+# Quantiles of the values, and of the different values: columns with a few frequent values also have cuts elsewhere.
+_LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 0.998)
+_LEVELS_OF_DIFFERENT = tuple(i / 12 for i in range(13))
+_SPLIT = 0.2  # least share on each side of the cut near the median
+
+Words: TypeAlias = "NDArray[np.uint64]"
+"""Bits of events, one word per block."""
+Encoder: TypeAlias = "Floats | dict[str, int]"
+
+
+def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile | None:
+    """Choose the bins of a column; None if it has no values.
+
+    A column is numeric if it has at least as many numbers as texts.
+
+    Parameters
+    ----------
+    name
+        Name of the column.
+    numbers
+        The numbers, NaN for other cells.
+    texts
+        The texts, None for other cells.
+    """
+    found = numbers[np.isfinite(numbers)]
+    strings = [] if texts is None else [text for text in texts.tolist() if text is not None]
+    if not strings and not len(found):
+        return None
+    if len(strings) > len(found):
+        counter = Counter(text for text in strings if len(text) <= _LONGEST)
+        top = sorted(counter, key=lambda text: (-counter[text], text))
+        return ColumnProfile(name, "category", 0, values=tuple(top[:N_CUTS]), others=frozenset(top[N_CUTS:]))
+    different = np.unique(found)
+    if len(different) <= N_CUTS:
+        cuts = different
+    else:
+        cuts = np.unique(
+            np.concatenate(
+                [
+                    np.quantile(found, _LEVELS, method="inverted_cdf"),
+                    np.quantile(different, _LEVELS_OF_DIFFERENT, method="inverted_cdf"),
+                ]
+            )
+        )
+    cuts = np.concatenate([cuts, np.full(N_CUTS - len(cuts), cuts[-1])])
+    shares = np.searchsorted(np.sort(found), cuts, side="right") / len(found)
+    split = int(np.abs(shares - 0.5).argmin())
+    is_even = _SPLIT <= shares[split] <= 1.0 - _SPLIT
+    return ColumnProfile(name, "number", 0, cuts=tuple(cuts.tolist()), split=split if is_even else -1)
+
+
+def encoder_of(profile: ColumnProfile) -> Encoder:
+    """Return the edges of bins with the ends of the range, or the codes of texts."""
+    if profile.kind == "number":
+        cuts = np.array(profile.cuts)
+        return np.concatenate([[np.nextafter(cuts[0], -np.inf)], cuts, [np.inf]])
+    return dict.fromkeys(profile.others, N_CUTS + 1) | {value: i for i, value in enumerate(profile.values)}
+
+
+def other_types(kind: str, numbers: Floats, texts: Texts | None) -> NDArray[np.bool_] | None:
+    """Return which cells are of another type than their column; None for none."""
+    if kind == "category":
+        return ~np.isnan(numbers)
+    if texts is None:
+        return None
+    return np.fromiter((text is not None for text in texts), bool, len(texts))
+
+
+def count_blocks(
+    profiles: Sequence[ColumnProfile | None],
+    encoders: Sequence[Encoder | None],
+    numbers: Floats,
+    texts: Mapping[int, Texts],
+    previous: Floats,
+) -> tuple[Floats, Words]:
+    """Count the values of columns per block.
+
+    Parameters
+    ----------
+    profiles, encoders
+        Bins of the columns, and the results of `encoder_of`; None before they are known.
+    numbers
+        Shape (n_columns, n).
+    texts
+        Texts by column.
+    previous
+        The number before the first one, by column.
+
+    Returns
+    -------
+    counts : ndarray of shape (n_columns, n / BLOCK, WIDTH)
+    words : ndarray of shape (n_columns, n / BLOCK)
+        One bit per event: whether the number is at most the split cut.
+    """
+    d, n = numbers.shape
+    counts, words = np.zeros((d, n // BLOCK, WIDTH)), np.zeros((d, n // BLOCK), np.uint64)
+    counts[:, :, REPEATS] = count_bits(numbers == np.concatenate([previous[:, None], numbers[:, :-1]], axis=1))
+    counts[:, :, TOTAL] = _sums(numbers.reshape(d, -1, BLOCK))
+    for c, (profile, encoder) in enumerate(zip(profiles, encoders, strict=True)):
+        if profile is None:
+            continue
+        if isinstance(encoder, dict):
+            counts[c, :, REPEATS] = counts[c, :, TOTAL] = 0.0
+            _count_texts(encoder, texts.get(c), counts[c])
+        else:
+            words[c] = _count_numbers(encoder, numbers[c], profile.split, counts[c])
+        others = other_types(profile.kind, numbers[c], texts.get(c))
+        if others is not None:
+            counts[c, :, TYPE] = others.reshape(-1, BLOCK).sum(axis=1)
+            counts[c, :, MISSING] -= counts[c, :, TYPE]
+    return counts, words
+
+
+def _count_numbers(edges: Any, numbers: Floats, split: int, counts: Floats) -> Words:
+    # One comparison per edge and value is faster than a binary search, because it uses SIMD and does not branch.
+    bits = _packed(numbers <= edges[:, None])
+    up_to = np.bitwise_count(bits)
+    counts[:, :N_CUTS], counts[:, BELOW] = up_to[1:-1].T, up_to[0]
+    counts[:, ABOVE], counts[:, MISSING] = up_to[-1] - up_to[-2], BLOCK - up_to[-1]
+    return np.asarray(bits[split + 1])
+
+
+def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Floats) -> None:
+    if texts is None:
+        counts[:, MISSING] = BLOCK
+        return
+    found = [N_CUTS + 2 if text is None else codes.get(text, N_CUTS) for text in texts.tolist()]
+    cells = np.array(found).reshape(-1, BLOCK) + (N_CUTS + 3) * np.arange(len(counts))[:, None]
+    cells = np.bincount(cells.ravel(), minlength=len(counts) * (N_CUTS + 3)).reshape(len(counts), -1)
+    counts[:, : ABOVE + 1], counts[:, MISSING] = cells[:, : ABOVE + 1], cells[:, ABOVE + 1]
+
+
+def _sums(blocks: Floats) -> Floats:
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums: Floats = blocks.sum(axis=2)
+        bad = ~np.isfinite(sums)
+        if bad.any():
+            finite = np.where(np.isfinite(blocks[bad]), blocks[bad], 0.0)
+            sums[bad] = np.clip(finite, -1e290, 1e290).sum(axis=1)
+    return sums
+
+
+def count_opposite(words: Words, pairs: Ints) -> Floats:
+    """Count the events per block in which the bits of two columns differ, shape (n_pairs, n_blocks, 1)."""
+    counts: Floats = np.bitwise_count(words[pairs[:, 0]] ^ words[pairs[:, 1]]).astype(float)
+    return counts[:, :, None]
+
+
+def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Count true values per block."""
+    return np.bitwise_count(_packed(bits))
+
+
+def _packed(bits: NDArray[np.bool_]) -> Words:
+    return np.packbits(bits, axis=1).view(np.uint64)
+
+
+# Descriptions ---------------------------------------------------------------------------------------------------------
+
+
+def summary(profile: ColumnProfile, counts: Floats, n_events: float) -> dict[str, Any]:
+    """Describe counts of a column over n events: mean and quantiles, or the most frequent values, and shares."""
+    shares = {"missing": _share(counts[MISSING], n_events), "other_type": _share(counts[TYPE], n_events)}
+    present = n_events - counts[MISSING] - counts[TYPE]
+    found = {} if present <= 0.0 else _numbers(profile, counts, present)
+    if profile.kind == "category" and present > 0.0:
+        order = np.argsort(-counts[: len(profile.values)], kind="stable")[:5]
+        found = {"values": {profile.values[i]: _share(counts[i], present) for i in order}}
+        found["unseen"] = _share(counts[BELOW], present)
+    return found | {name: share for name, share in shares.items() if share or name == "missing"}
+
+
+def _share(count: float, n: float) -> float:
+    return round(float(count) / float(n), 6)
+
+
+def _numbers(profile: ColumnProfile, counts: Floats, present: float) -> dict[str, Any]:
+    if profile.kind != "number":
+        return {}
+    found: dict[str, Any] = {"mean": float(f"{counts[TOTAL] / present:.6g}")}
+    shares = counts[:N_CUTS] / present
+    for name, level in (("p05", 0.05), ("median", 0.5), ("p95", 0.95)):
+        at = int(np.searchsorted(shares, level))
+        found[name] = profile.cuts[at] if at < N_CUTS else f"above {profile.cuts[-1]:.6g}"
+        if counts[BELOW] >= level * present:
+            found[name] = f"below {profile.cuts[0]:.6g}"
+    if counts[BELOW] + counts[ABOVE]:
+        found["out_of_range"] = _share(counts[BELOW] + counts[ABOVE], present)
+    return found | {"repeats": _share(counts[REPEATS], present)}
+
+
+def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design: Floats) -> ColumnProfile:
+    """Return a profile with counts of a reference."""
+    return replace(profile, n_events=n_events, counts=counts, design=design)

@@ -1,0 +1,210 @@
+"""Comparison of windows with the references: alarms, and the current state of columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.monitor.alarms import ColumnState, FeatureAlarm, Hit
+from streamsvm.monitor.bins import summary
+from streamsvm.monitor.bounds import Floats, log_tail
+from streamsvm.monitor.profile import (
+    ABOVE,
+    BELOW,
+    GROUPS,
+    MISSING,
+    N_CUTS,
+    REPEATS,
+    TOTAL,
+    TYPE,
+    ColumnProfile,
+)
+from streamsvm.monitor.tally import BLOCK, Closed
+
+if TYPE_CHECKING:
+    from streamsvm.monitor.columns import Columns
+
+N_TESTS = 2 * N_CUTS + 7  # one-sided tests of a column
+_VALUES, _MISSING, _TYPE = range(3)
+_WATCHED = ("values", "missing", "type")
+_POSITIONS = (slice(0, MISSING), slice(MISSING, TYPE), slice(TYPE, TOTAL))
+_GROUPS = np.array(GROUPS)
+_LEAST = 1e-300
+_RECENT = 1024  # events of the window that `states` describes
+
+
+def compare(columns: Columns, closed: Sequence[Closed], beyond: Sequence[NDArray[np.bool_]]) -> list[FeatureAlarm]:
+    """Return the alarms of columns for windows that closed.
+
+    Parameters
+    ----------
+    columns
+        The columns.
+    closed, beyond
+        Windows by scale, and which of their counts exceed the limits.
+    """
+    deviates = [np.stack([own[:, :, part].any(axis=2) for part in _POSITIONS], axis=1) for own in beyond]
+    changed = columns.watches.is_changed.reshape(-1, 3)
+    if not changed.any() and not any(own.any() for own in deviates):
+        return []
+    for s, own in enumerate(deviates):
+        for c in np.flatnonzero(own[:, _VALUES].any(axis=1)).tolist():
+            _confirm(columns, closed[s], beyond[s][c], s, c)
+            own[c, _VALUES] = beyond[s][c][:, :MISSING].any(axis=1)
+    sizes = [windows.n_blocks for windows in closed]
+    flat = [own.reshape(len(columns) * 3, -1) for own in deviates]
+    hits = columns.watches.follow(flat, [windows.ends for windows in closed], sizes)
+    hits.sort(key=lambda hit: (closed[hit.scale].ends[hit.window], -(hit.watch % 3)))
+    return [_alarm(columns, closed[hit.scale], beyond[hit.scale], hit) for hit in hits]
+
+
+def _confirm(columns: Columns, windows: Closed, beyond: NDArray[np.bool_], s: int, c: int) -> None:
+    """Remove deviations that only come from another share of missing values."""
+    profile = columns.profiles[c]
+    at = np.flatnonzero(beyond[:, :MISSING].any(axis=1))
+    assert profile is not None
+    counts = windows.counts[c, at]
+    if profile.counts[MISSING : TYPE + 1].any() or counts[:, MISSING : TYPE + 1].any():
+        log_p = _log_p(profile, counts, s, windows.n_blocks * BLOCK)
+        beyond[at, :MISSING] &= log_p[:, :MISSING] <= columns.log_levels[s]
+
+
+def _log_p(profile: ColumnProfile, counts: Floats, s: int, n_events: int) -> Floats:
+    """Bound the probabilities of counts of windows of scale s; counts of values are among the values present."""
+    own, whole = profile.design[s, _GROUPS[:TOTAL]], profile.design[-1, _GROUPS[:TOTAL]]
+    absent, absent_before = (np.array(of[..., MISSING] + of[..., TYPE])[..., None] for of in (counts, profile.counts))
+    is_value = np.arange(TOTAL) < MISSING
+    m, n = np.maximum(n_events - is_value * absent, 0.0), np.maximum(profile.n_events - is_value * absent_before, 1.0)
+    k, r = np.minimum(counts[..., :TOTAL], m), np.minimum(profile.counts[:TOTAL], n)
+    return log_tail(k / own, m / own, r / whole, n / whole)
+
+
+def _alarm(columns: Columns, windows: Closed, beyond: NDArray[np.bool_], hit: Hit) -> FeatureAlarm:
+    c, group = divmod(hit.watch, 3)
+    profile, counts = columns.profiles[c], windows.counts[c, hit.window]
+    assert profile is not None
+    n_events = windows.n_blocks * BLOCK
+    log_p = _log_p(profile, counts, hit.scale, n_events)
+    among = np.arange(TOTAL)[_POSITIONS[group]]
+    among = among[beyond[c, hit.window, among]]
+    kind = ("", "missing", "type")[group] or _kind(profile, counts, n_events, among)
+    end = int(windows.ends[hit.window]) * BLOCK
+    return FeatureAlarm(
+        profile.name,
+        kind,
+        end,
+        end - n_events,
+        summary(profile, profile.counts, profile.n_events),
+        summary(profile, counts, n_events),
+        _evidence(float(log_p[among].min()), N_TESTS),
+    )
+
+
+def _kind(profile: ColumnProfile, counts: Floats, n_events: int, among: NDArray[np.int64]) -> str:
+    """Name a change of values by the counts that deviate."""
+    present = n_events - counts[MISSING] - counts[TYPE]
+    if REPEATS in among and (counts[REPEATS] > 0.9 * present or profile.counts[REPEATS] < 0.05 * profile.n_events):
+        return "stuck"
+    if profile.kind == "category":
+        return "unseen" if BELOW in among else "distribution"
+    outside = counts[BELOW] + counts[ABOVE]
+    is_only = outside > 0.5 * present or not (among < N_CUTS).any()
+    return "range" if is_only and (BELOW in among or ABOVE in among) else "distribution"
+
+
+def _evidence(log_p: float, n_tests: int) -> float:
+    return min(1.0, max(float(f"{math.exp(max(log_p, -690.0)) * n_tests:.3g}"), _LEAST))
+
+
+def compare_pairs(
+    columns: Columns, closed: Sequence[Closed], deviates: Sequence[NDArray[np.bool_]]
+) -> list[FeatureAlarm]:
+    """Return the alarms of pairs of columns; none while one of the two columns has changed itself.
+
+    Parameters
+    ----------
+    columns
+        The columns.
+    closed, deviates
+        Windows by scale, and which of them exceed the limits, shape (n_pairs, n_windows).
+    """
+    if not columns.pair_watches.is_changed.any() and not any(own.any() for own in deviates):
+        return []
+    deviates = [own.copy() for own in deviates]
+    for watch, start, end in columns.watches.changes().tolist():
+        pairs = np.flatnonzero((columns.pairs == watch // 3).any(axis=1))
+        for own, windows in zip(deviates, closed, strict=True):
+            own[pairs] &= ~((windows.ends > start) & (windows.ends - windows.n_blocks < end))
+    hits = columns.pair_watches.follow(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
+    hits.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
+    return [_pair_alarm(columns, closed[hit.scale], hit) for hit in hits]
+
+
+def _pair_alarm(columns: Columns, windows: Closed, hit: Hit) -> FeatureAlarm:
+    profile, counts = columns.pair_profiles[hit.watch], windows.counts[hit.watch, hit.window]
+    assert profile is not None
+    n_events, end = windows.n_blocks * BLOCK, int(windows.ends[hit.window]) * BLOCK
+    own, whole = profile.design[hit.scale], profile.design[-1]
+    log_p = log_tail(counts / own, n_events / own, profile.counts / whole, profile.n_events / whole)
+    before, after = _correlation(profile.count / profile.n_events), _correlation(counts[0] / n_events)
+    evidence = _evidence(float(log_p[0]), 2)
+    return FeatureAlarm(profile.columns, "relation", end, end - n_events, before, after, evidence)
+
+
+def _correlation(opposite: float) -> dict[str, Any]:
+    """Describe the share of events on opposite sides of the medians, as the correlation of normal variables."""
+    return {"correlation": round(math.cos(math.pi * float(opposite)), 4), "opposite_sides": round(float(opposite), 4)}
+
+
+# States ---------------------------------------------------------------------------------------------------------------
+
+
+def states(columns: Columns) -> list[ColumnState]:
+    """Return the state of every column."""
+    changed: NDArray[np.bool_] = columns.watches.is_changed.reshape(-1, 3)
+    since = columns.watches.since.reshape(-1, 3)
+    return [_state(columns, name, c, changed[c], since[c]) for name, c in columns.names.items()]
+
+
+def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], since: NDArray[np.int64]) -> ColumnState:
+    profile, counts, n_events, s = columns.profiles[c], None, 0, 0
+    first_block = columns.tally.learn_until[c] if profile is not None and profile.n_events else columns.block
+    for scale, size in enumerate(columns.sizes):  # the largest window of at most `_RECENT` events after the reference
+        fits = (columns.block * BLOCK // max(size // 4, BLOCK)) * max(size // 4, BLOCK) - size >= first_block * BLOCK
+        if size <= _RECENT and fits:
+            counts, n_events, s = columns.tally.last[scale, c], size, scale
+    if profile is None or not profile.n_events:
+        return ColumnState(name, "" if profile is None else profile.kind, "learning", {}, {})
+    reference = summary(profile, profile.counts, profile.n_events)
+    status = "monitored" if profile.is_stationary else "dependent"
+    kinds = tuple(kind for kind, is_changed in zip(_WATCHED, changed, strict=True) if is_changed)
+    begin = int(since[changed].min()) * BLOCK if kinds else None
+    if counts is None:
+        return ColumnState(name, profile.kind, status, reference, {}, changed=kinds, since=begin)
+    log_p = _log_p(profile, counts, s, n_events)
+    tested = np.isfinite(columns.tally.high[s, c, :TOTAL])
+    least = float(log_p[tested].min(initial=0.0))
+    psi = round(_psi(profile, counts, n_events), 4)
+    recent = summary(profile, counts, n_events)
+    return ColumnState(name, profile.kind, status, reference, recent, _evidence(least, N_TESTS), psi, kinds, begin)
+
+
+def _psi(profile: ColumnProfile, counts: Floats, n_events: int) -> float:
+    """Compute the population stability index over ten bins of numbers, or over the values."""
+    before, after = (_shares(profile, own, n) for own, n in ((profile.counts, profile.n_events), (counts, n_events)))
+    before, after = before + 0.5 / profile.n_events, after + 0.5 / n_events
+    return float(((after - before) * np.log(after / before)).sum())
+
+
+def _shares(profile: ColumnProfile, counts: Floats, n_events: int) -> Floats:
+    if profile.kind != "number":
+        return np.append(counts[: len(profile.values)], counts[[BELOW, ABOVE, MISSING]]) / n_events
+    levels = profile.counts[:N_CUTS] / profile.n_events
+    cuts = np.unique(np.searchsorted(levels, np.arange(1, 10) / 10).clip(0, N_CUTS - 1))
+    cumulative = np.concatenate([[0.0], counts[cuts], [n_events - counts[MISSING]], [float(n_events)]])
+    shares: Floats = np.diff(cumulative).clip(0.0) / n_events
+    return shares

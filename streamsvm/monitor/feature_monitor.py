@@ -1,0 +1,350 @@
+"""Monitor of the features of a stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features.values import name_key
+from streamsvm.models.archive import decode_label, encode_label, whole
+from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.saved import Archived
+from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
+from streamsvm.monitor.bins import Texts
+from streamsvm.monitor.bounds import Floats
+from streamsvm.monitor.columns import Columns
+from streamsvm.monitor.comparison import states
+from streamsvm.monitor.profile import Profile
+from streamsvm.monitor.reading import Cells, Part, parts_of
+from streamsvm.monitor.saving import (
+    alarm_state,
+    columns_state,
+    open_state,
+    restore_columns,
+    restored_alarm,
+    restored_open,
+)
+from streamsvm.monitor.tally import BLOCK
+from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_choice, check_number
+
+MOST_ALARMS = 1000
+"""Number of alarms that a monitor stores."""
+MOST_COLUMNS = 1000
+"""Number of columns that are monitored, the first ones of a stream, unless `columns` names them."""
+_PART_CELLS = 1 << 18
+
+logger = logging.getLogger("streamsvm")
+
+
+class FeatureMonitor(Archived):
+    """Detect changes of features, and problems of data quality, without labels.
+
+    Each column is compared with its reference: the distribution of numbers or of categories, values out of range,
+    unseen categories, missing values, types, and values that repeat as those of a stuck sensor. For pairs of numeric
+    columns, the correlation is compared. Events are counted in windows of 64, 256, 1,024 and so on, up to half of the
+    reference. A window is tested when it closes, so an alarm comes with the last of 64 events.
+
+    The level of each test makes the expected number of false alarms at most `false_alarms` per million events, however
+    long the stream is and for all columns together, if events are exchangeable. If successive values depend on each
+    other, counts are divided by a design effect estimated from the reference, and the rate is approximate.
+
+    Parameters
+    ----------
+    reference
+        Number of first events that are the reference, at least 256; or a `Profile`.
+    reset
+        When a column learns its reference anew, from the events that follow: "never", or "after_alarm". With "never",
+        a change has one alarm, and another one only after the column has agreed with its reference again.
+    false_alarms
+        Expected number of false alarms per million events.
+    columns
+        Names of the columns to monitor; None for all, up to 1,000.
+    seed
+        Seed of the choice of pairs, of which at most 256 are monitored.
+
+    Attributes
+    ----------
+    drift_detected
+        Whether the last update raised an alarm, as in River's detectors.
+    alarms
+        The last 1,000 alarms, newest last.
+    n_alarms
+        Number of alarms so far.
+    n_events
+        Number of events so far.
+    n_columns_left_out
+        Number of columns that were left out, because 1,000 were there before.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> monitor = FeatureMonitor(reference=4_096)
+    >>> monitor.learn_many({"size": rng.normal(size=10_000), "kind": rng.choice(["a", "b"], 10_000)})
+    >>> monitor.drift_detected
+    False
+    >>> for _ in range(256):
+    ...     monitor.update({"size": rng.normal() + 2.0, "kind": "a"})
+    >>> [(alarm.column, alarm.kind, alarm.event) for alarm in monitor.alarms]
+    [('kind', 'distribution', 10048), ('size', 'distribution', 10048)]
+    """
+
+    def __init__(
+        self,
+        *,
+        reference: int | Profile = 10_000,
+        reset: str = "never",
+        false_alarms: float = 0.1,
+        columns: Collection[Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(reference, Profile):
+            check_number("reference", reference, 256, 1e9, whole=True)
+        check_choice("reset", reset, ("never", "after_alarm"))
+        check_between("false_alarms", false_alarms, 0.0, 10_000.0)
+        check_number("seed", seed, 0, 2**63 - 1, whole=True)
+        if isinstance(columns, str):
+            raise ParameterTypeError("columns", f"must be a list of names, got {columns!r}")
+        if columns is not None and not len(columns):
+            raise ParameterError("columns", "names no column")
+        n_reference = reference.n_events if isinstance(reference, Profile) else int(reference)
+        self.reference, self.reset, self.false_alarms, self.seed = n_reference, reset, float(false_alarms), int(seed)
+        self.columns_given = None if columns is None else list(dict.fromkeys(columns))
+        self._wanted = None if columns is None else set(columns)
+        n_events = -(-n_reference // BLOCK) * BLOCK
+        self._columns = Columns(n_events, reset == "after_alarm", self.false_alarms * 1e-6, self.seed)
+        self._rows: list[dict[Any, Any]] = []  # events of `update` that are not yet in a block
+        self._open: list[Part] = []  # other ones
+        self._n_open = 0
+        self.n_columns_left_out = 0
+        self.drift_detected = False
+        self.alarms: list[FeatureAlarm] = []
+        self.n_alarms = 0
+        if isinstance(reference, Profile):
+            self._columns.take_profile(self._chosen(reference))
+
+    def _chosen(self, profile: Profile) -> Profile:
+        """Return the columns of a profile that are wanted."""
+        if self._wanted is None:
+            return profile
+        names = {column.name for column in profile.columns}
+        if strange := [name for name in self._wanted if name not in names]:
+            raise ParameterError("columns", f"names {strange[0]!r}, which the profile does not have")
+        columns = tuple(column for column in profile.columns if column.name in self._wanted)
+        pairs = tuple(pair for pair in profile.pairs if self._wanted.issuperset(pair.columns))
+        return Profile(profile.n_events, columns, pairs)
+
+    @property
+    def n_events(self) -> int:
+        """Number of events so far."""
+        return self._columns.block * BLOCK + self._n_open + len(self._rows)
+
+    # Events -----------------------------------------------------------------------------------------------------------
+
+    def update(self, x: Mapping[Any, Any]) -> None:
+        """Take an event; then see `drift_detected`.
+
+        Parameters
+        ----------
+        x
+            Features by name; absent ones are missing.
+        """
+        if not isinstance(x, Mapping):
+            raise TypeError(f"an event is a dict of features, got {type(x).__name__}")
+        self._rows.append(dict(x))
+        self.drift_detected = False
+        if self._n_open + len(self._rows) == BLOCK:
+            self._close_rows()
+            self._advance()
+
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
+        """Take an event, as `update`.
+
+        Parameters
+        ----------
+        x
+            Features by name; absent ones are missing.
+        """
+        self.update(x)
+
+    def learn_many(self, X: Any) -> None:
+        """Take events; `drift_detected` tells whether any of them raised an alarm.
+
+        Results equal those of `update` for each event.
+
+        Parameters
+        ----------
+        X
+            A list of dicts, a data frame, a dict of columns, a batch of a source, a numpy array or a sparse matrix.
+            Cells that a sparse matrix does not store are missing.
+        """
+        self.drift_detected = False
+        self._close_rows()
+        for columns, n in parts_of(X, self._is_wanted):
+            self._open.append((columns, n))
+            self._n_open += n
+            self._advance()
+
+    def _is_wanted(self, name: Any) -> bool:
+        if self._wanted is not None:
+            return name in self._wanted
+        return not self.n_columns_left_out or name in self._columns.names
+
+    def _close_rows(self) -> None:
+        rows, self._rows = self._rows, []
+        for part in parts_of(rows, self._is_wanted) if rows else ():
+            self._open.append(part)
+            self._n_open += part[1]
+
+    def _advance(self) -> None:
+        """Take the whole blocks of open events."""
+        n = self._n_open // BLOCK * BLOCK
+        if not n:
+            return
+        parts, n_open = self._open, self._n_open
+        at = 0
+        while at < n:
+            at += self._take(parts, at, n, n_open)
+        self._open, self._n_open = [], n_open - n
+        if n < n_open:
+            names = dict.fromkeys(name for columns, _ in parts for name in columns)
+            rest = {name: _slice(parts, name, n, n_open) for name in names}
+            self._open = [(rest, n_open - n)]
+
+    def _take(self, parts: list[Part], at: int, n: int, n_open: int) -> int:
+        """Take blocks from `at`, up to the first one with new columns or a limit of memory; return their size."""
+        new = self._new_columns(parts, n_open)
+        begins = sorted({first // BLOCK * BLOCK for first in new.values() if first < n})
+        here = sorted((name for name in new if new[name] // BLOCK * BLOCK <= at), key=lambda x: (new[x], name_key(x)))
+        if here:
+            self._add(here, parts, at)
+        end = min([n, *(begin for begin in begins if begin > at)])
+        most = max(BLOCK, _PART_CELLS // max(1, len(self._columns)) // BLOCK * BLOCK)
+        end = min(end, at + most)
+        numbers = np.full((len(self._columns), end - at), np.nan)
+        texts: dict[int, Texts] = {}
+        for name, c in self._columns.names.items():
+            cells = _slice(parts, name, at, end, numbers[c])
+            if cells.texts is not None:
+                texts[c] = cells.texts
+        self._raise(self._columns.take(numbers, texts))
+        return end - at
+
+    def _new_columns(self, parts: list[Part], n_open: int) -> dict[Any, int]:
+        """Return the columns that are not monitored yet, with the place of their first value."""
+        known, found, start = self._columns.names, dict[Any, int](), 0
+        for columns, k in parts:
+            for name, cells in columns.items():
+                if name not in known and name not in found and self._is_wanted(name):
+                    first = _first_value(cells)
+                    if first is not None:
+                        found[name] = start + first
+            start += k
+        return found
+
+    def _add(self, names: list[Any], parts: list[Part], at: int) -> None:
+        room = MOST_COLUMNS - len(self._columns)
+        if self._wanted is None and len(names) > room:
+            n_values = {name: _n_values(_slice(parts, name, at, at + BLOCK)) for name in names}
+            names.sort(key=lambda name: -n_values[name])
+            logger.warning(
+                "the monitor leaves out columns beyond the first %d: name those of interest with `columns`",
+                MOST_COLUMNS,
+            )
+            self.n_columns_left_out = len(names) - room
+            names = names[:room]
+        self._columns.add(names)
+
+    def _raise(self, alarms: list[FeatureAlarm]) -> None:
+        if alarms:
+            self.drift_detected = True
+            self.n_alarms += len(alarms)
+            self.alarms = [*self.alarms, *alarms][-MOST_ALARMS:]
+
+    # Results ----------------------------------------------------------------------------------------------------------
+
+    def columns(self) -> list[ColumnState]:
+        """Return the current state of every column."""
+        return states(self._columns)
+
+    def profile(self) -> Profile:
+        """Return the references of all columns that have one, to save or to monitor another stream."""
+        return self._columns.profile()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory in bytes."""
+        _, arrays = self.state()
+        return sum(array.nbytes for array in arrays.values()) + 400 * len(self.alarms)
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return the state as a JSON header and arrays."""
+        self._close_rows()
+        names = dict.fromkeys(name for part, _ in self._open for name in part)
+        opened = {name: _slice(self._open, name, 0, self._n_open) for name in names}
+        given = self.columns_given
+        header = {
+            "class": type(self).__name__,
+            "reference": self.reference,
+            "reset": self.reset,
+            "false_alarms": self.false_alarms,
+            "columns": None if given is None else [encode_label(name) for name in given],
+            "seed": self.seed,
+            "drift_detected": self.drift_detected,
+            "n_alarms": self.n_alarms,
+            "n_columns_left_out": self.n_columns_left_out,
+            "alarms": [alarm_state(alarm) for alarm in self.alarms],
+        }
+        return nested({"state": columns_state(self._columns), "open": open_state((opened, self._n_open))}, header)
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        given = header["columns"]
+        parameters = {name: header[name] for name in ("reference", "reset", "false_alarms", "seed")}
+        self = cls(columns=None if given is None else [decode_label(name) for name in given], **parameters)
+        restore_columns(self._columns, part_of((header, arrays), "state"))
+        part = restored_open(part_of((header, arrays), "open"))
+        self._open, self._n_open = [part] if part[1] else [], part[1]
+        self.alarms = [restored_alarm(one) for one in header["alarms"]]
+        self.n_alarms = whole(header["n_alarms"], len(self.alarms))
+        self.n_columns_left_out = whole(header["n_columns_left_out"])
+        self.drift_detected = header["drift_detected"] is True
+        return self
+
+
+def _slice(parts: list[Part], name: Any, start: int, end: int, out: Floats | None = None) -> Cells:
+    """Return the cells of a column from `start` to `end` of joined parts, with the numbers in `out`."""
+    numbers = np.full(end - start, np.nan) if out is None else out
+    texts: Texts | None = None
+    at = 0
+    for columns, k in parts:
+        low, high = max(start, at), min(end, at + k)
+        if low < high and name in columns:
+            cells = columns[name]
+            numbers[low - start : high - start] = cells.numbers[low - at : high - at]
+            if cells.texts is not None:
+                texts = np.full(end - start, None, object) if texts is None else texts
+                texts[low - start : high - start] = cells.texts[low - at : high - at]
+        at += k
+    return Cells(numbers, texts)
+
+
+def _has_value(cells: Cells) -> NDArray[np.bool_]:
+    has: NDArray[np.bool_] = ~np.isnan(cells.numbers)
+    if cells.texts is not None:
+        has = has | np.fromiter((text is not None for text in cells.texts), bool, len(cells.texts))
+    return has
+
+
+def _n_values(cells: Cells) -> int:
+    return int(_has_value(cells).sum())
+
+
+def _first_value(cells: Cells) -> int | None:
+    found = np.flatnonzero(_has_value(cells))
+    return int(found[0]) if len(found) else None

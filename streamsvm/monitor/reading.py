@@ -1,0 +1,135 @@
+"""Events of any supported type as numbers and texts by column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from connectors.events import SparseRows
+from streamsvm.features.tables import column_of, frame_of, is_numeric, is_sparse, plain_numbers, table_of_frame
+from streamsvm.labels import is_nan
+from streamsvm.monitor.bins import Texts
+from streamsvm.monitor.bounds import Floats
+
+_PART_CELLS = 1 << 18  # cells of rows that are converted at a time
+
+
+class Cells(NamedTuple):
+    """Cells of a column: numbers, NaN for other cells; and texts, None for other cells."""
+
+    numbers: Floats
+    texts: Texts | None = None
+
+
+Part = tuple[dict[Any, Cells], int]
+"""Columns by name, and the number of rows."""
+
+
+def join_cells(kept: Sequence[tuple[Floats, Texts | None]]) -> Cells:
+    """Join cells of a column."""
+    numbers = np.concatenate([own for own, _ in kept])
+    if all(texts is None for _, texts in kept):
+        return Cells(numbers)
+    return Cells(numbers, np.concatenate([np.full(len(n), None, object) if t is None else t for n, t in kept]))
+
+
+def parts_of(X: Any, wanted: Any) -> Iterator[Part]:
+    """Yield rows of X in parts.
+
+    Parameters
+    ----------
+    X
+        A list of dicts, a data frame, a dict of columns, a batch of a source, a numpy array or a sparse matrix.
+    wanted
+        Function that tells whether a column is used.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is of another type, or its columns differ in length.
+    """
+    X = getattr(X, "features", X) if type(X).__name__ == "Batch" else X
+    if isinstance(X, SparseRows) or is_sparse(X):
+        yield from _sparse_parts(X, wanted)
+    elif isinstance(X, list | tuple):
+        yield from _dict_parts(X, wanted)
+    else:
+        yield _table_part(_table(X), wanted)
+
+
+def _table(X: Any) -> Mapping[Any, Any]:
+    if isinstance(X, Mapping):
+        return X
+    if isinstance(X, np.ndarray):
+        if X.ndim != 2:
+            raise ValueError(f"an array of rows must have two dimensions, got shape {X.shape}")
+        return dict(enumerate(X.T))
+    return table_of_frame(frame_of(X))
+
+
+def _table_part(table: Mapping[Any, Any], wanted: Any) -> Part:
+    found, n = {}, None
+    for name, values in table.items():
+        column = column_of(name, values)
+        if n is not None and len(column) != n:
+            raise ValueError(f"column {name!r} has {len(column)} values, others have {n}")
+        n = len(column)
+        if column.dtype.kind != "M" and wanted(name):  # datetimes differ by nature
+            found[name] = Cells(column.astype(float)) if is_numeric(column) else _cells(column.tolist())
+    return found, n or 0
+
+
+def _dict_parts(rows: Sequence[Any], wanted: Any) -> Iterator[Part]:
+    step = max(64, _PART_CELLS // max(1, max(map(len, rows[:64]), default=1)))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        plain = plain_numbers(part)
+        if plain is not None:
+            yield {name: Cells(plain[1][:, k]) for k, name in enumerate(plain[0]) if wanted(name)}, len(part)
+            continue
+        for x in part:
+            if not isinstance(x, Mapping):
+                raise TypeError(f"an event is a dict of features, got {type(x).__name__}")
+        names = [name for name in dict.fromkeys(name for x in part for name in x) if wanted(name)]
+        yield {name: _cells([x.get(name) for x in part]) for name in names}, len(part)
+
+
+def _sparse_parts(X: Any, wanted: Any) -> Iterator[Part]:
+    """Yield rows of a sparse matrix; cells that are not stored are missing."""
+    if not isinstance(X, SparseRows):
+        rows = X.tocsr()
+        X = SparseRows(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data.astype(float))
+    for start in range(0, len(X), 64):
+        part = X.picked(slice(start, start + 64))
+        row_of = np.repeat(np.arange(len(part)), np.diff(part.indptr))
+        names, place = np.unique(part.indices, return_inverse=True)
+        dense = np.full((len(names), len(part)), math.nan)
+        dense[place, row_of] = part.values
+        yield {name: Cells(dense[k]) for k, name in enumerate(names.tolist()) if wanted(name)}, len(part)
+
+
+def _cells(values: list[Any]) -> Cells:
+    """Separate numbers and texts."""
+    kinds = set(map(type, values))
+    if kinds <= {str, type(None)}:
+        return Cells(np.full(len(values), math.nan), np.fromiter(values, object, len(values)))
+    try:
+        if str not in kinds and bytes not in kinds:
+            return Cells(np.array([math.nan if value is None else value for value in values], float))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    numbers, texts = np.full(len(values), math.nan), np.full(len(values), None, object)
+    for i, value in enumerate(values):
+        if isinstance(value, Real | Decimal | np.number):
+            try:
+                numbers[i] = float(value)
+            except OverflowError:
+                numbers[i] = math.copysign(math.inf, int(cast(int, value)))
+        elif value is not None and not is_nan(value):
+            texts[i] = value if type(value) is str else str(value)
+    return Cells(numbers, texts)

@@ -1,0 +1,120 @@
+"""State of columns, of open events and of alarms, as JSON headers and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.models.archive import ArchiveError, decode_label, encode_label, real, whole
+from streamsvm.models.codec import Saved, State, nested, part_of
+from streamsvm.monitor.alarms import KINDS, FeatureAlarm
+from streamsvm.monitor.bins import encoder_of
+from streamsvm.monitor.columns import Columns
+from streamsvm.monitor.profile import ColumnProfile, PairProfile
+from streamsvm.monitor.reading import Cells, Part, join_cells
+
+_TABLES = ("tally", "watches", "pair_tally", "pair_watches")
+
+
+def columns_state(columns: Columns) -> State:
+    """Return the state of columns."""
+    header = {
+        "names": [encode_label(name) for name in columns.names],
+        "profiles": [None if one is None else one.as_dict() for one in columns.profiles],
+        "pair_profiles": [None if one is None else one.as_dict() for one in columns.pair_profiles],
+        "block": columns.block,
+        "n_budgeted": columns.n_budgeted,
+        "first_from": [[c, at] for c, at in columns.first_from.items()],
+    }
+    tables = {name: getattr(columns, name) for name in _TABLES}
+    parts: dict[str, State] = {
+        name: ({}, {own: getattr(table, own) for own in table.arrays}) for name, table in tables.items()
+    }
+    parts["first"] = _cells_state({str(c): join_cells(kept) for c, kept in columns.first.items() if kept})
+    found, arrays = nested(parts, header)
+    return found, arrays | {"previous": columns.previous, "pairs": columns.pairs}
+
+
+def restore_columns(columns: Columns, state: Saved) -> None:
+    """Restore columns in a new object; errors of damaged content are handled by the caller."""
+    header, arrays = state
+    columns.add(decode_label(name) for name in header["names"])
+    columns.profiles = [None if one is None else ColumnProfile.from_dict(one, 0) for one in header["profiles"]]
+    columns.encoders = [None if one is None else encoder_of(one) for one in columns.profiles]
+    columns.add_pairs(_like(arrays["pairs"], columns.pairs, (len(header["pair_profiles"]), 2)))
+    columns.pair_profiles = [None if one is None else PairProfile.from_dict(one) for one in header["pair_profiles"]]
+    if len(columns.profiles) != len(columns) or len(columns.pair_profiles) != len(columns.pairs):
+        raise ArchiveError("columns and profiles differ in number")
+    if columns.pairs.size and not 0 <= columns.pairs.min() <= columns.pairs.max() < len(columns):
+        raise ArchiveError("a pair of columns that do not exist")
+    for name in _TABLES:
+        table, own = getattr(columns, name), part_of(state, name)[1]
+        for key in table.arrays:
+            shape = (len(own[key]), 3) if key == "ended" else None
+            setattr(table, key, _like(own[key], getattr(table, key), shape))
+    columns.previous = _like(arrays["previous"], columns.previous)
+    columns.tally.n_blocks = columns.pair_tally.n_blocks = whole(header["block"])
+    columns.n_budgeted = whole(header["n_budgeted"])
+    columns.first_from = {whole(c, 0, len(columns) - 1): whole(at) for c, at in header["first_from"]}
+    first = _restored_cells(part_of(state, "first"))
+    columns.first = {c: [first[str(c)]] if str(c) in first else [] for c in columns.first_from}
+
+
+def open_state(part: Part) -> State:
+    """Return the state of events that are not yet in a block."""
+    columns, n = part
+    header, arrays = _cells_state({str(i): cells for i, cells in enumerate(columns.values())})
+    return {**header, "names": [encode_label(name) for name in columns], "n": n}, arrays
+
+
+def restored_open(state: State) -> Part:
+    """Return the events of `open_state`."""
+    header, n, cells = state[0], whole(state[0]["n"], 0, 63), _restored_cells(state)
+    columns = {decode_label(name): cells[str(i)] for i, name in enumerate(header["names"])}
+    if any(len(own.numbers) != n for own in columns.values()):
+        raise ArchiveError(f"open events that are not {n}")
+    return columns, n
+
+
+def _cells_state(cells: Mapping[str, Cells]) -> State:
+    texts = {name: own.texts.tolist() for name, own in cells.items() if own.texts is not None}
+    return {"texts": texts}, {name: own.numbers for name, own in cells.items()}
+
+
+def _restored_cells(state: State) -> dict[str, Cells]:
+    header, arrays = state
+    texts = {name: np.fromiter(own, object, len(own)) for name, own in header["texts"].items()}
+    found = {name: Cells(_like(own, np.zeros(0), own.shape), texts.get(name)) for name, own in arrays.items()}
+    for name, own in found.items():
+        strange = own.texts is not None and any(not isinstance(text, str | None) for text in own.texts)
+        if own.numbers.ndim != 1 or strange or (own.texts is not None and len(own.texts) != len(own.numbers)):
+            raise ArchiveError(f"cells of column {name} that do not fit together")
+    return found
+
+
+def alarm_state(alarm: FeatureAlarm) -> dict[str, Any]:
+    """Return JSON of an alarm that keeps the types of names."""
+    names = alarm.column if alarm.kind == "relation" else (alarm.column,)
+    return asdict(alarm) | {"column": [encode_label(name) for name in names]}
+
+
+def restored_alarm(given: Mapping[str, Any]) -> FeatureAlarm:
+    """Return the alarm of `alarm_state`."""
+    names = [decode_label(name) for name in given["column"]]
+    kind = given["kind"]
+    if kind not in KINDS or len(names) != (2 if kind == "relation" else 1):
+        raise ArchiveError(f"an alarm of kind {kind!r} for {len(names)} columns")
+    column = tuple(names) if kind == "relation" else names[0]
+    event, since = whole(given["event"]), whole(given["since"])
+    return FeatureAlarm(column, kind, event, since, given["before"], given["after"], real(given["evidence"], high=1.0))
+
+
+def _like(array: NDArray[Any], new: NDArray[Any], shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    """Check type and shape of an array, by default those of `new`."""
+    if array.dtype != new.dtype or array.shape != (new.shape if shape is None else shape):
+        raise ArchiveError(f"an array of shape {array.shape} and type {array.dtype}, not {new.shape} and {new.dtype}")
+    return array.copy()

@@ -1,0 +1,280 @@
+"""What a monitor of features reports, and what it does not depend on."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from connectors.events import SparseRows
+from streamsvm import FeatureMonitor
+from streamsvm.models import ArchiveError
+from streamsvm.monitor import Profile
+from streamsvm.monitor.bins import count_blocks, encoder_of, fit_bins
+from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE
+from streamsvm.parameters import ParameterError
+from tests.errors import raises
+
+
+def columns(rng, n):
+    """Two related numbers, a count, and a category."""
+    size = rng.normal(size=n)
+    return {
+        "size": size,
+        "weight": 0.6 * size + 0.8 * rng.normal(size=n),
+        "count": rng.poisson(2.0, n),
+        "color": rng.choice(["red", "green", "blue"], n, p=[0.6, 0.3, 0.1]),
+    }
+
+
+def with_sensor_stuck(X):
+    X["size"][:] = X["size"][0]
+
+
+def with_unit_changed(X):
+    X["size"] *= 1000.0
+
+
+def with_missing(X):
+    X["size"][::3] = math.nan
+
+
+def with_texts(X):
+    X["size"] = [str(value) if i % 3 == 0 else value for i, value in enumerate(X["size"].tolist())]
+
+
+def with_unseen(X):
+    X["color"] = np.where(np.arange(len(X["color"])) % 4 == 0, "violet", X["color"])
+
+
+def with_shares(X):
+    X["color"] = X["color"][np.random.default_rng(1).permutation(len(X["color"]))]
+    X["color"][::2] = "blue"
+
+
+def with_mean(X):
+    X["size"] = X["size"] + 1.0
+
+
+def with_scale(X):
+    X["size"] = X["size"] * 1.5
+
+
+def with_correlation(X):
+    X["weight"] = -X["weight"]
+
+
+CHANGES = {
+    with_sensor_stuck: ("size", "stuck"),
+    with_unit_changed: ("size", "range"),
+    with_missing: ("size", "missing"),
+    with_texts: ("size", "type"),
+    with_unseen: ("color", "unseen"),
+    with_shares: ("color", "distribution"),
+    with_mean: ("size", "distribution"),
+    with_scale: ("size", "distribution"),
+    with_correlation: (("size", "weight"), "relation"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_each_change_has_one_alarm_and_recovers(change):
+    rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=4096)
+    monitor.learn_many(columns(rng, 8192))
+    assert not monitor.drift_detected
+    X = columns(rng, 4096)
+    change(X)
+    monitor.learn_many(X)
+    assert monitor.drift_detected
+    assert [(alarm.column, alarm.kind) for alarm in monitor.alarms] == [CHANGES[change]]
+    (alarm,) = monitor.alarms
+    assert 8192 < alarm.event <= 8192 + 512
+    assert alarm.since <= 8192 + 512
+    assert 0.0 < alarm.evidence < 1e-6
+    json.dumps(alarm.as_dict(), allow_nan=False)
+    if alarm.kind != "relation":
+        changed = {state.name: state.changed for state in monitor.columns() if state.changed}
+        assert list(changed) == [alarm.column]
+    monitor.learn_many(columns(rng, 32_768))
+    assert not any(state.changed for state in monitor.columns())
+    monitor.learn_many(X)
+    assert monitor.n_alarms == 2
+
+
+def test_a_column_that_relearns_has_an_alarm_for_each_change():
+    rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=1024, reset="after_alarm")
+    for mean in (0.0, 3.0, 6.0, 3.0):
+        monitor.learn_many({"size": rng.normal(size=8192) + mean})
+    assert [round(alarm.after["mean"]) for alarm in monitor.alarms] == [3, 6, 3]
+
+
+def test_a_change_of_missing_values_does_not_hide_one_of_the_distribution():
+    rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=4096)
+    monitor.learn_many({"size": rng.normal(size=8192)})
+    holes = np.where(rng.random(16_384) < 0.3, math.nan, rng.normal(size=16_384))
+    monitor.learn_many({"size": holes})
+    assert [alarm.kind for alarm in monitor.alarms] == ["missing"]
+    monitor.learn_many({"size": holes + 1.0})
+    assert [alarm.kind for alarm in monitor.alarms] == ["missing", "distribution"]
+
+
+@pytest.mark.parametrize("reset", ["never", "after_alarm"])
+def test_results_do_not_depend_on_batches_and_continue_after_loading(reset, tmp_path):
+    rng = np.random.default_rng(3)
+    events = []
+    for i in range(7000):
+        x = {"a": rng.normal() + 1.5 * (i > 4000), "b": int(rng.integers(4)), "k": "xyz"[rng.integers(3)]}
+        if i > 1500:
+            x["late"] = rng.random()
+        if i % 7 == 0:
+            del x["a"]
+        if i > 5000:
+            x["k"] = "w"
+        if i > 6000 and i % 3 == 0:
+            x["b"] = "oops"
+        events.append(x)
+    single, whole, cut = (FeatureMonitor(reference=1024, reset=reset) for _ in range(3))
+    detected = []
+    for x in events:
+        single.update(x)
+        detected.append(single.drift_detected)
+    whole.learn_many(events)
+    at = 0
+    for i, k in enumerate([*rng.integers(1, 700, 20).tolist(), len(events)]):
+        cut.learn_many(events[at : at + k])
+        at += k
+        if i % 3 == 0:
+            cut.save(tmp_path / "monitor", overwrite=True)
+            cut = FeatureMonitor.load(tmp_path / "monitor")
+    assert [alarm.kind for alarm in single.alarms] == ["distribution", "unseen", "type"]
+    assert np.flatnonzero(detected).tolist() == [alarm.event - 1 for alarm in single.alarms]
+    for other in (whole, cut):
+        assert (other.alarms, other.columns(), other.n_events) == (single.alarms, single.columns(), single.n_events)
+
+
+def test_forms_of_events_give_the_same_results():
+    X = np.random.default_rng(0).normal(size=(3000, 3))
+    X[2000:, 1] += 2.0
+    names = ["0", "1", "2"]
+    forms = {
+        "dicts": [dict(zip(names, row, strict=True)) for row in X.tolist()],
+        "frame": pl.DataFrame(X, schema=names),
+        "columns": dict(zip(names, X.T, strict=True)),
+        "array": X,
+        "sparse": csr_array(X),
+        "rows": SparseRows(np.arange(0, 9001, 3), np.tile(np.arange(3), 3000), X.ravel()),
+    }
+    found = {}
+    for form, rows in forms.items():
+        monitor = FeatureMonitor(reference=1024)
+        monitor.learn_many(rows)
+        found[form] = [(str(alarm.column), alarm.event, alarm.before, alarm.after) for alarm in monitor.alarms]
+    assert len(found["dicts"]) == 1
+    assert all(alarms == found["dicts"] for alarms in found.values()), found
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 50, 10_000]))
+def test_counts_are_those_of_numpy(seed, n_different):
+    rng = np.random.default_rng(seed)
+    first, values = (np.round(rng.normal(size=n) * n_different) / 7.0 for n in (512, 256))
+    values[rng.random(256) < 0.1] = math.nan
+    values[rng.random(256) < 0.02] = math.inf
+    texts = np.where(np.isnan(values) & (rng.random(256) < 0.5), "text", None)
+    profile = fit_bins("x", first, None)
+    counts, _ = count_blocks([profile], [encoder_of(profile)], values[None], {0: texts}, np.array([values[0]]))
+    for block, own, words in zip(counts[0], values.reshape(-1, 64), texts.reshape(-1, 64), strict=True):
+        assert block[:N_CUTS].tolist() == [(own <= cut).sum() for cut in profile.cuts]
+        assert block[[BELOW, ABOVE]].tolist() == [(own < first.min()).sum(), (own > first.max()).sum()]
+        assert block[TYPE] == sum(word is not None for word in words)
+        assert block[MISSING] == np.isnan(own).sum() - block[TYPE]
+        assert math.isclose(block[TOTAL], own[np.isfinite(own)].sum(), abs_tol=1e-6)
+    assert counts[0, :, REPEATS].sum() == (values == np.concatenate([values[:1], values[:-1]])).sum()
+
+
+def test_false_alarms_stay_below_the_stated_rate():
+    rate, n, found = 200.0, 1 << 16, 0
+    for seed in range(6):
+        rng, monitor = np.random.default_rng(seed), FeatureMonitor(reference=4096, false_alarms=rate)
+        monitor.learn_many(rng.standard_t(2, size=(n, 3)) if seed % 2 else rng.poisson(1.0, size=(n, 3)))
+        found += monitor.n_alarms
+    assert found <= rate * 1e-6 * 6 * n
+
+
+def test_a_random_walk_is_dependent_and_raises_no_alarms_of_values():
+    walk = np.cumsum(np.random.default_rng(0).normal(size=65_536))
+    monitor = FeatureMonitor(reference=8192)
+    monitor.learn_many({"walk": walk})
+    assert ([state.status for state in monitor.columns()], monitor.alarms) == (["dependent"], [])
+    monitor.learn_many({"walk": np.full(4096, math.nan)})
+    assert [alarm.kind for alarm in monitor.alarms] == ["missing"]
+
+
+def test_a_profile_is_a_reference_for_other_streams(tmp_path):
+    rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=4096)
+    monitor.learn_many(columns(rng, 4096))
+    monitor.profile().save(tmp_path / "profile.json")
+    profile = Profile.load(tmp_path / "profile.json")
+    assert profile.as_dict() == monitor.profile().as_dict()
+    other, X = FeatureMonitor(reference=profile), columns(rng, 1024)
+    X["size"] += 2.0
+    other.learn_many(X)
+    assert [(alarm.column, alarm.kind) for alarm in other.alarms] == [("size", "distribution")]
+    assert other.alarms[0].event == 64
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda given: given.update(format="x"), "foreign"),
+        (lambda given: given.update(version=9), "version"),
+        (lambda given: given.pop("columns"), "damaged"),
+        (lambda given: given["columns"][0].update(counts=[1.0]), "content"),
+        (lambda given: given["columns"][0].update(n_events=-1), "content"),
+        (lambda given: given["columns"].append(given["columns"][0]), "content"),
+        (lambda given: given["columns"][0]["design"].pop(), "content"),
+    ],
+)
+def test_a_damaged_profile_is_refused(damage, reason, tmp_path):
+    monitor = FeatureMonitor(reference=256)
+    monitor.learn_many(np.random.default_rng(0).normal(size=(256, 2)))
+    given = monitor.profile().as_dict()
+    damage(given)
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(given))
+    with pytest.raises(ArchiveError) as caught:
+        Profile.load(path)
+    assert caught.value.reason == reason
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_json_is_refused(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_bytes(b"\xff{")
+    with pytest.raises(ArchiveError) as caught:
+        Profile.load(path)
+    assert caught.value.reason == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [("reference", 10), ("reset", "always"), ("false_alarms", 0.0), ("columns", "size"), ("columns", []), ("seed", -1)],
+)
+def test_a_wrong_parameter_is_refused(parameter, value):
+    with raises(ParameterError, parameter=parameter):
+        FeatureMonitor(**{parameter: value})
+
+
+def test_columns_are_chosen_by_name_or_are_the_first_thousand():
+    X, few = np.random.default_rng(0).normal(size=(64, 1500)), FeatureMonitor(reference=256, columns=[7, 3])
+    few.learn_many(X)
+    assert [state.name for state in few.columns()] == [3, 7]
+    many = FeatureMonitor()
+    many.learn_many(X)
+    assert (len(many.columns()), many.n_columns_left_out) == (1000, 500)
