@@ -27,26 +27,38 @@ class ParquetSink(FileSink):
     def __init__(self, path: str, options: Options, setting: Setting) -> None:
         super().__init__(path, options, setting)
         self._pa = import_arrow(path)
-        try:
-            check_link(path)
-            make_directory(path)
-        except OSError as error:
-            raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._make()
         self._parts = self._durable = self._count() if setting.resume else 0
         self._schema = self._last_schema()
         self._columns: dict[str, list[Any]] | None = None
 
+    def _make(self) -> None:
+        """Create the directory."""
+        try:
+            check_link(self.name)
+            make_directory(self.name)
+        except OSError as error:
+            raise ConnectorError(f"{self.name}: cannot be made a directory for parts: {error.strerror}") from error
+
     def _part(self, number: int) -> str:
         return os.path.join(self.name, f"part-{number:06d}.parquet")
 
+    def _existing(self) -> list[str]:
+        """Return the names of parts, also of temporary ones."""
+        return glob.glob(os.path.join(glob.escape(self.name), "part-*.parquet*"))
+
     def _count(self) -> int:
-        number = 0
-        while os.path.exists(self._part(number)):
+        number, existing = 0, set(self._existing())
+        while self._part(number) in existing:
             number += 1
         return number
 
+    def _opened(self, path: str) -> Any:
+        """Return what pyarrow reads a part from."""
+        return path
+
     def _last_schema(self) -> Any:
-        return self._pa.parquet.read_schema(self._part(self._parts - 1)) if self._parts else None
+        return self._pa.parquet.read_schema(self._opened(self._part(self._parts - 1))) if self._parts else None
 
     def write(self, table: Results) -> None:
         """Buffer rows."""
@@ -92,7 +104,7 @@ class ParquetSink(FileSink):
         before = [] if self._schema is None else self._schema.types
         typed = [i for i, kind in enumerate(before) if kind == null != schema.types[i]]
         for number in range(self._parts if typed else 0):  # an interrupted rewrite leaves the last part as it was
-            table = self._pa.parquet.read_table(self._part(number))
+            table = self._pa.parquet.read_table(self._opened(self._part(number)))
             for i in typed:
                 table = table.set_column(i, schema.field(i), table.column(i).cast(schema.types[i]))
             self._write_table(table, self._part(number))
@@ -117,15 +129,26 @@ class ParquetSink(FileSink):
 
     def _drop(self, first: int) -> None:
         """Remove the parts from a number on, in reverse order, and temporary files of a killed run."""
-        for path in sorted(glob.glob(os.path.join(glob.escape(self.name), "part-*.parquet*")), reverse=True):
+        for path in sorted(self._existing(), reverse=True):
             if not first or path.endswith(".tmp") or path >= self._part(first):
-                os.remove(path)
+                self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        os.remove(path)
+
+    def _sync(self) -> None:
+        """Make the names of parts durable."""
+        sync_directory(self.name)
+
+    def _unmake(self) -> None:
+        """Remove the empty directory."""
+        os.rmdir(self.name)
 
     def flush(self) -> None:
         """Write the buffered rows as a part."""
         self._touched = True
         self._write_part()
-        sync_directory(self.name)
+        self._sync()
         self._durable = self._parts
 
     @property
@@ -139,7 +162,7 @@ class ParquetSink(FileSink):
         self._check_left(parts, self._count(), "parts")
         self._touched = True
         self._drop(parts)
-        sync_directory(self.name)
+        self._sync()
         self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
         self._schema = self._last_schema()
 
@@ -148,5 +171,14 @@ class ParquetSink(FileSink):
         if self._touched:
             self.flush()
         elif self._made:
-            os.rmdir(self.name)
+            self._unmake()
             self._made = False
+
+
+def open_parquet(path: str, options: Options, setting: Setting) -> ParquetSink:
+    """Open a directory of parts, local or in a store."""
+    if "://" not in path:
+        return ParquetSink(path, options, setting)
+    from connectors.remote_sinks import RemoteParquetSink
+
+    return RemoteParquetSink(path, options, setting)

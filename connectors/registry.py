@@ -129,7 +129,7 @@ _table = [
         labelled=True,
     ),
     Connector("arff", "format_arff:open_arff", suffixes=(".arff",), labelled=True),
-    Connector("parquet", "parquet:ParquetSource", "parquet_sink:ParquetSink", suffixes=(".parquet", ".pq")),
+    Connector("parquet", "parquet:ParquetSource", "parquet_sink:open_parquet", suffixes=(".parquet", ".pq")),
     Connector(
         "synthetic",
         "synthetic.source:open_synthetic",
@@ -313,8 +313,9 @@ def open_sink(
     Parameters
     ----------
     url
-        A path (CSV, TSV or JSON lines by suffix, also compressed; Parquet, as a directory of parts), ``-`` for
-        standard output, a pipe or a device, ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``null:``.
+        A path (CSV, TSV or JSON lines by suffix, also compressed; Parquet, as a directory of parts), also in a
+        store such as ``s3://``; ``-`` for standard output, a pipe or a device; ``kafka://HOST:PORT,HOST:PORT/TOPIC``;
+        or ``null:``.
     resume
         Whether to keep the content of an existing file, for `Sink.rewind`. Otherwise the first write or flush replaces
         it.

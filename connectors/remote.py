@@ -33,6 +33,35 @@ class TransientError(Exception):
     """Raised for a failed request that may succeed later."""
 
 
+def attempt(name: str, request: Callable[[], T]) -> T:
+    """Return the result of a request, which is repeated after transient errors.
+
+    Parameters
+    ----------
+    name
+        Name of the file in messages.
+    request
+        Function that sends the request.
+
+    Raises
+    ------
+    UnreachableError
+        If requests failed for `RETRY_S` seconds.
+    """
+    started, pause = time.monotonic(), _PAUSE_S
+    while True:
+        try:
+            return request()
+        except TransientError as error:
+            if time.monotonic() - started + pause > RETRY_S:
+                what = f"no answer for {RETRY_S:.0f} s: {error}: start the run again to continue"
+                raise UnreachableError(f"{name}: {what}", "unreachable") from error
+            if pause == _PAUSE_S:
+                logger.warning("%s: %s; retrying for up to %.0f s", name, error, RETRY_S)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
 class RemoteFile(ABC):
     """A file on a server. It must not change while it is read.
 
@@ -71,18 +100,7 @@ class RemoteFile(ABC):
 
     def attempt(self, request: Callable[[], T]) -> T:
         """Return the result of a request, which is repeated after transient errors."""
-        started, pause = time.monotonic(), _PAUSE_S
-        while True:
-            try:
-                return request()
-            except TransientError as error:
-                if time.monotonic() - started + pause > RETRY_S:
-                    what = f"no answer for {RETRY_S:.0f} s: {error}: start the run again to continue"
-                    raise UnreachableError(f"{self.name}: {what}", "unreachable") from error
-                if pause == _PAUSE_S:
-                    logger.warning("%s: %s; retrying for up to %.0f s", self.name, error, RETRY_S)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        return attempt(self.name, request)
 
     @abstractmethod
     def _fetch(self, start: int, n: int) -> bytes:

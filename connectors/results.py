@@ -108,10 +108,10 @@ def is_replaceable(path: str) -> bool:
     """Return whether a path does not exist, is empty or looks like results."""
     if os.path.isdir(path):
         parts = glob.glob(os.path.join(glob.escape(path), "part-*.parquet"))
-        return all(map(_are_results, map(_names_of_part, parts)))
+        return all(map(are_results, map(_names_of_part, parts)))
     if not os.path.isfile(path) or not os.path.getsize(path):
         return True
-    return any(map(_are_results, names_in(path)))
+    return any(map(are_results, names_in(path)))
 
 
 def names_in(path: str) -> list[list[str]]:
@@ -148,7 +148,7 @@ def _names_of_part(path: str) -> list[str]:
         return []
 
 
-def _are_results(names: list[str]) -> bool:
+def are_results(names: list[str]) -> bool:
     """Return whether columns are those of predictions, joined results, requests or rejected events."""
     if names[:2] == ["reason", "raw"]:
         return True

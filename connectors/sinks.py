@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from connectors.compression import Compressor, codec_of_name
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
-from connectors.options import Options, printable
+from connectors.options import Options
 from connectors.registry import Setting, is_pipe
 from connectors.results import LineWriter, check_link, check_replaced, names_in, sync_directory
 from connectors.streams import Sink
@@ -38,8 +38,6 @@ class FileSink(Sink):
     def __init__(self, path: str, options: Options, setting: Setting) -> None:
         self.name, self._overwrite = path, setting.overwrite
         options.finish()
-        if "://" in path:
-            raise ConnectorError(f"{printable(path)}: results cannot be written there; write a local file", "no sink")
         self._made, self._touched, self._fresh = not os.path.exists(path), False, not setting.resume
 
     def check_replaced(self) -> None:
@@ -244,6 +242,10 @@ def _open_standard_output() -> io.FileIO:
 
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
     """Open a sink that writes lines."""
+    if "://" in path:
+        from connectors.remote_sinks import RemoteTextSink
+
+        return RemoteTextSink(lines, path, options, setting)
     return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +19,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from connectors import ConnectorError, open_source
+from connectors import ConnectorError, open_sink, open_source
+from tests.commands import Command, ran_here
 from tests.connectors.streams import rows
 from tests.errors import raises
+from tests.run.conftest import write_stream
 
 fsspec = pytest.importorskip("fsspec")
 N = 2000
@@ -101,3 +108,120 @@ def test_a_store_in_memory() -> None:
     system = fsspec.filesystem("memory")
     system.pipe_file("/a.csv.gz", gzip.compress(b"x\n1\n"))
     assert rows("memory://a.csv.gz") == [{"x": 1.0}]
+
+
+def parts(system: Any, path: str) -> list[str]:
+    return sorted(name.rpartition("/")[2] for name in system.ls(path, detail=False))
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    system = fsspec.filesystem("memory")
+    yield system
+    system.rm("/", recursive=True)
+
+
+def tables_of(system: Any, path: str) -> list[Any]:
+    names = parts(system, path)
+    return [pyarrow.parquet.read_table(io.BytesIO(system.cat_file(f"{path}/{name}"))) for name in names]
+
+
+def content(system: Any, path: str) -> list[int]:
+    return [n for table in tables_of(system, path) for n in table["n"].to_pylist()]
+
+
+def test_parts_of_s3_are_rewound(s3: Any) -> None:
+    url = "s3://data/out.parquet"
+    sink = open_sink(url)
+    sink.write({"n": [0, 1], "s": [None, None]})
+    sink.flush()
+    position = json.loads(json.dumps(sink.position))
+    sink.write({"n": [2, 3], "s": ["x", None]})
+    sink.flush()
+    sink.write({"n": [4], "s": ["y"]})  # not flushed when the run is killed
+    resumed = open_sink(url, resume=True)
+    resumed.rewind(position)
+    assert content(s3, "data/out.parquet") == [0, 1]
+    resumed.write({"n": [2], "s": ["z"]})
+    resumed.close()
+    assert content(s3, "data/out.parquet") == [0, 1, 2]
+    assert parts(s3, "data/out.parquet") == ["part-000000.parquet", "part-000001.parquet"]
+    s3.rm_file("data/out.parquet/part-000000.parquet")
+    with raises(ConnectorError, url, reason="changed"):
+        open_sink(url, resume=True).rewind(position)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl.gz", "out.parquet"])
+def test_results_in_a_store_replace_results_only(memory: Any, name: str) -> None:
+    url = f"memory://folder/{name}"
+    for value in (1, 2):
+        sink = open_sink(url)
+        sink.check_replaced()
+        sink.write({"line": [value], "prediction": ["up"], "score": [0.5]})
+        sink.close()
+        sink.close()
+    if name.endswith("parquet"):
+        assert parts(memory, "/folder/out.parquet") == ["part-000000.parquet"]
+        memory.pipe_file("/folder/out.parquet/part-000000.parquet", b"another")
+    else:
+        assert [row["line"] for row in rows(url)] == [2]
+        memory.pipe_file(f"/folder/{name}", b"x,y\n1,2\n")
+    sink = open_sink(url)
+    with raises(ConnectorError, "overwrite=true"):
+        sink.check_replaced()
+    sink.close()
+    open_sink(url, overwrite=True).check_replaced()
+
+
+def test_an_object_appears_at_the_end(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = open_sink("memory://out.csv")
+    sink.write({"n": [1]})
+    sink.flush()
+    assert not memory.exists("/out.csv")
+    sink.write({"n": [2]})
+    sink.close()
+    assert memory.cat_file("/out.csv") == b"n\n1\n2\n"
+    open_sink("memory://unused.csv").close()
+    assert not memory.exists("/unused.csv")
+    source = open_source("memory://out.csv")
+    with raises(ConnectorError, option="--checkpoint", reason="not seekable"):
+        open_sink("memory://out.csv", source=source)
+    with raises(ConnectorError, reason="no sink"):
+        open_sink("https://host/out.csv")
+
+
+def test_results_that_cannot_be_uploaded_are_kept(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = open_sink("memory://out.csv")
+    sink.write({"n": [1]})
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(type(memory), "put_file", refused)
+    with raises(ConnectorError) as caught:
+        sink.close()
+    kept = Path(str(caught.value).rpartition(" ")[2])
+    assert kept.read_bytes() == b"n\n1\n"
+    shutil.rmtree(kept.parent)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unsynced")
+def test_a_killed_run_continues_in_s3(s3: Any, endpoint: str, tmp_path: Path) -> None:
+    s3.put_file(str(write_stream(tmp_path / "in.csv", 1000)), "data/in.csv")
+    arguments = ["run", "s3://data/in.csv?batch_size=50", "--label", "y", "--quiet", "--out"]
+    kept = ["--checkpoint", "check", "--checkpoint-every", "200"]
+    ran_here(*arguments, "s3://data/whole.parquet", cwd=tmp_path, check=True)
+    names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    environment = {name: os.environ[name] for name in names}
+    with Command(*arguments, "s3://data/out.parquet", *kept, cwd=tmp_path, more=environment) as process:
+        while process.poll() is None and not s3.exists("data/out.parquet/part-000001.parquet"):
+            time.sleep(0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    ran_here(*arguments, "s3://data/out.parquet", *kept, cwd=tmp_path, check=True)
+    tables = [pyarrow.concat_tables(tables_of(s3, f"data/{name}.parquet")) for name in ("whole", "out")]
+    assert tables[0].equals(tables[1])
+    assert tables[0].num_rows == 1000
+    for path in (path for path in (tmp_path / "check").iterdir() if path.is_file()):
+        assert b"hunter2" not in path.read_bytes()

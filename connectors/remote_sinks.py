@@ -1,0 +1,187 @@
+"""Sinks in object stores and on SFTP servers, through fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results
+from connectors.options import Options, printable
+from connectors.parquet_sink import ParquetSink
+from connectors.registry import Setting
+from connectors.remote import WEB, attempt
+from connectors.remote_store import failure, filesystem
+from connectors.results import LineWriter, are_results, names_in
+from connectors.sinks import TextSink
+from connectors.streams import Sink
+
+T = TypeVar("T")
+
+
+class Place:
+    """A file or directory of a store.
+
+    Parameters
+    ----------
+    url
+        Its URL.
+
+    Attributes
+    ----------
+    name
+        URL without credentials.
+    system, path
+        The file system of fsspec, and the path in it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.name, self._url = printable(url), url
+        if url.partition("://")[0].lower() in WEB:
+            raise ConnectorError(f"{self.name}: a web server takes no results; write a local file or s3://", "no sink")
+        self.system, self.path = attempt(self.name, lambda: filesystem(url))
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """Return the result of a request that may be repeated.
+
+        Raises
+        ------
+        ConnectorError
+            If it fails.
+        """
+
+        def asked() -> T:
+            try:
+                self.system.invalidate_cache()
+                return request()
+            except Exception as error:
+                raise failure(self._url, error) from error
+
+        return attempt(self.name, asked)
+
+    def exists(self) -> bool:
+        """Return whether it exists."""
+        return bool(self.ask(lambda: self.system.exists(self.path)))
+
+
+class RemoteTextSink(Sink):
+    """One object, which appears when the sink is closed. Until then, its content is in a temporary local file.
+
+    Objects cannot be extended. A run with a checkpoint is therefore refused.
+    """
+
+    can_rewind = False
+
+    def __init__(self, lines: LineWriter, url: str, options: Options, setting: Setting) -> None:
+        options.finish()
+        self._place = Place(url)
+        self.name, self._url = self._place.name, url
+        if setting.source is not None:
+            what = "an object cannot be continued after a crash: with --checkpoint, write Parquet, which has parts"
+            raise ConnectorError(f"{self.name}: {what}", "not seekable", option="--checkpoint")
+        self._overwrite, self._is_used = setting.overwrite, False
+        self._place.exists()  # refused credentials end the run before the first event
+        self._folder = tempfile.mkdtemp(prefix="streamsvm-")
+        self._local = os.path.join(self._folder, os.path.basename(self._place.path))
+        self._inner: TextSink | None = TextSink(self._local, lines, Options(self.name, {}), Setting())
+
+    def check_replaced(self) -> None:
+        """Raise an error if the object exists and does not look like results."""
+        if not self._overwrite and self._place.exists() and not any(map(are_results, names_in(self._url))):
+            raise _foreign(self.name)
+
+    def write(self, table: Results) -> None:
+        """Write rows."""
+        assert self._inner is not None
+        self._is_used = True
+        self._inner.write(table)
+
+    def flush(self) -> None:
+        """Do nothing: the object appears at the end."""
+        self._is_used = True
+
+    @property
+    def position(self) -> Position:
+        """Nothing is durable before the end."""
+        return {}
+
+    def rewind(self, position: Position) -> None:
+        """Raise an error."""
+        raise ConnectorError(f"{self.name}: cannot undo writes; write Parquet instead", "not seekable")
+
+    def close(self) -> None:
+        """Upload the object. If this fails, the error names the local file, which is kept."""
+        inner, self._inner = self._inner, None
+        if inner is None:
+            return
+        if self._is_used:
+            inner.flush()
+        inner.close()
+        if self._is_used:
+            try:
+                self._place.ask(lambda: self._place.system.put_file(self._local, self._place.path))
+            except ConnectorError as error:
+                error.args = (f"{error}; the results are in {self._local}",)
+                raise
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RemoteParquetSink(ParquetSink):
+    """A directory of parts in a store. Each part appears as a whole."""
+
+    def _make(self) -> None:
+        self._place = Place(self.name)
+        self.name = self._place.name
+        self._made = not self._existing()
+
+    def _existing(self) -> list[str]:
+        def listed() -> list[str]:
+            with contextlib.suppress(FileNotFoundError):
+                return list(self._place.system.ls(self._place.path, detail=False))
+            return []
+
+        names = map(os.path.basename, self._place.ask(listed))
+        return [f"{self.name}/{name}" for name in names if name.startswith("part-") and ".parquet" in name]
+
+    def _part(self, number: int) -> str:
+        return f"{self.name}/part-{number:06d}.parquet"
+
+    def _path(self, part: str) -> str:
+        return f"{self._place.path.rstrip('/')}/{os.path.basename(part)}"
+
+    def _opened(self, path: str) -> Any:
+        return io.BytesIO(self._place.ask(lambda: self._place.system.cat_file(self._path(path))))
+
+    def _write_table(self, table: Any, path: str) -> None:
+        self._pa.parquet.write_table(table, file := io.BytesIO())
+        self._place.ask(lambda: self._place.system.pipe_file(self._path(path), file.getvalue()))
+
+    def _remove(self, path: str) -> None:
+        self._place.ask(lambda: self._place.system.rm_file(self._path(path)))
+
+    def _sync(self) -> None:
+        """Do nothing: a written part is durable."""
+
+    def _unmake(self) -> None:
+        """Do nothing: stores have no empty directories."""
+
+    def check_replaced(self) -> None:
+        """Raise an error if the sink would replace parts that do not look like results."""
+        if self._fresh and not self._overwrite:
+            for part in self._existing():
+                try:
+                    names = self._pa.parquet.read_schema(self._opened(part)).names
+                except self._pa.ArrowException:
+                    names = []
+                if not are_results(names):
+                    raise _foreign(self.name)
+
+
+def _foreign(name: str) -> ConnectorError:
+    what = "exists and does not look like results of streamsvm: give another name, or replace it with"
+    return ConnectorError(f"{name}: {what} --set overwrite=true (in Python overwrite=True)")
