@@ -28,6 +28,8 @@ from connectors.string_columns import CategoricalColumn, StringColumn
 _PLACES = frozenset(
     ("stream", "file", "part", "number", "partition", "offset", "line", "row", "element", "event", "key")
 )
+ALARM = ["time", "events", "since", "kind", "column", "before", "after", "evidence", "relevance"]
+"""Columns of an alarm, after the origin of its event."""
 _MOST_BYTES = 1 << 28  # of the first line
 
 
@@ -149,8 +151,10 @@ def _names_of_part(path: str) -> list[str]:
 
 
 def are_results(names: list[str]) -> bool:
-    """Return whether columns are those of predictions, joined results, requests or rejected events."""
+    """Return whether columns are those of predictions, joined results, requests, alarms or rejected events."""
     if names[:2] == ["reason", "raw"]:
+        return True
+    if names[-len(ALARM) :] == ALARM:
         return True
     places = names[: names.index("prediction")] if "prediction" in names else []
     return bool(places) and _PLACES.issuperset(places) and names[len(places) + 1 : len(places) + 2] == ["score"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from streamsvm.run.config import RunConfig
-from streamsvm.run.options import Settings
+from streamsvm.run.options import STREAM_OPTIONS, Settings
 from streamsvm.run.values import Span
 
 EXIT_CODES = (
@@ -53,6 +53,43 @@ class Predict(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.learn = False
+
+
+class Profile(RunConfig):
+    """Write the reference profile of a stream, to monitor later events.
+
+    Read a stream once and write the distribution of each feature as a JSON file, for `run --reference` and `predict
+    --reference`. Name the label, so that it is not a feature.
+
+    Parameters
+    ----------
+    out : FILE
+        The file of the profile, which is replaced (default profile.json).
+    max_events : N
+        Use the first N events only.
+
+    Examples
+    --------
+    streamsvm profile history.csv --label outcome -o profile.json
+    streamsvm run live.csv --label outcome --reference profile.json --alerts alarms.jsonl
+    """
+
+    module: ClassVar[str] = "profile"
+    takes: ClassVar[frozenset[str]] = frozenset(
+        (*STREAM_OPTIONS, "source", "max_events", "out", "overwrite", "quiet", "log_every", "config")
+    ) - {"at_end"}
+
+    def __post_init__(self) -> None:
+        self.out = self.out or "profile.json"
+        super().__post_init__()
+        if self.urls["source"].startswith("kafka:"):
+            self.at_end = "stop"  # the default of files
+
+    def validate(self) -> None:
+        """Refuse inconsistent options, before any stream is opened."""
+        from streamsvm.run.profiles import check
+
+        check(self)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -180,6 +217,7 @@ class Warmup(Settings):
 COMMANDS: dict[str, type[Settings]] = {
     "run": Run,
     "predict": Predict,
+    "profile": Profile,
     "per-key": PerKey,
     "watch": Watch,
     "warmup": Warmup,

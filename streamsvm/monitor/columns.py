@@ -100,11 +100,26 @@ class Columns:
         self._set_limits(range(len(self)), range(len(self.pairs)))
 
     def profile(self) -> Profile:
-        """Return the references that are complete."""
+        """Return the references; before the first one is complete, those of the events so far."""
         known = tuple(p for p in self.profiles if p is not None and p.n_events)
+        if not known:
+            return self._profile_so_far()
         names = {column.name for column in known}
         pairs = (pair for pair in self.pair_profiles if pair is not None and names.issuperset(pair.columns))
         return Profile(self.n_blocks * BLOCK, known, tuple(pairs))
+
+    def _profile_so_far(self) -> Profile:
+        """Return the distributions of the events so far, as if the reference ended here."""
+        n_events = self.block * BLOCK
+        n_scales = len(window_sizes(n_events))
+        known = [(c, profile) for c, profile in enumerate(self.profiles) if profile is not None]
+        columns = [with_reference(profile, *self.tally.reference(c, n_scales)) for c, profile in known]
+        names, pairs = list(self.names), []
+        for p in np.flatnonzero(self.pair_tally.learn_from < self.block).tolist():
+            n, counts, design = self.pair_tally.reference(p, n_scales)
+            i, j = self.pairs[p]
+            pairs.append(PairProfile((names[i], names[j]), n, float(counts[0]), design))
+        return Profile(n_events, tuple(columns), tuple(pairs))
 
     # Blocks -----------------------------------------------------------------------------------------------------------
 

@@ -164,11 +164,15 @@ class Tally:
         self.sums[s, rows] += counts.sum(axis=1)
         self.squares[s, rows] += (counts**2).sum(axis=1)
 
-    def reference(self, row: int) -> tuple[int, Floats, Floats]:
-        """Return number of events, counts, and design effects (scales and the whole, groups) of a learned row."""
-        n_blocks = int(self.n_windows[0, row])
-        moments = self.n_windows[:, row], self.sums[:, row], self.squares[:, row]
-        return n_blocks * BLOCK, self.sums[0, row].copy(), design_effects(self.sizes, *moments, self.groups)
+    def reference(self, row: int, n_scales: int | None = None) -> tuple[int, Floats, Floats]:
+        """Return number of events, counts, and design effects of a learned row.
+
+        Design effects are by scale, with the whole reference last, and by group. Only the first `n_scales` are used.
+        """
+        n_blocks, sizes = int(self.n_windows[0, row]), self.sizes[:n_scales]
+        n_windows, sums, squares = (array[: len(sizes), row] for array in (self.n_windows, self.sums, self.squares))
+        effects = design_effects(sizes, n_windows, sums, squares, self.groups)
+        return n_blocks * BLOCK, self.sums[0, row].copy(), effects
 
     # Tests ------------------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from connectors.events import Position
 from connectors.results import make_directory, sync_directory
+from connectors.streams import Sink, Source
 from streamsvm.core.library import kind_of_code
 from streamsvm.models.archive import (
     CHECKPOINT,
@@ -24,6 +25,7 @@ from streamsvm.models.archive import (
 )
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.learners import class_path
 from streamsvm.run.locks import lock
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
-_IF_ANY = ("late", "decisions")
+_IF_ANY = ("late", "decisions", "monitor")
 
 
 @dataclass(slots=True)
@@ -47,7 +49,8 @@ class Snapshot:
     sinks
         Durable position of each sink, by role.
     states
-        Result of `state` of each part: `model`, `metrics`, `history`, `decisions`, and `late` with late labels.
+        Result of `state` of each part: `model`, `metrics`, `history`, `decisions`, `late` with late labels, and
+        `monitor` with a monitor.
     ended
         Reason for the end of the run, as in its report; empty while it is running.
     code
@@ -183,6 +186,25 @@ class Checkpoint:
             what = f"the checkpoint in {self.directory} is of a run with other settings: {'; '.join(changes)}. Use the"
             hint = "same settings to resume, another --checkpoint directory, or --reset to start over"
             raise SetupError(f"{what} {hint}", "another run", option="--reset")
+
+
+def identity_of(model: Any, source: Source, sinks: Mapping[str, Sink], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a resumed run must match, as text by name.
+
+    Parameters
+    ----------
+    model, source, sinks
+        Model, source, and sinks by role.
+    settings
+        Settings by option.
+    """
+    found = {
+        "source": source.identity,
+        **{f"parameter {name}": value for name, value in model._get_params().items()},
+        **{f"--{role.replace('_', '-')}": sink.identity for role, sink in sinks.items()},
+        **settings,
+    }
+    return {"model": class_path(model)} | {name: repr(value) for name, value in found.items()}
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from streamsvm.run.plot import check_plot, is_picture
 
 def check(config: RunConfig) -> None:
     """Refuse inconsistent options."""
-    _check_source(config)
+    check_source(config)
     _check_local(config)
     if config.saved_model and (config.params or config.refit):
         raise SetupError(f"--model {config.model}: has its own parameters: remove --param and --refit")
@@ -32,8 +32,9 @@ def check(config: RunConfig) -> None:
     if not config.learn and (config.model is None or config.model in SHORT_NAMES):
         raise SetupError("predict needs --model FILE: the file of `streamsvm run --save FILE`")
     if config.broker_timeout and not any(url.startswith("kafka:") for url in config.urls.values()):
-        raise SetupError("--broker-timeout is only for Kafka: remove it")
+        raise SetupError("--set broker-timeout is only for Kafka: remove it")
     _check_late(config)
+    _check_monitor(config)
     if config.plot:
         check_plot(config.plot)
     for name in ("save", "summary", "plot"):
@@ -41,7 +42,7 @@ def check(config: RunConfig) -> None:
             check_writable(f"--{name}", getattr(config, name), replaced=True)
     if config.save and os.path.exists(config.save) and not os.path.isfile(config.save):
         raise SetupError(f"--save {config.save}: is not a regular file")
-    _check_distinct(config)
+    check_distinct(config)
     _check_overwriting(config)
 
 
@@ -83,11 +84,25 @@ def _check_late(config: RunConfig) -> None:
     if _is_same(events, labels):
         raise SetupError(f"SOURCE and --label-source are the same stream {events}: remove --label-source")
     if config.timeout_class is not None and config.label_timeout is None:
-        raise SetupError("--timeout-label CLASS needs --label-timeout TIME: set how long an event waits for its label")
+        raise SetupError(
+            "--set timeout-label=CLASS needs --label-timeout TIME: set how long an event waits for its label"
+        )
     if config.pending_dir and not (os.path.isdir(config.pending_dir) and os.access(config.pending_dir, os.W_OK)):
         raise SetupError(f"--set pending-dir={config.pending_dir}: is not a writable directory")
     if config.query_output and config.timeout_class is not None:
-        raise SetupError("--timeout-label: with --query-output it would apply to most events: remove one of them")
+        raise SetupError("--set timeout-label: with --query-output it would apply to most events: remove one of them")
+
+
+def _check_monitor(config: RunConfig) -> None:
+    """Refuse inconsistent options of the monitor."""
+    given = {"false_alarms": config.false_alarms is not None, "relearn_reference": config.relearn_reference}
+    if not config.monitors and (name := next((each for each, is_given in given.items() if is_given), None)):
+        what = f"{option_of(name)} needs --alerts SINK or --reference FILE: say what features are compared with"
+        raise SetupError(what, "needs", option="--alerts")
+    if config.monitors:
+        from streamsvm.run.monitoring import RunMonitor
+
+        RunMonitor(config)
 
 
 def _is_same(one: Url, other: Url) -> bool:
@@ -109,7 +124,7 @@ def _check_decisions(config: RunConfig) -> None:
         raise SetupError(f"--set cost, class-weight or abstain: {error}") from error
 
 
-def _check_source(config: RunConfig) -> None:
+def check_source(config: RunConfig) -> None:
     """Refuse stream settings without a stream."""
     if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
         where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
@@ -120,7 +135,7 @@ def _check_source(config: RunConfig) -> None:
 def _check_local(config: RunConfig) -> None:
     """Refuse URLs where files must be local."""
     paths = {f"--{name}": getattr(config, name) for name in ("save", "summary", "plot", "checkpoint")}
-    for option, path in (paths | {"--model": config.saved_model}).items():
+    for option, path in (paths | {"--model": config.saved_model, "--reference": config.reference}).items():
         if path and "://" in str(path):
             what = f"{option} {printable(path)}: must be a local path; only sources and results may be URLs"
             raise SetupError(what, "not local", option=option)
@@ -148,11 +163,12 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
         raise SetupError(f"{option} {path}: cannot be written", "write", option=option)
 
 
-def _check_distinct(config: RunConfig) -> None:
+def check_distinct(config: RunConfig) -> None:
     """Refuse to overwrite an input, or to write one file twice, also under different names."""
     used = {
         "--model": config.saved_model,
         "--config": config.config,
+        "--reference": config.reference if isinstance(config.reference, str) else None,
         "--checkpoint": os.path.join(config.checkpoint, "checkpoint.safetensors") if config.checkpoint else None,
     }
     urls = {option_of(name): config.urls[name] for name in SOURCES if name in config.urls}

@@ -16,6 +16,7 @@ from streamsvm.run.options import (
     CheckpointOptions,
     LateOptions,
     ModelOptions,
+    MonitorOptions,
     ReportOptions,
     ResultOptions,
     StreamOptions,
@@ -24,14 +25,17 @@ from streamsvm.run.options import (
 from streamsvm.run.values import label_of, params_of, read_token
 
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
-_URLS = ("source", "label_source", "out", "dead_letter", "label_output", "query_output")
+_URLS = ("source", "label_source", "out", "dead_letter", "label_output", "query_output", "alerts")
 SOURCES = _URLS[:2]
 """The fields that name sources."""
+DEFAULT_REFERENCE = 10_000
+"""Number of events of the reference of a monitor."""
 SINKS = _URLS[2:]
 """The fields that name sinks."""
 _COMPARED = (
     *(name for name in LATE_OPTIONS if name not in (*SINKS, "pending_dir")),
     *("proba", "coverage", "coverage_by_class", "cost", "class_weight", "abstain", "alarms", "explain", "window"),
+    *("false_alarms", "relearn_reference"),
 )
 """The options beside those of the stream and the sinks that a checkpoint must agree in."""
 
@@ -88,6 +92,7 @@ class Url(str):
 class RunConfig(
     ReportOptions,
     CheckpointOptions,
+    MonitorOptions,
     ResultOptions,
     ModelOptions,
     LateOptions,
@@ -202,6 +207,11 @@ class RunConfig(
         return self.decides or self.coverage is not None or self.alarms is not None
 
     @property
+    def monitors(self) -> bool:
+        """Whether features are monitored."""
+        return self.alerts is not None or self.reference is not None
+
+    @property
     def results(self) -> dict[str, str]:
         """Paths of results, by option."""
         given = {f"--{name}": getattr(self, name) for name in ("save", "summary", "plot") if getattr(self, name)}
@@ -218,7 +228,19 @@ class RunConfig(
         found = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
         found |= {name: value for name in _COMPARED if (value := getattr(self, name)) not in (None, False)}
         found |= {"model": self.saved_model} if self.saved_model else {}
+        found |= {"reference": self._reference} if self.monitors else {}
         return {option_of(name): value for name, value in found.items()} | {"learning": self.learn}
+
+    @property
+    def _reference(self) -> str:
+        """The reference of the monitor: a number of events, or the name and the hash of a file."""
+        given = DEFAULT_REFERENCE if self.reference is None else self.reference
+        if not isinstance(given, str):
+            return f"{given} events"
+        import hashlib  # takes a millisecond
+
+        with open(given, "rb") as file:
+            return f"{given}, SHA-256 {hashlib.sha256(file.read()).hexdigest()[:16]}"
 
 
 RunConfig.takes = frozenset(RunConfig.kinds()) - {"learn"}

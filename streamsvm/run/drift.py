@@ -57,6 +57,8 @@ class AccuracyDrops(Saved):
         Number of drops.
     last
         The last drops, at most 256.
+    new
+        Drops since the last call of `pop_new`, at most 256, as they were at detection.
 
     Examples
     --------
@@ -76,6 +78,7 @@ class AccuracyDrops(Saved):
     def __init__(self) -> None:
         self.count = 0
         self.last: list[AccuracyDrop] = []
+        self.new: list[AccuracyDrop] = []
         self._judged = self._open = self._open_hits = 0  # events in all, events of the open block, and its hits
         self._blocks = 0  # blocks in the window
         self._tests = 0
@@ -95,6 +98,11 @@ class AccuracyDrops(Saved):
             if self._open == _BLOCK:
                 self._take(self._open_hits)
                 self._open = self._open_hits = 0
+
+    def pop_new(self) -> list[AccuracyDrop]:
+        """Return the drops since the last call."""
+        found, self.new = self.new, []
+        return found
 
     def _take(self, hits: int) -> None:
         """Add a block to the histogram, and test splits next to changed buckets, about 10 on average."""
@@ -163,7 +171,8 @@ class AccuracyDrops(Saved):
             self.last[-1] = AccuracyDrop(first.judged, first.before, after)
         else:
             self.count += 1
-            self.last = [*self.last, AccuracyDrop(self._judged, before, after)][-_MOST:]
+            drop = AccuracyDrop(self._judged, before, after)
+            self.last, self.new = [*self.last, drop][-_MOST:], [*self.new, drop][-_MOST:]
         self._after_drop = True
 
     def restore(self, state: State) -> None:

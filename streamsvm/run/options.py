@@ -18,6 +18,8 @@ from streamsvm.run.values import (
     Pace,
     Params,
     Part,
+    Rate,
+    Reference,
     Refit,
     Seconds,
     Share,
@@ -268,6 +270,32 @@ class ResultOptions(Settings):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+class MonitorOptions(Settings):
+    r"""Monitoring.
+
+    Features are compared with a reference before labels arrive, if --alerts or --reference is given.
+
+    Parameters
+    ----------
+    alerts : SINK
+        Where alarms are written: one record for each feature that changed and for each accuracy drop, with kind,
+        column, values before and after, evidence and relevance. Sinks are those of --out.
+    reference : FILE|N
+        What features are compared with: a profile of `streamsvm profile`, or the first N events (default 10000).
+    false_alarms : RATE
+        Expected number of false alarms about features per million events (default 0.1).
+    relearn_reference
+        After an alarm, learn the reference of the column anew from the events that follow. By default, the reference
+        stays, and a column that agrees with it again is no longer changed.
+    """
+
+    alerts: str | None = None
+    reference: Reference | None = None
+    false_alarms: Rate | None = None
+    relearn_reference: bool = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class CheckpointOptions(Settings):
     r"""Checkpoint.
 
@@ -330,8 +358,8 @@ class ReportOptions(Settings):
 
 FLAGS = frozenset(
     (
-        *("source", "label", "types", "ignore", "time", "at_end", "max_events", "broker_timeout"),
-        *("label_source", "join", "label_timeout", "timeout_label", "label_output", "query_output"),
+        *("source", "label", "types", "ignore", "time", "at_end", "max_events"),
+        *("label_source", "join", "label_timeout", "label_output", "query_output", "alerts", "reference"),
         *("model", "params", "save", "refit", "out", "dead_letter", "checkpoint", "checkpoint_every", "reset"),
         *("quiet", "summary", "plot", "page", "config"),
         *("field", "consumer_group", "repartition", "prior_model", "key_ttl", "jobs", "all", "place"),

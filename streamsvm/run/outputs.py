@@ -24,6 +24,7 @@ _PURPOSES = {
     "dead_letter": "rejected events",
     "label_output": "joined results",
     "query_output": "requests for labels",
+    "alerts": "alarms",
 }
 """Content of each sink, by role."""
 

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from streamsvm.run.history import History
 from streamsvm.run.late import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.standing import Report
 from streamsvm.run.web import FIGURES, Answer, HttpServer, Place
 
@@ -28,6 +30,7 @@ _FIGURES = {
     "alarm_recall": ("recall", "Recall of alarms."),
 }
 """Gauges: their figure in `Metrics.figures` and their description."""
+_MOST_COLUMNS = 20  # with metrics of their own
 
 
 class Metric(NamedTuple):
@@ -100,6 +103,8 @@ def _of_report(report: Report) -> Iterator[Metric]:
     yield from _of_probabilities(metrics)
     if report.late is not None:
         yield from _of_late(report.late)
+    if report.monitor is not None:
+        yield from _of_monitor(report.monitor, report.history)
     if (refits := report.refits) is not None:
         yield Metric("counter", "refits", "Refits, by outcome.", refits.outcomes, ("outcome",))
         yield Metric("counter", "refit_seconds", "Duration of refits in seconds.", refits.seconds)
@@ -135,6 +140,20 @@ def _of_late(late: JoinStage) -> Iterator[Metric]:
     yield Metric("gauge", "waiting_bytes", "Memory of waiting and remembered events.", late.store.n_bytes)
     yield Metric("gauge", "estimated_accuracy", "Accuracy estimated from recent probabilities.", now.accuracy)
     yield Metric("gauge", "estimated_accuracy_error", "Half-width of the 95 % interval of the estimate.", now.error)
+
+
+def _of_monitor(monitor: RunMonitor, history: History) -> Iterator[Metric]:
+    """Yield metrics of the features; by column for a bounded number of columns."""
+    states = monitor.columns(None, history.samples[-1].relevance if history.samples else {})
+    yield Metric("counter", "alerts", "Alarms, by kind.", monitor.counts, ("kind",))
+    yield Metric("gauge", "monitored_columns", "Columns that are compared with a reference.", len(states))
+    n_changed = sum(bool(state.changed) for state in states)
+    yield Metric("gauge", "changed_columns", "Columns that differ from their reference now.", n_changed)
+    shown = {str(state.name): state for state in states[:_MOST_COLUMNS]}
+    changed = {name: float(bool(state.changed)) for name, state in shown.items()}
+    yield Metric("gauge", "column_changed", "Whether a column differs from its reference now.", changed, ("column",))
+    psi = {name: state.psi for name, state in shown.items()}
+    yield Metric("gauge", "column_psi", "Population stability index of a column now.", psi, ("column",))
 
 
 class Exporter:

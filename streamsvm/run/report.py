@@ -8,6 +8,7 @@ from typing import Any
 
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, shown
+from streamsvm.run.alarm_texts import following_drop, line
 from streamsvm.run.insight import Refits
 from streamsvm.run.late import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
@@ -47,6 +48,7 @@ def summary(report: Report) -> dict[str, Any]:
         "notices": report.notices,
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
         "accuracy_drops": [dict(zip(("judged", "before", "after"), drop, strict=True)) for drop in metrics.drops.last],
+        "monitor": None if report.monitor is None else report.monitor.summary(),
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
         "autocorrelation_weight": None if effect is None else effect["weight"],
@@ -75,7 +77,14 @@ def text(report: Report) -> str:
         blocks += [_measures(report, scores), _probabilities(metrics), _class_table(scores.classes)]
     else:
         blocks.append([_nothing(report)])
-    blocks += [_late(report), _knowledge(report), _refit_lines(report.refits), report.notices, _rejected_lines(report)]
+    blocks += [
+        _late(report),
+        _monitor(report),
+        _knowledge(report),
+        _refit_lines(report.refits),
+        report.notices,
+        _rejected_lines(report),
+    ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -230,6 +239,34 @@ def _late(report: Report) -> list[str]:
             "their probabilities"
         )
     return lines
+
+
+def _monitor(report: Report) -> list[str]:
+    """Return lines about changes of features: the most relevant columns, and whether the accuracy followed."""
+    if report.monitor is None:
+        return []
+    found = report.monitor.summary()
+    alarms = [alarm for alarm in found["last"] if alarm["column"] is not None]
+    changed = found["changed"]
+    now = f"changed now: {', '.join(map(shown, changed[:_MOST_FEATURES]))}" if changed else "none is changed now"
+    more = f" and {len(changed) - _MOST_FEATURES:,} more" if len(changed) > _MOST_FEATURES else ""
+    counts = ", ".join(f"{kind} {n:,}" for kind, n in found["counts"].items() if kind != "accuracy")
+    lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}{more}"]
+    # The most relevant first, then the latest.
+    alarms.sort(key=lambda alarm: (-(alarm["relevance"] or 0.0), -alarm["events"]))
+    lines += [
+        f"  after event {alarm['events']:,}: {line(alarm)}{_followed(alarm, report.metrics)}"
+        for alarm in alarms[:_MOST_DROPS]
+    ]
+    left_out = sum(n for kind, n in found["counts"].items() if kind != "accuracy") - len(lines) + 1
+    return [*lines, f"  and {left_out:,} more"] if left_out > 0 else lines
+
+
+def _followed(alarm: dict[str, Any], metrics: Metrics) -> str:
+    if not metrics.judged:
+        return ""
+    drop = following_drop(alarm, metrics.drops.last)
+    return "; no drop of accuracy since" if drop is None else f"; accuracy {drop.before:.3f} to {drop.after:.3f}"
 
 
 def _leader(head: dict[str, Any]) -> str:

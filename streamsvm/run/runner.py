@@ -17,7 +17,7 @@ from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.delayed.models import TooManyClasses
 from streamsvm.delayed.protocol import Answer
 from streamsvm.models.archive import DAMAGED
-from streamsvm.run.checkpoint import Checkpoint, Snapshot
+from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, SetupError, refusing
@@ -25,6 +25,7 @@ from streamsvm.run.insight import Refits, notices_of
 from streamsvm.run.late import JoinStage
 from streamsvm.run.learners import as_learner, check_names, check_persistence, class_path
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
 from streamsvm.run.outputs import Outputs, prediction_table, rejection_table
@@ -89,7 +90,7 @@ class Runner:
         check_persistence(model, checkpoint=checkpoint is not None, save=config.save is not None)
         if checkpoint is not None:
             self._outputs.check_rewind()
-            self._identity = self._found_identity()
+            self._identity = identity_of(model, source, self._outputs.sinks, config.identity)
         self.report = Report(
             class_path(model),
             source.name,
@@ -99,6 +100,7 @@ class Runner:
             refits=Refits.of(model),
             learned_before=getattr(model, "n_events_learned", 0),
             checkpoint=checkpoint,
+            monitor=RunMonitor(config) if config.monitors else None,
         )
         self._started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for = False, "model"
@@ -217,7 +219,9 @@ class Runner:
         if self._is_unknown and len(batch):
             self._is_unknown = False
             self._introduce(batch)
-        before = working_time()
+        if (monitor := report.monitor) is not None:
+            monitor.take(batch, report.history)
+        before, n_judged = working_time(), metrics.judged
         answers = report.answers = self._take(with_labels(batch))
         report.learner_seconds += working_time() - before
         kept = answers.batch
@@ -230,6 +234,9 @@ class Runner:
             if report.first_prediction_s is None:
                 report.first_prediction_s = working_time() - self._started
         self._stage.write(self._outputs)
+        drops = [] if report.late else metrics.drops.pop_new()
+        if monitor is not None and (table := monitor.records(drops, answers, batch, n_judged)):
+            self._outputs.write("alerts", table)
         if kept.rejected:
             self._reject(kept.rejected)
         self._check_hope(kept)
@@ -256,6 +263,9 @@ class Runner:
         """Pass declarations of the stream to the model, and compare its first events with learned ones."""
         if hasattr(self.model, "keep_categories"):
             self.model.keep_categories(self.source.categories)
+        if self.report.monitor is not None and self.report.resumed is None:
+            self.report.monitor.check_names(batch.features)
+            self.report.monitor.warn_of_names(batch.features)
         if self.report.learned_before and self.report.resumed is None:
             check_names(self.model, batch)
 
@@ -333,7 +343,7 @@ class Runner:
             "metrics": self.report.metrics,
             "history": self.report.history,
             "decisions": decisions,
-        }
+        } | ({} if self.report.monitor is None else {"monitor": self.report.monitor})
         pieces = None if self.checkpoint is None else self.checkpoint.pieces
         self._stage: PredictStage | JoinStage = (
             JoinStage(learner, decisions, config, pieces) if is_late else PredictStage(learner, decisions, config)
@@ -367,16 +377,6 @@ class Runner:
         except OSError as error:
             message = f"the model could not be saved as {path}: {error.strerror or error}"
             raise RunError(message if after is None else f"{after}; and {message}") from after or error
-
-    def _found_identity(self) -> dict[str, str]:
-        """Return the settings that a checkpoint must match, as text."""
-        found = {
-            "source": self.source.identity,
-            **{f"parameter {name}": value for name, value in self.model._get_params().items()},
-            **{f"--{role.replace('_', '-')}": sink.identity for role, sink in self._outputs.sinks.items()},
-            **self.config.identity,
-        }
-        return {"model": class_path(self.model)} | {name: repr(value) for name, value in found.items()}
 
 
 def runner_of(model: Any, source: Source, **options: Any) -> Runner:

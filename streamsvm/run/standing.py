@@ -17,6 +17,7 @@ from streamsvm.run.insight import Insight, Refits, notices_of
 from streamsvm.run.late import JoinStage
 from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.rejects import Rejects
 
 _EXAMPLES = 3
@@ -69,6 +70,8 @@ class Report:
         Rejected events of this process, by reason.
     late
         State of delayed labels, if used.
+    monitor
+        Monitor of the features, if used.
     """
 
     model: str
@@ -100,6 +103,7 @@ class Report:
     answers: Answer | None = None
     rejects: Rejects = field(default_factory=Rejects)
     late: JoinStage | None = None
+    monitor: RunMonitor | None = None
 
     def __repr__(self) -> str:
         return (
@@ -160,6 +164,8 @@ class Report:
         self.notices += notes
         if self.late is not None and self.late.key_notice:
             self.notices.append(self.late.key_notice)
+        if self.monitor is not None:
+            self.notices += self.monitor.notices()
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 
     @property

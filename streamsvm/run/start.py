@@ -23,6 +23,7 @@ from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.learners import check_names, takes_batches
 from streamsvm.run.locks import held
+from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
@@ -109,11 +110,11 @@ class Run:
         config, self.runner = self.config, None
         with contextlib.ExitStack() as stack:
             servers = list(_served(config, stack))  # refuses ports in use before a broker is asked
-            source = stack.enter_context(contextlib.closing(_source_of(config)))
+            source = stack.enter_context(contextlib.closing(source_of(config)))
             check_label(config, source)
             model = model_of(config)
-            if config.saved_model and config.urls["source"].is_file:
-                _check_known(model, source)
+            if config.urls["source"].is_file and (config.saved_model or isinstance(config.reference, str)):
+                _check_known(config, model, source)
             checkpoint = _opened_checkpoint(config, stack)
             sinks = _opened_sinks(config, checkpoint, source, stack)
             self.runner = Runner(model, source, config, sinks, checkpoint, [*servers, *self.observers], started)
@@ -203,20 +204,27 @@ def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkp
     return stack.enter_context(Checkpoint(config.checkpoint, every_events=every, every_s=seconds, fresh=config.reset))
 
 
-def _check_known(model: Any, source: Source) -> None:
-    """Refuse a file without any feature of the loaded model; other streams are checked at the first batch."""
+def _check_known(config: RunConfig, model: Any, source: Source) -> None:
+    """Refuse a file without any feature of the loaded model or of the profile.
+
+    Other streams are checked at the first batch.
+    """
     events = _events(source)
     start = events.position
     batch = next(iter(events), None)
     if batch is not None and len(batch):
         try:
-            check_names(model, batch)
+            if config.saved_model:
+                check_names(model, batch)
+            if isinstance(config.reference, str):
+                RunMonitor(config).check_names(batch.features)
         except RunError as error:
             raise SetupError(f"{source.name}: {error}") from error
     events.seek(start)
 
 
-def _source_of(config: RunConfig) -> Source:
+def source_of(config: RunConfig) -> Source:
+    """Open the stream of a run, joined with its labels if they arrive separately."""
     url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
     model, results = config.model or DEFAULT_MODEL, [*config.results.values(), *filter(None, [config.checkpoint])]
     is_fast = takes_batches(model) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
@@ -265,7 +273,7 @@ def _opened_sinks(
     # With two streams, results have no source order, and rejected records come from both.
     unordered = {"distinct": PLACES if checkpoint is not None and config.label_source else ()}
     sinks: dict[str, Sink] = {}
-    for role in ("out", "label_output", "query_output", "dead_letter"):
+    for role in ("out", "label_output", "query_output", "alerts", "dead_letter"):
         if (url := config.urls.get(role)) is not None:
             names = () if url.kind is None else url.kind.sink_options
             more = {name: getattr(config, name) for name in names if getattr(config, name) is not None}

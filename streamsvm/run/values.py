@@ -19,6 +19,8 @@ Share: TypeAlias = float
 Part: TypeAlias = float
 Cost: TypeAlias = float
 Span: TypeAlias = float
+Rate: TypeAlias = float
+Reference: TypeAlias = "int | str"
 Names: TypeAlias = list[str]
 Sources: TypeAlias = str | list[str]
 Kinds: TypeAlias = dict[str, str]
@@ -136,6 +138,18 @@ def _refit(value: Any) -> Refit:
     if wrong := [name for name, equals, text in pairs if name not in ("every", "window") or not (equals and text)]:
         raise ValueError(f"must be SOLVER[,every=WHEN][,window=WHAT], got `{wrong[0]}` in {value}")
     return Refit(solver, **{name: text for name, _, text in pairs})
+
+
+def _reference(value: Any) -> int | str:
+    """Parse a reference: a number of events, or the path of a profile.
+
+    Examples
+    --------
+    >>> _reference("5000"), _reference("profile.json")
+    (5000, 'profile.json')
+    """
+    is_count = value.isdecimal() if isinstance(value, str) else isinstance(value, Real)
+    return int(KINDS["int"](value)) if is_count else _text(value)
 
 
 def read_token(path: str, option: str) -> str:
@@ -276,6 +290,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "Params": params_of,
     "Span": _span,
     "Sources": _sources,
+    "Rate": _numeric(float, "number", lambda n: 0 < n < math.inf, "a positive number"),
+    "Reference": _reference,
     "Names": lambda value: split_names(value) if isinstance(value, str) else list(map(str, value)),
     "Kinds": _kinds,
     "TimeUnit": _choice(*TIME_UNITS),

@@ -204,7 +204,7 @@ def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with contextlib.ExitStack() as stack:
         runs = {}
         for name in names:
-            more = ("--broker-timeout", "3") if name == "patient" else ()
+            more = ("--set", "broker-timeout=3") if name == "patient" else ()
             runs[name] = stack.enter_context(Run(*given[name], *more, cwd=folders[name]))
         for name, run in runs.items():
             wait_for(lambda name=name: marked(address, *topics_of(name)[:2]) > 500, run)
@@ -404,7 +404,7 @@ def test_what_does_not_fit_is_said_at_once(broker, tmp_path, url, message):
 
 def test_brokers_that_are_away_at_the_start_are_no_wrong_setting(tmp_path):
     pytest.importorskip("kafka")
-    said = ran("kafka://127.0.0.1:1/t", "--broker-timeout", "0.5", *MODEL, cwd=tmp_path, code=75)
+    said = ran("kafka://127.0.0.1:1/t", "--set", "broker-timeout=0.5", *MODEL, cwd=tmp_path, code=75)
     assert "no broker responded within 0.5 s" in said
 
 

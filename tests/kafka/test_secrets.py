@@ -96,7 +96,7 @@ def test_no_error_repeats_a_password(bad: Any, role: str, listener: str, tmp_pat
     (tmp_path / "in.csv").write_text("x,y\n1,2\n")
     given = bad(listener, "events")
     source, more = (given, []) if role == "source" else ("in.csv", ["--out", given])
-    with Run(source, "--label", "y", "--quiet", "--broker-timeout", "2s", *more, cwd=tmp_path) as run:
+    with Run(source, "--label", "y", "--quiet", "--set", "broker-timeout=2s", *more, cwd=tmp_path) as run:
         assert run.wait() not in (0, None), run.log
         assert "streamsvm: error: " in run.log
         assert WRONG not in run.log

@@ -76,10 +76,11 @@ def has_size(path: Path, size: float) -> bool:
     return path.exists() and path.stat().st_size >= size
 
 
-def write_stream(path: Path, n: int, *, broken: bool = False) -> Path:
-    """A CSV stream whose concept changes halfway, with some malformed lines and missing labels."""
+def write_stream(path: Path, n: int, *, broken: bool = False, moved: bool = False) -> Path:
+    """A CSV stream whose concept, and column b if `moved`, changes halfway; with malformed lines and missing labels."""
     rng = np.random.default_rng(9)
     x = rng.normal(size=(n, 3))
+    x[n // 2 :, 1] += moved
     y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)
     lines = ["a,b,c,site,y"]
     for i, row in enumerate(x):

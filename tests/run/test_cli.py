@@ -240,7 +240,7 @@ REFUSED = [
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot undo writes"),
     (["--set", "delimiter=;;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn is now the command `streamsvm predict`"),
-    (["--broker-timeout", "3"], [], "--broker-timeout is only for Kafka"),
+    (["--set", "broker-timeout=3"], [], "--set broker-timeout is only for Kafka"),
     (["--model", "m"], [], "unknown model 'm'; .*no saved model has this name"),
     (["--model", "in.csv"], [], r"--model in\.csv: in\.csv is not a whole streamsvm file"),
     (["--model", "./m", "--param", "n_faces=3"], [], "has its own parameters: remove --param"),
@@ -491,7 +491,7 @@ def test_help_and_version(streamsvm: Streamsvm) -> None:
     text = streamsvm("run", "--help-all").stdout
     for group in ("common options:", "stream:", "model:", "results:", "checkpoint:", "reports:"):
         assert f"\n{group}\n" in text
-    assert "--set NAME=VALUE:\n  key=NAME" in text
+    assert "--set NAME=VALUE:\n  broker-timeout=S" in text
     assert len(set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", text, re.MULTILINE))) <= 30
 
 

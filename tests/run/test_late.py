@@ -47,7 +47,7 @@ def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path: P
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, each)) + "\n")
     own = ("events.jsonl", "--label-source", "labels.jsonl", "--join", "id", "--time", "t", "--label", "y", "--quiet")
     done = streamsvm(
-        "run", *own, "--model", "cpm", "--label-timeout", "1s", "--timeout-label", "false", "--save", "model"
+        "run", *own, "--model", "cpm", "--label-timeout", "1s", "--set", "timeout-label=false", "--save", "model"
     )
     assert done.returncode == 0
     assert sorted(CPMClassifier.load(tmp_path / "model").classes_) == [False, True]
@@ -151,7 +151,7 @@ def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path: Path, streams
     write(tmp_path, delays=np.full(N, 500))
     labels = [line for line in (tmp_path / "labels.csv").read_text().splitlines() if not line.endswith("down")]
     (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
-    options = "--model cpm --label-timeout 1s --timeout-label down --label-output joined.csv --save model"
+    options = "--model cpm --label-timeout 1s --set timeout-label=down --label-output joined.csv --save model"
     done = streamsvm("run", *JOIN, *options.split())
     assert done.returncode == 0, done.stderr
     _, y = events()
@@ -171,7 +171,9 @@ def results(folder: Path) -> dict[str, Any]:
 
 def arguments(folder: Path, every: int) -> list[Any]:
     joined = (f"{folder}/events.csv?batch_size=50", "--label-source", f"{folder}/labels.csv?batch_size=70", *JOIN[3:])
-    waits = "--label-timeout 3s --timeout-label down --model cpm --set relearn-corrections=true --set max-pending=200"
+    waits = (
+        "--label-timeout 3s --set timeout-label=down --model cpm --set relearn-corrections=true --set max-pending=200"
+    )
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
     alarms = ("--set", "alarms=up=precision:0.7", "--set", "class-weight=balanced")
     return ["run", *joined, *waits.split(), *kept, *alarms, "--out", "out.csv", "--label-output", "joined.csv"]
@@ -180,12 +182,12 @@ def arguments(folder: Path, every: int) -> list[Any]:
 @pytest.mark.parametrize(
     "more",
     [
-        "--model bsgd --set relearn-corrections=true --set max-pending=300 --timeout-label down --label-timeout 3s",
+        "--model bsgd --set relearn-corrections=true --set max-pending=300 --set timeout-label=down --label-timeout 3s",
         "--model cpm --set max-pending-bytes=30_000 --set label-budget=0.3 --query-output asked.csv "
         "--set alarms=up=0.1 --set cost=up:down=3",
         "--model bsgd --label-timeout 3s --set coverage=0.8 --set coverage-by-class=true --set proba=true",
         "--model cpm --set alarms=up=recall:0.7 --set class-weight=balanced --set abstain=0.9 --set coverage=0.8 "
-        "--label-timeout 3s --timeout-label down --set max-pending=300",
+        "--label-timeout 3s --set timeout-label=down --set max-pending=300",
     ],
     ids=["relearned", "asked", "sets", "followed"],
 )
@@ -292,7 +294,7 @@ def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path:
     assert np.median(sure[0]) < np.median(sure[1]) - 0.1
 
 
-BOTH = "--label-timeout 1s --timeout-label up --set label-budget=0.1 --query-output asked.csv"
+BOTH = "--label-timeout 1s --set timeout-label=up --set label-budget=0.1 --query-output asked.csv"
 
 
 @pytest.mark.parametrize(

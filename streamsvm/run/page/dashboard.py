@@ -25,7 +25,7 @@ from streamsvm.run.measures import CURVE_LINES, UNIT
 from streamsvm.run.names import known, plain
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.figures import annotations_of, calibration, confusion
+from streamsvm.run.page.figures import annotations_of, calibration, confusion, features
 from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Report
@@ -214,6 +214,7 @@ class DashboardState:
                 (shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]
             ],
             "autocorrelation": insight.autocorrelation,
+            "features": features(report, insight.relevance),
             "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
             "notices": notices_of(model) + report.source_notices,
             "point": {

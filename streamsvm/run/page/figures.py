@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
 from streamsvm.names import shown
+from streamsvm.run.alarm_texts import line, moved
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known
 from streamsvm.run.standing import Report
 
-_MOST_CLASSES, _MOST_ANNOTATIONS = 12, 400
+_MOST_CLASSES, _MOST_ANNOTATIONS, _MOST_COLUMNS, _MOST_ALARMS = 12, 400, 20, 50
 _NEW_AFTER = 1_000  # labels; an earlier class is not new
 _LONGEST = 300
 
@@ -45,8 +47,42 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
     }
 
 
+def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, Any] | None:
+    """Return the state of the monitored features, the changed and the most relevant ones first; None without a monitor.
+
+    Parameters
+    ----------
+    report
+        State of the run.
+    relevance
+        Relevance of the features.
+    """
+    if report.monitor is None:
+        return None
+    states = report.monitor.columns(None, relevance)
+    return {
+        "columns": len(states),
+        "changed": sum(bool(state.changed) for state in states),
+        "alarms": sum(report.monitor.counts.values()),
+        "rows": [
+            {
+                "name": state.name,
+                "kind": state.kind,
+                "status": state.status,
+                "changed": list(state.changed),
+                "since": state.since,
+                "psi": state.psi if state.recent else None,
+                "reference": state.reference,
+                "recent": state.recent,
+                "text": moved((state.changed or ("values",))[0], state.reference, state.recent) if state.recent else "",
+            }
+            for state in states[:_MOST_COLUMNS]
+        ],
+    }
+
+
 def annotations_of(report: Report) -> list[dict[str, Any]]:
-    """Return detected drift, refits and new classes, in order of the stream."""
+    """Return detected drift, changed features, refits and new classes, in order of the stream."""
     found = [
         ("drift", drop.judged, f"accuracy fell from {drop.before:.3f} to {drop.after:.3f}")
         for drop in report.metrics.drops.last
@@ -56,5 +92,7 @@ def annotations_of(report: Report) -> list[dict[str, Any]]:
         text = f"{refit['number']} by {refit['solver']} on {what}: {outcome}"
         found.append(("refit", refit["entered"] - report.learned_before, text))
     found += [("class", n, shown(label)) for label, n in report.metrics.arrivals if n >= _NEW_AFTER]
+    alarms = [] if report.monitor is None else report.monitor.alarms[-_MOST_ALARMS:]
+    found += [("feature", alarm["judged"], line(alarm)) for alarm in alarms if alarm["column"] is not None]
     found = sorted((one for one in found if one[1] > 0), key=lambda one: one[1])
     return [{"kind": kind, "judged": judged, "text": text} for kind, judged, text in found[-_MOST_ANNOTATIONS:]]

@@ -23,6 +23,7 @@ from streamsvm.run.history import History
 from streamsvm.run.insight import Refits
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.dashboard import DashboardState, packed
 from streamsvm.run.page.series import COLUMNS, Series
@@ -122,6 +123,7 @@ class CheckpointView(DashboardState):
         metrics, history = Metrics(), History()
         metrics.restore(snapshot.states["metrics"])
         history.restore(snapshot.states["history"])
+        monitor = RunMonitor.of_state(snapshot.states["monitor"]) if "monitor" in snapshot.states else None
         self._first = metrics.taken if self._first is None else self._first
         self._checkpoint.written_at = at
         identity = snapshot.identity
@@ -136,6 +138,7 @@ class CheckpointView(DashboardState):
             resumed=self._first,
             events=metrics.taken - self._first,
             ended=snapshot.ended,
+            monitor=monitor,
         )
         report.rate = self._rate.at(report.events)
         report.learner = as_learner(from_state(*state), scored=False)

@@ -1,0 +1,308 @@
+"""Monitoring of the features of a run: alarms and their records."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from connectors.events import Batch, Features, SparseRows
+from connectors.results import ALARM
+from streamsvm.delayed.protocol import Answer
+from streamsvm.models.archive import ArchiveError, whole
+from streamsvm.models.codec import State, nested, part_of
+from streamsvm.names import feature, shown
+from streamsvm.parameters import ParameterError
+from streamsvm.run.config import DEFAULT_REFERENCE
+from streamsvm.run.drift import ALPHA, AccuracyDrop
+from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.names import plain
+from streamsvm.run.options import option_of
+
+if TYPE_CHECKING:
+    from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
+    from streamsvm.run.config import RunConfig
+    from streamsvm.run.history import History
+
+_MOST = 256  # greatest number of stored alarms
+_MOST_NAMES = 5
+_FIELDS = (*ALARM, "judged")  # of a stored alarm
+
+logger = logging.getLogger("streamsvm.run")
+
+
+class RunMonitor:
+    """Monitors the features of a run.
+
+    Alarms depend on the stream alone, not on clocks or batches, so that a resumed run writes equal records.
+
+    Parameters
+    ----------
+    config
+        Settings.
+
+    Attributes
+    ----------
+    features
+        The monitor of the features.
+    alarms
+        The last alarms, at most 256, each as a dict.
+    counts
+        Number of alarms by kind.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        from streamsvm.monitor import FeatureMonitor
+
+        self._config = config
+        given = self._given = DEFAULT_REFERENCE if config.reference is None else config.reference
+        self.profile = read_profile(given) if isinstance(given, str) else None
+        options: dict[str, Any] = {} if config.false_alarms is None else {"false_alarms": config.false_alarms}
+        options |= {"reset": "after_alarm"} if config.relearn_reference else {}
+        if self.profile is not None:
+            options["columns"] = [name for name in self._known if name not in self._no_features]
+        try:
+            self.features: FeatureMonitor = FeatureMonitor(reference=self.profile or int(given), **options)
+        except ParameterError as error:
+            option = option_of(error.parameter)
+            raise SetupError(f"{option} {str(error).removeprefix(f'`{error.parameter}` ')}", option=option) from error
+        self.alarms: list[dict[str, Any]] = []
+        self.counts: Counter[str] = Counter()
+        self._rows: list[dict[str, Any]] = []
+
+    @property
+    def _known(self) -> list[Any]:
+        """Columns of the profile."""
+        return [] if self.profile is None else [column.name for column in self.profile.columns]
+
+    @property
+    def _no_features(self) -> set[str]:
+        """Columns of the stream that are not features."""
+        config = self._config
+        return {name for name in (config.label, config.key, config.join, config.time) if name is not None}
+
+    # Alarms -----------------------------------------------------------------------------------------------------------
+
+    def take(self, batch: Batch, history: History) -> None:
+        """Add the features of events.
+
+        Parameters
+        ----------
+        batch
+            The events.
+        history
+            Samples of the model before these events.
+        """
+        if not len(batch):
+            return
+        features = self.features
+        n_events, n_alarms = features.n_events, features.n_alarms
+        features.learn_many(batch.features or batch.rows())
+        for alarm in features.alarms[max(0, len(features.alarms) - features.n_alarms + n_alarms) :]:
+            self._add(
+                batch,
+                alarm.event - n_events - 1,
+                kind=alarm.kind,
+                column=_name_of(alarm.column),
+                events=alarm.event,
+                since=alarm.since,
+                judged=history.at[-1] if history.at else 0,
+                before=alarm.before,
+                after=alarm.after,
+                evidence=alarm.evidence,
+                relevance=_relevance(alarm.column, history),
+            )
+
+    def records(
+        self, drops: Iterable[AccuracyDrop], answers: Answer, batch: Batch, n_judged: int
+    ) -> dict[str, Sequence[Any]]:
+        """Return the new alarms as records, each once; empty if there are none.
+
+        Parameters
+        ----------
+        drops
+            Drops of the accuracy that were detected in the batch of the last `take`.
+        answers
+            Answers about the events of the batch that were not rejected.
+        batch
+            The batch.
+        n_judged
+            Number of judged events before it.
+        """
+        for drop in drops:
+            i = _place_of(drop.judged - n_judged - 1, answers, batch)
+            at = {"events": self.features.n_events - len(batch) + i + 1, "since": None, "judged": drop.judged}
+            moved = {"before": {"accuracy": drop.before}, "after": {"accuracy": drop.after}}
+            self._add(batch, i, kind="accuracy", column=None, evidence=ALPHA, relevance=None, **at, **moved)
+        rows, self._rows = sorted(self._rows, key=lambda row: int(row["events"])), []
+        return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+    def _add(self, batch: Batch, i: int, **alarm: Any) -> None:
+        alarm |= {name: plain(alarm[name]) for name in ("before", "after")}
+        places = {name: batch.origins[i][name] for name in batch.origins.columns}
+        alarm["time"] = None if batch.times is None else _iso(int(batch.times[i]))
+        kept = {name: alarm[name] for name in _FIELDS}
+        self.alarms = [*self.alarms, kept][-_MOST:]
+        self.counts[alarm["kind"]] += 1
+        self._rows.append(places | {name: alarm[name] for name in ALARM})
+
+    # Columns ----------------------------------------------------------------------------------------------------------
+
+    def check_names(self, features: Features) -> None:
+        """Refuse events without any column of the profile.
+
+        Raises
+        ------
+        RunError
+            If no column is in both.
+        """
+        known, (found, _) = set(self._known), _columns_of(features)
+        if known and not known & found:
+            what = f"it has the columns {_listed(known)}, and the events have {_listed(found)}"
+            raise RunError(f"--reference {self._given}: the profile is of other data: {what}", "other data")
+
+    def warn_of_names(self, features: Features) -> None:
+        """Say how the columns of the first events differ from those of the profile."""
+        known, (found, is_complete) = set(self._known), _columns_of(features)
+        if not known:
+            return
+        where = f"--reference {self._given}"
+        if strays := known & self._no_features:
+            logger.warning("%s: %s: no feature of this stream, ignored", where, _listed(strays))
+        if new := found - known:
+            logger.warning("%s: the profile lacks the columns %s, which are not monitored", where, _listed(new))
+        if is_complete and (gone := known - found - self._no_features):
+            logger.warning("%s: the events lack the columns %s of the profile", where, _listed(gone))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the alarms and the changed columns for JSON."""
+        states = self.features.columns()
+        return {
+            "columns": len(states),
+            "counts": dict(self.counts),
+            "changed": [_name_of(state.name) for state in states if state.changed],
+            "last": [dict(alarm) for alarm in self.alarms],
+        }
+
+    def notices(self) -> list[str]:
+        """Return what the user should know at the end."""
+        n = self.features.n_events
+        if self.profile is None and n < int(self._given):
+            return [f"no feature was monitored: the reference is {int(self._given):,} events, and {n:,} came"]
+        return []
+
+    def columns(self, most: int | None, relevance: Mapping[Hashable, float]) -> list[ColumnState]:
+        """Return the state of the most important columns: changed ones first, then by relevance.
+
+        Parameters
+        ----------
+        most
+            Maximum number of columns; None for all.
+        relevance
+            Relevance by feature.
+        """
+        by_column = _by_column(relevance)
+        return sorted(self.features.columns(), key=lambda one: (not one.changed, -by_column.get(one.name, 0.0)))[:most]
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return the state as a JSON header and arrays."""
+        return nested({"features": self.features.state()}, {"alarms": self.alarms, "counts": dict(self.counts)})
+
+    @classmethod
+    def of_state(cls, state: State) -> RunMonitor:
+        """Return a monitor with the result of `state`, to look at."""
+        from streamsvm.run.config import RunConfig
+
+        monitor = cls(RunConfig())
+        monitor.restore(state)
+        return monitor
+
+    def restore(self, state: State) -> None:
+        """Restore the result of `state`."""
+        header, _ = state
+        self.features = type(self.features).from_state(*part_of(state, "features"))
+        if not all(isinstance(one, dict) and set(one) == set(_FIELDS) for one in header["alarms"]):
+            raise ArchiveError("alarms that are not complete")
+        self.alarms = list(header["alarms"])
+        self.counts = Counter({str(kind): whole(n) for kind, n in header["counts"].items()})
+
+
+def read_profile(path: str) -> Profile:
+    """Read the profile of a reference.
+
+    Raises
+    ------
+    SetupError
+        If it cannot be read or has no events.
+    """
+    from streamsvm.monitor import Profile
+
+    try:
+        profile = Profile.load(path)
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise SetupError(f"--reference {path}: {what}", "reference", option="--reference") from error
+    if not profile.n_events or not profile.columns:
+        raise SetupError(f"--reference {path}: the profile is empty: make it of events with features", "empty")
+    return profile
+
+
+def _place_of(n: int, answers: Answer, batch: Batch) -> int:
+    """Return the index in a batch of the n-th of its judged events, of which some may have been rejected."""
+    is_known = np.fromiter((label is not None for label in answers.batch.labels), bool)
+    i = int(np.flatnonzero(is_known & (answers.codes >= 0))[n])
+    if len(answers.batch) == len(batch):
+        return i
+    return [batch.origins[j] for j in range(len(batch))].index(answers.batch.origins[i])
+
+
+def _iso(ms: int) -> str:
+    """Format milliseconds since 1970.
+
+    Examples
+    --------
+    >>> _iso(1_700_000_000_000)
+    '2023-11-14T22:13:20.000Z'
+    """
+    return f"{np.datetime64(ms, 'ms')}Z"
+
+
+def _name_of(column: Any) -> str | None:
+    """Return the name of a column, or of a pair of columns, as text."""
+    return " and ".join(map(str, column)) if isinstance(column, tuple) else str(column)
+
+
+def _by_column(relevance: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Return relevance by column, whose values may be features of their own."""
+    found: Counter[Hashable] = Counter()
+    for name, value in relevance.items():
+        found[name[0] if isinstance(name, tuple) else name] += value  # type: ignore[assignment]
+    return dict(found)
+
+
+def _relevance(column: Any, history: History) -> float | None:
+    """Return the share of a column in the relevance of features at the last sample; None if unknown."""
+    by_column = _by_column(history.samples[-1].relevance if history.samples else {})
+    parts = [by_column[name] for name in (column if isinstance(column, tuple) else (column,)) if name in by_column]
+    return sum(parts) / sum(by_column.values()) if parts and sum(by_column.values()) else None
+
+
+def _columns_of(features: Features) -> tuple[set[Any], bool]:
+    """Return the columns of some events, and whether later events have the same."""
+    if isinstance(features, SparseRows):
+        return set(features.indices.tolist()), False
+    if isinstance(features, list):
+        return {name for row in features for name in row}, False
+    return set(features), True
+
+
+def _listed(names: Iterable[Any]) -> str:
+    """Return the first names of some columns."""
+    every = sorted(names, key=lambda name: (isinstance(name, str), name))
+    more = f" and {len(every) - _MOST_NAMES:,} more" if len(every) > _MOST_NAMES else ""
+    return ", ".join(repr(shown(feature(name))) for name in every[:_MOST_NAMES]) + more or "none"

@@ -1,0 +1,221 @@
+"""Monitoring of features in runs: alarms, profiles, reports, and what a user may get wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors import open_source
+from streamsvm.run import Run, RunConfig
+from streamsvm.run.errors import SetupError
+from streamsvm.run.prometheus import text_of_report
+from tests.commands import environment
+from tests.errors import raises
+from tests.run.conftest import Streamsvm, json_lines, table
+
+CPM = ("--model", "cpm", "--quiet")
+N = 3_000
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Events with times: after 2,000, `heat` rises, `site` is often missing, and labels are random."""
+    rng = np.random.default_rng(4)
+    heat, load = rng.normal(20.0, 2.0, N), rng.normal(size=N)
+    heat[2_000:] += 8.0
+    labels = np.where(np.arange(N) < 2_000, load > 0.0, rng.random(N) < 0.5)
+    path = tmp_path_factory.mktemp("stream") / "in.csv"
+    lines = ["id,t,heat,load,site,y"]
+    for i in range(N):
+        site = "" if i >= 2_000 and i % 2 else f"s{i % 3}"
+        label = "" if i % 10 == 3 else "bad" if labels[i] else "ok"
+        lines.append(f"k{i},{1_700_000_000 + i},{heat[i]:.3f},{load[i]:.4f},{site},{label}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def asked(stream: Path, *more: Any, command: str = "run") -> tuple[Any, ...]:
+    return (command, stream, "--label", "y", "--time", "t", "--set", "key=id", *more)
+
+
+def test_an_alarm_is_a_record_of_its_event(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    streamsvm(*asked(stream, *CPM, "--alerts", "alerts.jsonl", "--reference", 1024, "--out", "out.csv"), check=True)
+    alarms = json_lines(tmp_path / "alerts.jsonl")
+    first = {alarm["column"]: alarm for alarm in reversed(alarms)}
+    assert set(first) == {"heat", "site", None}
+    heat, site, accuracy = first["heat"], first["site"], first[None]
+    assert heat["kind"] in ("distribution", "range")
+    assert 1_920 <= heat["since"] < 2_000 < heat["events"] <= 2_128
+    assert heat["before"]["mean"] == pytest.approx(20.0, abs=0.3)
+    assert heat["after"]["mean"] > 23.0
+    assert heat["evidence"] < 1e-6
+    assert site["kind"] == "missing"
+    assert site["after"]["missing"] > site["before"]["missing"] == 0.0
+    assert accuracy["kind"] == "accuracy"
+    assert accuracy["after"]["accuracy"] < accuracy["before"]["accuracy"]
+    predictions = table(tmp_path / "out.csv")
+    for alarm in alarms:  # its origin is that of the last event of the window
+        assert predictions[alarm["events"] - 1]["line"] == str(alarm["line"])
+        assert alarm["time"].startswith(str(np.datetime64(1_700_000_000 + alarm["events"] - 1, "s")))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_records_do_not_depend_on_batches_or_the_format(
+    stream: Path, suffix: str, tmp_path: Path, streamsvm: Streamsvm
+) -> None:
+    for size, name in (("50", "small.jsonl"), ("1000", "large.jsonl"), ("1000", f"other.{suffix}")):
+        options = asked(f"{stream}?batch_size={size}", *CPM, "--alerts", name, "--reference", 1024)
+        streamsvm(*options, check=True)
+    lines = json_lines(tmp_path / "small.jsonl")
+    assert (tmp_path / "small.jsonl").read_bytes() == (tmp_path / "large.jsonl").read_bytes()
+    if suffix == "csv":
+        assert [json.loads(row["before"]) for row in table(tmp_path / "other.csv")] == [one["before"] for one in lines]
+    else:
+        (batch,) = open_source(str(tmp_path / "other.parquet"))
+        assert [row["kind"] for row in batch.rows()] == [one["kind"] for one in lines]
+
+
+def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    (tmp_path / "labels.csv").write_text(f"id,t,y\nk0,{1_700_000_000 + 2 * N},ok\n")
+    late = ("--label-source", "labels.csv", "--join", "id", "--checkpoint", "state")
+    options = ("run", stream, "--label", "y", "--time", "t", *late, "--alerts", "alerts.jsonl", "--reference", 1024)
+    streamsvm(*options, *CPM, check=True)
+    assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site"}
+    again = (tmp_path / "alerts.jsonl").read_bytes()
+    streamsvm(*options, *CPM, check=True)  # resumes at the end
+    assert (tmp_path / "alerts.jsonl").read_bytes() == again
+
+
+def test_a_profile_is_the_reference_of_the_same_events(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    made = streamsvm(*asked(stream, "--max-events", 1024, command="profile"), check=True)
+    assert made.stdout == "profile.json: 3 features of 1,024 events\n"
+    for name, reference in (("a.jsonl", 1024), ("b.jsonl", "profile.json")):
+        streamsvm(*asked(stream, *CPM, "--alerts", name, "--reference", reference), check=True)
+    ours, others = json_lines(tmp_path / "a.jsonl"), json_lines(tmp_path / "b.jsonl")
+    assert [(one["column"], one["kind"]) for one in ours] == [(one["column"], one["kind"]) for one in others]
+
+
+def test_a_long_stream_is_profiled_in_one_pass(tmp_path: Path, streamsvm: Streamsvm) -> None:
+    options = ("--alerts", "alerts.jsonl", "--set", "false-alarms=1", *CPM)
+    source = "synthetic:sea?n=10000&seed=3"
+    streamsvm("profile", source, "--quiet", check=True)
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    assert profile["n_events"] == 9_984
+    for column in profile["columns"]:
+        assert column["n_events"] == 9_984
+        assert len(column["design"]) == len(profile["columns"][0]["design"]) == 5
+    streamsvm("run", "synthetic:sea?n=20000&seed=4", "--reference", "profile.json", *options, check=True)
+    assert (tmp_path / "alerts.jsonl").read_text() == ""
+
+
+def test_reports_say_what_changed_and_whether_accuracy_followed(stream: Path) -> None:
+    config = RunConfig(source=str(stream), label="y", time="t", ignore="id", model="bsgd", reference=1024)
+    report = Run(config).start()
+    text = str(report)
+    assert "monitored features: 3" in text
+    assert "changed now: heat, site" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("  after event") and " heat: mean " in line)
+    assert "; accuracy 0." in line
+    metrics = text_of_report(report).decode()
+    assert 'streamsvm_column_changed{column="heat"} 1.0' in metrics
+    assert 'streamsvm_column_changed{column="load"} 0.0' in metrics
+    assert "streamsvm_changed_columns 2.0" in metrics
+    assert 'streamsvm_alerts_total{kind="missing"} 1.0' in metrics
+
+
+def test_without_options_nothing_is_monitored_or_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from streamsvm.run import Run, RunConfig; "
+        "r = Run(RunConfig(source='synthetic:sea?n=300', model='cpm')).start(); "
+        "assert r.monitor is None; assert not [m for m in sys.modules if m.startswith('streamsvm.monitor')]"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
+
+
+# Mistakes -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_of_other_data_is_refused_before_anything_is_written(
+    stream: Path, tmp_path: Path, streamsvm: Streamsvm
+) -> None:
+    streamsvm("profile", "synthetic:sea?n=500", "-o", "sea.json", check=True)
+    (tmp_path / "out.csv").write_text("line,prediction,score\n")
+    done = streamsvm(*asked(stream, *CPM, "--reference", "sea.json", "--out", "out.csv"))
+    assert done.returncode == 2
+    assert "'heat'" in done.stderr
+    assert (tmp_path / "out.csv").read_text() == "line,prediction,score\n"
+
+
+def test_columns_that_differ_are_named_and_a_label_in_a_profile_is_ignored(
+    stream: Path, tmp_path: Path, streamsvm: Streamsvm
+) -> None:
+    streamsvm("profile", stream, "--ignore", "load", "--ignore", "id", "--quiet", "--max-events", 1024, check=True)
+    columns = {column["name"] for column in json.loads((tmp_path / "profile.json").read_text())["columns"]}
+    assert columns == {"t", "heat", "site", "y"}
+    more = ("--reference", "profile.json", "--alerts", "alerts.jsonl")
+    done = streamsvm(*asked(stream, *CPM, *more), check=True)
+    assert "lacks the columns 'load'" in done.stderr
+    assert "'t', 'y': no feature of this stream" in done.stderr
+    assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site", None}
+
+
+def test_a_stream_shorter_than_its_reference_is_reported(stream: Path) -> None:
+    report = Run(RunConfig(source=str(stream), label="y", time="t", model="cpm", reference=5_000)).start()
+    (notice,) = (notice for notice in report.notices if "5,000" in notice)
+    assert "3,000" in notice
+    assert str(report).count(notice) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": "streamsvm profile", "version": 99}', "[1, 2"])
+def test_a_file_that_is_no_profile_is_refused(content: str, stream: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(content)
+    with raises(SetupError, str(tmp_path / "p.json"), option="--reference"):
+        RunConfig(source=str(stream), label="y", reference=str(tmp_path / "p.json")).validate()
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "message"), [(1, 1, "0 events"), (200, 1, "at least 256"), (300, 0, "of 299 events")]
+)
+def test_a_profile_needs_events(
+    lines: int, code: int, message: str, stream: Path, tmp_path: Path, streamsvm: Streamsvm
+) -> None:
+    text = "\n".join(stream.read_text().splitlines()[:lines])
+    (tmp_path / "short.csv").write_text(text + "\n")
+    done = streamsvm("profile", "short.csv", "--label", "y")
+    assert done.returncode == code
+    assert message in done.stdout + done.stderr
+    assert (tmp_path / "profile.json").exists() == (not code)
+
+
+def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    (tmp_path / "mine.json").write_text('{"mine": 1}')
+    for options, named in (
+        (asked(stream, "--set", "false-alarms=1"), "--alerts"),
+        (asked(stream, "--set", "relearn-reference=true"), "--alerts"),
+        (asked(stream, "--reference", 100), "256"),
+        (asked(stream, "--reference", "none.json"), "none.json"),
+        (asked(stream, "--alerts", "a.jsonl", "--out", "a.jsonl"), "the same file"),
+        (asked(stream, "-o", "mine.json", command="profile"), "mine.json"),
+        (asked(stream, "-o", stream, command="profile"), "the same file"),
+        (("profile", "absent.csv"), "absent.csv"),
+        (("profile", "--label", "y"), "SOURCE"),
+    ):
+        done = streamsvm(*options)
+        assert done.returncode == 2, options
+        assert named in done.stderr
+    assert (tmp_path / "mine.json").read_text() == '{"mine": 1}'
+
+
+def test_a_checkpoint_belongs_to_its_reference(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    more = (*CPM, "--reference", "profile.json", "--checkpoint", "state")
+    for n, code in ((1024, 0), (2048, 2)):
+        streamsvm(*asked(stream, "--max-events", n, "--quiet", command="profile"), check=True)
+        done = streamsvm(*asked(stream, *more))
+        assert done.returncode == code
+    assert "--reference was" in done.stderr
