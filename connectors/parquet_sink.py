@@ -115,7 +115,7 @@ class ParquetSink(FileSink):
         """
         pa = self._pa
         before = pa.null() if self._schema is None else self._schema.field(name).type
-        for kind in () if before == pa.string() else (None,) if before == pa.null() else (before, None):
+        for kind in () if before == pa.string() else (before, None):
             try:
                 return pa.array(values, kind)
             except (pa.ArrowException, OverflowError):

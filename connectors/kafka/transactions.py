@@ -32,6 +32,11 @@ _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for
 _TOO_LARGE = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
 
 
+def _clock() -> float:
+    """Seconds, also while the machine is suspended: brokers go on to count the timeout of a transaction."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class Transactions:
     """Transactional producer that one or more sinks share.
 
@@ -167,7 +172,7 @@ class Transactions:
             self._end()
 
     def _begin(self) -> None:
-        self._began = time.monotonic()
+        self._began = _clock()
         try:
             self._current.begin()
         except Exception as error:
@@ -218,7 +223,7 @@ class Transactions:
     def _repair(self, error: Exception) -> bool:
         """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
         # Brokers answer like this after a transaction timeout, too.
-        timed_out = time.monotonic() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
+        timed_out = _clock() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
         if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
             raise self._fenced(error)
         too_large = bool(kinds(error) & _TOO_LARGE)

@@ -127,6 +127,20 @@ def test_resuming_without_rewinding_appends(tmp_path: Path, kind: str) -> None:
     assert content(tmp_path / kind) == [{"n": 1}, {"n": 2}]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewinding_removes_what_was_written_since(tmp_path: Path, kind: str) -> None:
+    sink = open_sink(str(tmp_path / kind))
+    positions = []
+    for value in (1, 2, 3):
+        sink.write({"n": [value]})
+        sink.flush()
+        positions.append(sink.position)
+    sink.close()
+    with contextlib.closing(open_sink(str(tmp_path / kind), resume=True)) as sink:
+        sink.rewind(positions[0])
+    assert content(tmp_path / kind) == [{"n": 1}]
+
+
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
 def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str) -> None:
     with contextlib.closing(open_sink(str(tmp_path / kind))) as sink:
@@ -136,8 +150,9 @@ def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str)
         sink.rewind({"bytes": 100, "parts": 3, "columns": ["n"]})
 
 
-def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Path) -> None:
-    path = str(tmp_path / "out.csv")
+@pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
+def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / kind)
     sink = open_sink(path)
     sink.write({"n": [1]})
     with raises(ConnectorError, reason="columns differ"):
@@ -202,6 +217,16 @@ def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
     assert [batch.labels for batch in open_source(str(path), label="y")] == [[None], [1, 2], ["a", "1"], ["3.5", None]]
 
 
+def test_parquet_parts_keep_the_types_of_earlier_ones(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    for n, values in enumerate(([1.5, None], [2])):
+        with contextlib.closing(open_sink(str(tmp_path / "out.parquet"), resume=n > 0)) as sink:
+            sink.write({"x": values})
+    assert [str(pq.read_schema(path).field("x").type) for path in (tmp_path / "out.parquet").iterdir()] == [
+        "double"
+    ] * 2
+
+
 def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "out.parquet"
@@ -219,8 +244,19 @@ def test_standard_output_cannot_be_rewound() -> None:
         sink.rewind(sink.position)
 
 
+def test_rows_on_standard_output_follow_what_was_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    print("before")
+    with contextlib.closing(open_sink("-")) as sink:
+        sink.write({"n": [1]})
+        sink.write({"n": [2]})
+        assert sink.position == {"bytes": 6}
+    print("after")
+    assert capfd.readouterr().out == "before\nn\n1\n2\nafter\n"
+
+
 def test_null_takes_everything() -> None:
     sink = open_sink("null:")
+    assert sink.can_rewind
     sink.write({"n": [1]})
     sink.rewind(sink.position)
     sink.close()

@@ -1,4 +1,4 @@
-"""A proxy that loses one answer of a Kafka broker, or one request, and closes the connection."""
+"""A proxy between clients and a Kafka broker that loses, changes, cuts and delays requests and answers."""
 
 from __future__ import annotations
 
@@ -6,46 +6,80 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 from unittest import mock
 
-APIS = {
-    "Produce": 0,
-    "InitProducerId": 22,
-    "AddPartitionsToTxn": 24,
-    "AddOffsetsToTxn": 25,
-    "EndTxn": 26,
-    "TxnOffsetCommit": 28,
-}
-"""Requests of a transaction, with their numbers in Kafka's protocol."""
+TRANSACTION = ("InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+"""Requests of a transaction."""
+
+OTHERS = ("ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "Fetch", "OffsetFetch")
+
+_DELAY_S = 1.5
+_PIECE = 7  # bytes
+
+
+@dataclass
+class Fault:
+    """A disturbance of the n-th request of a kind, or of its answer.
+
+    Parameters
+    ----------
+    api
+        Kind of the request, as Kafka calls it.
+    how
+        "request", "answer": it is lost, and the connection closes. "cut": half of the answer arrives, and the
+        connection closes. "delay", "slice": the answer arrives later, or in small pieces. "error": the broker does what
+        was asked, and the answer has an error code. "refused": the same, and the broker does nothing.
+    n
+        Number of the request, from 1.
+    code
+        Error code of Kafka.
+    lasting
+        Whether later requests are disturbed, too.
+
+    Attributes
+    ----------
+    n_fired
+        Number of disturbed requests.
+    """
+
+    api: str
+    how: str
+    n: int = 1
+    code: int = -1
+    lasting: bool = False
+    n_fired: int = 0
+
+    def fires(self, api: str) -> bool:
+        """Count a request; return whether it is disturbed."""
+        if api != self.api:
+            return False
+        self.n -= 1
+        fires = self.n == 0 or (self.lasting and self.n < 0)
+        self.n_fired += fires
+        return fires
 
 
 class Proxy:
-    """Forwards connections to a broker, except the n-th request of a kind or its answer.
+    """Forwards connections to a broker, with faults.
 
     Parameters
     ----------
     broker
         Address of the broker.
-    api
-        Kind of the request.
-    lost
-        "answer": the broker has done what was asked. "request": it has not.
-    n
-        Number of the request, from 1.
-
-    Attributes
-    ----------
-    n_lost
-        Number of lost answers or requests.
+    faults
+        What is disturbed. At most one fault disturbs a request.
     """
 
-    def __init__(self, broker: str, api: str, lost: str, n: int) -> None:
+    def __init__(self, broker: str, *faults: Fault) -> None:
         host, _, port = broker.rpartition(":")
-        self.broker, self._api, self._lost, self._n = (host, int(port)), APIS[api], lost, n
-        self.n_lost = 0
+        self.broker, self.faults = (host, int(port)), faults
         self._lock = threading.Lock()
+        self._wrong: list[Exception] = []
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -59,6 +93,7 @@ class Proxy:
             _close(one)
         for thread in self._threads:
             thread.join()
+        assert not self._wrong, self._wrong
 
     @contextlib.contextmanager
     def redirected(self) -> Iterator[None]:
@@ -84,32 +119,102 @@ class Proxy:
                 return
             broker = socket.create_connection(self.broker)
             self._sockets += [client, broker]
-            asked: dict[int, int] = {}
-            self._start(self._forward, client, broker, asked, True)
-            self._start(self._forward, broker, client, asked, False)
+            asked: dict[int, tuple[type[Any], int, Fault | None]] = {}
+            self._start(self._requests, client, broker, asked)
+            self._start(self._answers, broker, client, asked)
 
-    def _forward(self, source: socket.socket, target: socket.socket, asked: dict[int, int], is_request: bool) -> None:
-        with contextlib.suppress(OSError, EOFError):
+    def _requests(self, client: socket.socket, broker: socket.socket, asked: dict[int, Any]) -> None:
+        with self._ending(client, broker):
             while True:
-                frame = _read(source, struct.unpack(">i", head := _read(source, 4))[0])
-                if is_request:
-                    api, _, number = struct.unpack(">hhi", frame[:8])
-                    asked[number] = api
-                else:
-                    api = asked.pop(struct.unpack(">i", frame[:4])[0], -1)
-                if self._is_lost(api, is_request):
+                frame = _frame(client)
+                key, version, number = struct.unpack(">hhi", frame[:8])
+                request, answer = _kinds(key)
+                fault = self._fault(request.name.removesuffix("Request"))
+                if fault is not None and fault.how == "request":
                     break
-                target.sendall(head + frame)
-        _close(source)
-        _close(target)
+                if fault is not None and fault.how == "refused":
+                    frame = _refusable(request, version, frame)
+                asked[number] = answer, version, fault
+                _send(broker, frame)
 
-    def _is_lost(self, api: int, is_request: bool) -> bool:
-        if api != self._api or is_request != (self._lost == "request"):
-            return False
+    def _answers(self, broker: socket.socket, client: socket.socket, asked: dict[int, Any]) -> None:
+        with self._ending(client, broker):
+            while True:
+                frame = _frame(broker)
+                answer, version, fault = asked.pop(struct.unpack(">i", frame[:4])[0])
+                how = "" if fault is None else fault.how
+                if how == "answer":
+                    break
+                if how == "cut":
+                    client.sendall(struct.pack(">i", len(frame)) + frame[: len(frame) // 2])
+                    break
+                if how == "delay":
+                    time.sleep(_DELAY_S)
+                if how in ("error", "refused"):
+                    frame = with_code(answer, version, frame, fault.code)
+                _send(client, frame, _PIECE if how == "slice" else len(frame) + 4)
+
+    @contextlib.contextmanager
+    def _ending(self, *sockets: socket.socket) -> Iterator[None]:
+        """Close connections at the end, and keep an unexpected error."""
+        try:
+            yield
+        except (OSError, EOFError):
+            pass
+        except Exception as error:
+            self._wrong.append(error)
+        finally:
+            for one in sockets:
+                _close(one)
+
+    def _fault(self, api: str) -> Fault | None:
         with self._lock:
-            self._n -= 1
-            self.n_lost += not self._n
-            return not self._n
+            return next((fault for fault in self.faults if fault.fires(api)), None)
+
+
+# Frames of Kafka's protocol ------------------------------------------------------------------------------------------
+
+
+def _kinds(key: int) -> tuple[type[Any], type[Any]]:
+    """Return the classes of a request and its answer, by the number of the API."""
+    from kafka.protocol.api_message import ApiMessage
+
+    if not _classes:
+        _classes.update({(one.API_KEY, one.type): one for one in ApiMessage.__subclasses__()})
+    return _classes[key, "request"], _classes[key, "response"]
+
+
+_classes: dict[tuple[int, str], type[Any]] = {}
+
+
+def _refusable(request: type[Any], version: int, frame: bytes) -> bytes:
+    """Return a request that the broker refuses without doing anything."""
+    asked = request.decode(frame, version=version, header=True)
+    changes = {"acks": 7, "group_id": "", "transactional_id": "", "v3_and_below_transactional_id": ""}
+    name = next(name for name in changes if hasattr(asked, name))
+    setattr(asked, name, changes[name])
+    return bytes(asked.encode(version=version, header=True))
+
+
+def with_code(answer: type[Any], version: int, frame: bytes, code: int) -> bytes:
+    """Return an answer with an error code in all places for one."""
+    start = 5 if answer.flexible_version_q(version) and answer.name != "ApiVersionsResponse" else 4
+    told = answer.decode(frame[start:], version=version)
+    todo: list[Any] = [told]
+    while todo:
+        one = todo.pop()
+        for name in one.to_dict() if hasattr(one, "to_dict") else ():
+            value = getattr(one, name)
+            if name.endswith("error_code"):
+                setattr(one, name, code)
+            elif isinstance(value, list):
+                todo += value
+    told._header = None
+    return frame[:start] + bytes(told.encode(version=version))
+
+
+def _frame(source: socket.socket) -> bytes:
+    return _read(source, struct.unpack(">i", _read(source, 4))[0])
 
 
 def _read(source: socket.socket, n: int) -> bytes:
@@ -120,6 +225,14 @@ def _read(source: socket.socket, n: int) -> bytes:
             raise EOFError
         data += part
     return data
+
+
+def _send(target: socket.socket, frame: bytes, piece: int = 1 << 30) -> None:
+    data = struct.pack(">i", len(frame)) + frame
+    for start in range(0, len(data), piece):
+        target.sendall(data[start : start + piece])
+        if len(data) > piece:
+            time.sleep(0.001)
 
 
 def _close(one: socket.socket) -> None:

@@ -1,48 +1,101 @@
-"""Requests of transactions whose answers are lost: each event has one prediction, and the model is the same."""
+"""Requests of transactions that are disturbed: each event has one prediction, and the model is the same."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.commands import ran_here
-from tests.kafka.conftest import fill, read
-from tests.kafka.proxy import APIS, Proxy
+from tests.kafka.conftest import Make, fill, read
+from tests.kafka.proxy import TRANSACTION, Fault, Proxy
 from tests.kafka.test_run import arguments, stream
 
 N = 300
 
 
-def check_losses(broker: str, topic: Any, folder: Path, cases: Iterable[tuple[str, str, int]]) -> None:
-    """Run without losses, and with the loss of each case, then resume; compare predictions and models."""
-    source, dead = topic("events"), topic("dead", 1)
-    fill(broker, source, [row for row in stream(N, broken=False) if len(row[1] or b"") < 100])
-    end = ("--at-end", "stop", "--checkpoint-every", 100)
-    found: dict[Any, Any] = {}
-    for case in [None, *cases]:
-        out, place = topic("out"), folder / "-".join(map(str, case or ["plain"]))
+class Trial:
+    """Runs over a topic with faults, and a run without.
+
+    Parameters
+    ----------
+    broker
+        Address of the broker.
+    topic
+        Creates a topic.
+    folder
+        Working directory.
+
+    Attributes
+    ----------
+    codes
+        Exit codes of the last runs with faults.
+    """
+
+    def __init__(self, broker: str, topic: Callable[..., str], folder: Path) -> None:
+        self.broker, self._topic, self._folder = broker, topic, folder
+        self._source, self._n = topic("events"), 0
+        rows = [row for row in stream(N) if len(row[1] or b"") < 100]
+        fill(broker, self._source, rows)
+        self.whole = self.results()
+        n_events = sum(len(self.whole[kind]) for kind in ("out", "dead"))
+        assert n_events == len({row[:2] for kind in ("out", "dead") for row in self.whole[kind]}) == len(rows)
+
+    def results(self, *interrupted: Sequence[Fault]) -> dict[str, Any]:
+        """Run with faults, resume with further ones and at last without; return predictions, dead letters, model."""
+        self._n += 1
+        out, dead, place = self._topic("out"), self._topic("dead", 1), self._folder / str(self._n)
         place.mkdir()
-        asked = ["run", *arguments(broker, source, out, dead, *end)]
-        if case is not None:
-            with Proxy(broker, *case) as proxy, proxy.redirected():
-                done = ran_here(*asked, cwd=place)
-            assert proxy.n_lost == 1, case
-            assert done.returncode in (0, 1, 75), done.stderr
-            assert done.returncode == 0 or done.stderr.count("streamsvm: error: ") == 1
-        ran_here(*asked, cwd=place, check=True)
-        rows = [json.loads(record.value) for record in read(broker, out)]
-        found[case] = (
-            sorted((row["partition"], row["offset"], row["prediction"], row["score"]) for row in rows),
-            (place / "model").read_bytes(),
-        )
-    assert len(found[None][0]) == len({row[:2] for row in found[None][0]}) > N * 0.9
-    assert [case for case in found if found[case] != found[None]] == []
+        self.codes: list[int] = []
+        asked = ["run", *arguments(self.broker, self._source, out, dead, "--at-end", "stop", "--checkpoint-every", 100)]
+        for faults in interrupted:
+            with Proxy(self.broker, *faults) as proxy, proxy.redirected():
+                done = ran_here(*asked, "--broker-timeout", 10, cwd=place)
+            self.codes.append(done.returncode)
+            assert done.returncode in (0, 1, 2, 75), done.stderr
+            assert done.returncode == 0 or done.stderr.count("streamsvm: error: ") == 1, done.stderr
+        done = ran_here(*asked, cwd=place)
+        assert not done.returncode, f"resumed: {done.stderr}"
+        found: dict[str, Any] = {"model": (place / "model").read_bytes()}
+        for kind, name in (("out", out), ("dead", dead)):
+            rows = [json.loads(record.value) for record in read(self.broker, name)]
+            found[kind] = sorted((row["partition"], row["offset"], json.dumps(row)) for row in rows)
+        return found
+
+    def check(self, *interrupted: Sequence[Fault]) -> None:
+        """Raise an error if the results are not those of a run without faults."""
+        found = self.results(*interrupted)
+        for kind in ("out", "dead"):
+            places = [row[:2] for row in found[kind]]
+            lost, extra = (len(set(self.whole[kind]) - set(found[kind])), len(set(found[kind]) - set(self.whole[kind])))
+            assert (lost, extra, len(places)) == (0, 0, len(set(places))), (kind, lost, extra, len(places))
+        assert found["model"] == self.whole["model"], "another model"
 
 
 @pytest.mark.slow
-def test_a_lost_answer_changes_no_result(broker: str, topic: Any, tmp_path: Path) -> None:
-    check_losses(broker, topic, tmp_path, [(api, "answer", 1) for api in APIS] + [("EndTxn", "request", 2)])
+def test_a_disturbed_request_changes_no_result(broker: str, topic: Make, tmp_path: Path) -> None:
+    trial = Trial(broker, topic, tmp_path)
+    for faults in [Fault(api, "answer") for api in TRANSACTION] + [Fault("EndTxn", "request", n=2)]:
+        trial.check([faults])
+        assert faults.n_fired == 1, faults
+    trial.check([Fault("EndTxn", "error", code=90)], [Fault("Produce", "refused"), Fault("TxnOffsetCommit", "slice")])
+    for code in (45, 47, 59):  # sequence out of order, stale epoch, unknown producer
+        trial.check([fault := Fault("Produce", "refused", n=3, code=code)])
+        assert fault.n_fired == 1
+
+
+@pytest.mark.slow
+def test_a_transaction_that_timed_out_while_the_machine_was_suspended_is_repeated(
+    broker: str, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, seconds = Trial(broker, topic, tmp_path), itertools.count(step=3600)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "clock_gettime", lambda clock: float(next(seconds)))
+        trial.check([fault := Fault("Produce", "refused", n=3, code=47)])
+    assert fault.n_fired == 1
+    assert trial.codes == [0]

@@ -412,8 +412,9 @@ def test_the_older_of_two_is_fenced_and_says_so(broker, topic):
 
 def test_refused_times_hint_at_the_clock(broker, topic, monkeypatch):
     name, now = topic("out", 1), time.time()
-    clock = SimpleNamespace(time=lambda: now + 86400 * 1.5, monotonic=time.monotonic, sleep=time.sleep)
-    monkeypatch.setattr(transactions, "time", clock)
+    clock = {"monotonic": time.monotonic, "sleep": time.sleep, "clock_gettime": time.clock_gettime}
+    clock["CLOCK_MONOTONIC"] = time.CLOCK_MONOTONIC
+    monkeypatch.setattr(transactions, "time", SimpleNamespace(time=lambda: now + 86400 * 1.5, **clock))
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
         sink.write(table(0, [0]))
         with raises(ConnectorError, reason="write", named="clock"):

@@ -1,0 +1,229 @@
+"""Do the tests notice a changed module? Each mutant of a module differs by one operator, constant or statement.
+
+    pip install cosmic-ray
+    python -m tests.mutants                              60 random mutants of each module: an hour or two
+    python -m tests.mutants sinks parquet --sample 0     all mutants of two modules
+    python -m tests.mutants sinks --only 17              one of them again
+
+The mutants are in a copy of the checkout. The tests of each run in a fork of this process. A mutant that no test
+notices is printed with its line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+_SLACK_S = 30.0  # for a mutant, in addition to three times the time of all its tests
+_HEAVY = "numpy numba scipy.sparse scipy.optimize pyarrow.parquet pandas river.base hypothesis orjson kafka sklearn"
+
+_POWER = "tests/faults/test_power.py::test_"
+_SINKS = ("tests/connectors/test_sinks.py", f"{_POWER}rows_that_a_sink_has_flushed_are_durable")
+_LATE = ("tests/delayed/test_join.py", "tests/delayed/test_classifier.py", "tests/delayed/test_budget.py")
+_BROKER = ("tests/kafka/test_sink.py", "tests/kafka/test_failures.py", "tests/kafka/test_ambiguous.py")
+MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
+    "sinks": ("connectors/sinks.py", _SINKS),
+    "parquet": ("connectors/parquet_sink.py", _SINKS),
+    "results": ("connectors/results.py", ("connectors/results.py", "tests/run/test_overwriting.py", *_SINKS)),
+    "joined": ("connectors/joined.py", ("connectors/joined.py", "tests/connectors/test_joined.py")),
+    "join": ("streamsvm/delayed/join.py", _LATE),
+    "store": ("streamsvm/delayed/store.py", _LATE),
+    "archive": ("streamsvm/models/archive.py", ("tests/test_models.py", f"{_POWER}an_archive_is_replaced_as_a_whole")),
+    "arrays": ("streamsvm/models/arrays.py", ("tests/test_models.py", "streamsvm/models/arrays.py")),
+    "transactions": ("connectors/kafka/transactions.py", _BROKER),
+}
+"""File and tests of each module."""
+
+
+_KINDS = frozenset({"expr_stmt", "atom_expr", "return_stmt", "raise_stmt", "del_stmt", "yield_expr"})
+_REPLACED = {
+    "comparison_operator_replacement.ReplaceComparisonOperator_": (
+        *("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_Gt", "Gt_Lt", "LtE_Gt", "GtE_Lt"),
+        *("Is_IsNot", "IsNot_Is"),
+    ),
+    "binary_operator_replacement.ReplaceBinaryOperator_": (
+        *("Add_Sub", "Sub_Add", "Mul_FloorDiv", "FloorDiv_Mul", "Mod_Mul", "Div_Mul", "BitAnd_BitOr", "LShift_RShift"),
+    ),
+    "boolean_replacer.": (
+        "ReplaceTrueWithFalse",
+        "ReplaceFalseWithTrue",
+        "AddNot",
+        "ReplaceAndWithOr",
+        "ReplaceOrWithAnd",
+    ),
+    "break_continue.": ("ReplaceBreakWithContinue", "ReplaceContinueWithBreak"),
+    "unary_operator_replacement.": ("ReplaceUnaryOperator_Delete_Not",),
+    "exception_replacer.": ("ExceptionReplacer",),
+    "number_replacer.": ("NumberReplacer",),
+    "zero_iteration_for_loop.": ("ZeroIterationForLoop",),
+}
+"""Operators of cosmic-ray, by module and beginning of their names."""
+
+
+def operators() -> list[Any]:
+    """Return what changes a source in one place."""
+    import parso
+    from cosmic_ray.operators.operator import Operator
+
+    class DeleteStatement(Operator):
+        """Replaces a simple statement, except a docstring or an import, by `pass`."""
+
+        def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
+            if node.type == "simple_stmt" and node.children[0].type in _KINDS:
+                yield node.start_pos, node.end_pos
+
+        def mutate(self, node: Any, index: int) -> Any:
+            return parso.parse(f"{node.get_first_leaf().prefix}pass\n")
+
+        @classmethod
+        def examples(cls) -> tuple[()]:
+            return ()
+
+    found: list[Any] = [DeleteStatement()]
+    for path, names in _REPLACED.items():
+        module, _, start = path.partition(".")
+        held = importlib.import_module(f"cosmic_ray.operators.{module}")
+        found += [getattr(held, start + name)() for name in names]
+    return found
+
+
+def mutants(source: str) -> list[str]:
+    """Return all different sources that one operator gives."""
+    from cosmic_ray.mutating import mutate_code
+
+    found: dict[str, None] = {}
+    for operator in operators():
+        for n in itertools.count():
+            try:
+                changed = mutate_code(source, operator, n)
+                if changed is None:
+                    break
+                compile(changed, "mutant", "exec")
+            except (AttributeError, SyntaxError):  # cosmic-ray does not replace `module.Error`
+                continue
+            found[changed] = None
+    return list(found)
+
+
+class Trial:
+    """A copy of the checkout, in which a module is replaced.
+
+    Parameters
+    ----------
+    place
+        Directory of the copy, created by it.
+    module
+        Path of the module.
+    tests
+        Paths of its tests.
+    """
+
+    def __init__(self, place: Path, module: str, tests: tuple[str, ...]) -> None:
+        self.place, self.path, self.tests, self._n = place, place / module, tests, 0
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in listed.stdout.splitlines():
+            if name.startswith(("streamsvm/", "connectors/", "tests/", "pyproject.toml", "simulations/")):
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, place / name)
+        began = time.monotonic()
+        self.timeout = 3600.0
+        if not self.passes((ROOT / module).read_text()):
+            raise SystemExit(f"the tests fail without a change:\n{(place / 'log').read_text()[-3000:]}")
+        self.timeout = 3 * (time.monotonic() - began) + _SLACK_S
+
+    def passes(self, source: str) -> bool:
+        """Return whether the tests pass with a source of the module."""
+        self.path.write_text(source)
+        self._n += 1
+        os.utime(self.path, (self._n, self._n))  # no bytecode of another mutant is used
+        child = os.fork()
+        if not child:
+            self._test()
+        deadline = time.monotonic() + self.timeout
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return False
+            time.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what the tests have started
+        return os.waitstatus_to_exitcode(ended[1]) == 0
+
+    def _test(self) -> None:
+        code: int = 3
+        try:
+            os.setsid()
+            os.chdir(self.place)
+            log = os.open(self.place / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            sys.path[:] = [str(self.place), *(path for path in sys.path if Path(path or ".").resolve() != ROOT)]
+            for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "streamsvm", "connectors")]:
+                del sys.modules[name]
+            sys.modules["__main__"] = ModuleType("__main__")  # processes of tests would import this program
+            import pytest
+
+            quiet = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+            code = int(pytest.main([*quiet, f"--basetemp={self.place / 'tmp'}", *self.tests]))
+        finally:
+            os._exit(code)
+
+
+def changed_lines(source: str, changed: str) -> str:
+    """Return the lines that differ, with their numbers."""
+    found, line = [], 0
+    for text in difflib.unified_diff(source.splitlines(), changed.splitlines(), lineterm="", n=0):
+        if text.startswith("@@"):
+            line = int(text.split()[1][1:].split(",")[0])
+        elif not text.startswith(("---", "+++")):
+            found.append(f"    {line}: {text}" if text[0] == "-" else f"    {' ' * len(str(line))}  {text}")
+    return "\n".join(found)
+
+
+def main() -> None:
+    """Try the mutants of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help=f"{', '.join(MODULES)}; all by default")
+    parser.add_argument("--sample", type=int, default=60, help="number of mutants of each module; 0 for all")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    parser.add_argument("--only", type=int, help="number of a single mutant")
+    given = parser.parse_args()
+    for name in _HEAVY.split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in given.modules or MODULES:
+        path, tests = MODULES[name]
+        source = (ROOT / path).read_text()
+        found = list(enumerate(mutants(source)))
+        chosen = random.Random(given.seed).sample(found, min(given.sample or len(found), len(found)))
+        n_survivors = 0
+        with tempfile.TemporaryDirectory() as folder:
+            trial = Trial(Path(folder, "copy"), path, tests)
+            for n, changed in [found[given.only]] if given.only is not None else sorted(chosen):
+                if trial.passes(changed):
+                    n_survivors += 1
+                    print(f"  {name} {n} survives\n{changed_lines(source, changed)}", flush=True)
+        share = 1 - n_survivors / max(1, len(chosen))
+        print(f"{name}: {share:.0%} of {len(chosen)} of {len(found)} mutants killed", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The directory of a checkpoint: what it accepts, refuses, removes and keeps."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from streamsvm.models.archive import write_archive
+from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
+from streamsvm.run.errors import RunError, SetupError
+from tests.errors import raises
+from tests.faults.disk import Disk, Mark
+from tests.faults.survivors import choices, moments, survivor
+
+STATES: dict[str, Any] = {part: ({"of": part}, {}) for part in ("model", "metrics", "history")}
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    states = STATES | {"model": ({"class": "M"}, {"weights": np.arange(3.0)}), "late": ({"n": 1}, {})}
+    given = {"identity": {"label": "y"}, "source": {"line": 7}, "sinks": {"out": {"bytes": 9}}, "states": states}
+    return Snapshot(**given | changes)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    with Checkpoint(tmp_path / "new" / "deep") as checkpoint:
+        assert not checkpoint.exists
+        assert checkpoint.read({"label": "y"}) is None
+        checkpoint.write(snapshot(ended="stopped"))
+        found = checkpoint.read({"label": "y"})
+    assert found is not None
+    assert (found.identity, found.source, found.sinks) == ({"label": "y"}, {"line": 7}, {"out": {"bytes": 9}})
+    assert found.ended == "stopped"
+    assert found.code
+    assert found.states["late"] == ({"n": 1}, {})
+    assert found.states["metrics"] == ({"of": "metrics"}, {})
+    assert found.states["model"][0] == {"class": "M"}
+    assert found.states["model"][1]["weights"].tolist() == [0, 1, 2]
+    assert "decisions" not in found.states
+
+
+@pytest.mark.parametrize(
+    ("every_events", "every_s", "due", "not_due"),
+    [
+        (10, None, [(10, 0.0), (11, 99.0)], [(9, 99.0)]),
+        (None, 2.0, [(0, 2.0), (5, 2.5)], [(999, 1.9)]),
+        (10, 2.0, [(10, 0.0), (0, 2.0)], [(9, 1.9)]),
+    ],
+)
+def test_when_a_snapshot_is_due(tmp_path: Path, every_events: Any, every_s: Any, due: Any, not_due: Any) -> None:
+    checkpoint = Checkpoint(tmp_path, every_events=every_events, every_s=every_s)
+    assert [checkpoint.due(*at) for at in (*due, *not_due)] == [True] * len(due) + [False] * len(not_due)
+
+
+def test_the_age_is_that_of_the_last_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.age is None
+        checkpoint.written_at = time.time() + 100  # by a process whose clock is ahead
+        assert checkpoint.age == 0
+        checkpoint.written_at -= 150
+        assert 50 <= checkpoint.age < 100
+        checkpoint.write(snapshot())
+        monkeypatch.setattr(time, "time", Mock(return_value=0.0))  # the clock is set back
+        assert 0 <= checkpoint.age < 50
+
+
+def test_one_run_uses_a_checkpoint_at_a_time(tmp_path: Path) -> None:
+    with Checkpoint(tmp_path), raises(SetupError, reason="locked"), Checkpoint(tmp_path):
+        pass
+    with Checkpoint(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with raises(SetupError, named="file"), Checkpoint(tmp_path / "file" / "check"):
+        pass
+
+
+@pytest.mark.parametrize("now", [{"label": "z"}, {}, {"label": "y", "window": "7"}])
+def test_a_run_with_other_settings_is_refused(tmp_path: Path, now: dict[str, str]) -> None:
+    with Checkpoint(tmp_path) as checkpoint:
+        checkpoint.write(snapshot())
+        with raises(SetupError, reason="another run", option="--reset"):
+            checkpoint.read(now)
+
+
+@pytest.mark.parametrize(("code", "n_warnings"), [("", 0), ("another processor", 1)])
+def test_another_kind_of_code_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, code: str, n_warnings: int
+) -> None:
+    with Checkpoint(tmp_path) as checkpoint:
+        with monkeypatch.context() as patch:
+            patch.setattr("streamsvm.run.checkpoint.kind_of_code", lambda: code)
+            checkpoint.write(snapshot())
+        checkpoint.read({"label": "y"})
+        assert len(caplog.records) == n_warnings
+        checkpoint.write(snapshot())
+        checkpoint.read({"label": "y"})
+    assert len(caplog.records) == n_warnings
+
+
+def test_a_fresh_run_discards_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+    pieces = [f"{'0' * 16}-{n}.safetensors" for n in range(3)]
+    with Checkpoint(tmp_path) as checkpoint:
+        checkpoint.write(snapshot())
+        checkpoint.pieces.mkdir()
+        for name in (*pieces, "notes.txt", "model.safetensors"):
+            (checkpoint.pieces / name).write_text("")
+        checkpoint.keep_pieces({pieces[1]})
+        assert {path.name for path in checkpoint.pieces.iterdir()} == {pieces[1], "notes.txt", "model.safetensors"}
+    with Checkpoint(tmp_path, fresh=True) as checkpoint:
+        assert not checkpoint.exists
+        assert checkpoint.read({"label": "other"}) is None
+        checkpoint.discard()
+        assert not checkpoint.path.exists()
+        assert {path.name for path in checkpoint.pieces.iterdir()} == {"notes.txt", "model.safetensors"}
+        checkpoint.discard()
+
+
+def test_what_is_discarded_or_written_stays_so_after_a_power_failure(tmp_path: Path) -> None:
+    with Checkpoint(tmp_path) as checkpoint:
+        checkpoint.write(snapshot())
+        with Disk(tmp_path) as disk:
+            checkpoint.discard()
+            disk.mark("discarded")
+            checkpoint.write(snapshot(source={"line": 8}))
+    old, new = (b'"line\\": %d' % line for line in (7, 8))
+    for n, (_, durable, pending) in enumerate(moments(disk)):
+        is_discarded = any(isinstance(change, Mark) for change in disk.history[:n])
+        for choose in choices(pending, random.Random(n), 0):
+            left = survivor(durable, pending, choose).get("checkpoint.safetensors") or b""
+            assert not (is_discarded and old in left)
+            assert new in left or n < len(disk.history)
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "os.unlink"])
+def test_errors_of_writing_name_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    with Checkpoint(tmp_path) as checkpoint:
+        checkpoint.write(snapshot())
+        monkeypatch.setattr(call, Mock(side_effect=OSError(5, "Input/output error")))
+        with raises(RunError, named=checkpoint.path):
+            checkpoint.discard() if call == "os.unlink" else checkpoint.write(snapshot())
+
+
+def test_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".checkpoint.safetensors.123.tmp"
+    left.write_text("")
+    with Checkpoint(tmp_path):
+        assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"class": "Polytopes"},
+        *({name: None} for name in ("identity", "source", "sinks", "model", "metrics", "history")),
+    ],
+)
+def test_another_archive_is_no_checkpoint(tmp_path: Path, change: dict[str, Any]) -> None:
+    header = {
+        "class": "Checkpoint",
+        "identity": {},
+        "source": {},
+        "sinks": {},
+        "model": {},
+        "metrics": {},
+        "history": {},
+    }
+    path = tmp_path / "checkpoint.safetensors"
+    write_archive(path, header, {})
+    assert read_snapshot(path).code == read_snapshot(path).ended == ""
+    kept = {name: change.get(name, value) for name, value in header.items()}
+    write_archive(path, {name: value for name, value in kept.items() if value is not None}, {})
+    with pytest.raises(ValueError, match=next(iter(change)).replace("class", "Polytopes")):
+        read_snapshot(path)
