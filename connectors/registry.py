@@ -109,6 +109,9 @@ _MEANING = (
 
 REMOTE = ("http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memory")
 """Schemes of URLs of files, whose suffix tells the format."""
+
+_SQL_MEANING = ("table", "query", "cursor", *_MEANING)
+
 # In the order of messages and help.
 _table = [
     Connector("csv", "format_csv:open_csv", "format_csv:write_csv", suffixes=(".csv",), piped=True),
@@ -144,6 +147,8 @@ _table = [
         meaning=_MEANING,
         sink_options=("broker_timeout",),
     ),
+    Connector("sqlite", "sqlite:SqliteSource", scheme="sqlite:", meaning=_SQL_MEANING),
+    Connector("postgresql", "postgres:PostgresSource", scheme="postgresql://", meaning=_SQL_MEANING),
     Connector("null:", sink="sinks:open_null", scheme="null:"),
 ]
 

@@ -57,9 +57,10 @@ class StreamOptions(Settings):
     source : SOURCE
         A file, several files, a directory, a quoted glob such as 'data/*.csv', - for standard input, or a URL (default
         synthetic:demo). Settings may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff
-        .parquet, also compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME or
-        kafka://HOST:PORT/TOPIC. Partitions of a topic that are ahead in time wait for the others; ?max_held_bytes
-        limits the memory of their records (default 67108864).
+        .parquet, also compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME,
+        kafka://HOST:PORT/TOPIC, sqlite:///FILE?table=NAME or postgresql://HOST/DATABASE?table=NAME. Partitions of a
+        topic that are ahead in time wait for the others; ?max_held_bytes limits the memory of their records (default
+        67108864).
     label : NAME
         The column to predict. Events without a label are predicted and not learned.
     types : NAME:TYPE,...

@@ -1,0 +1,249 @@
+"""Source of a database table or query: what SQLite and Postgres share."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from abc import abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from connectors.errors import ConnectorError
+from connectors.events import BATCH_EVENTS, Batch, Origins, Position
+from connectors.options import Options, Roles
+from connectors.streams import PrefetchSource
+from connectors.typed_columns import SAMPLE, TypedColumns
+
+POLL_S = 1.0
+"""Default seconds between two queries of a source that waits for rows."""
+
+
+class Page(NamedTuple):
+    """Rows of a result.
+
+    Parameters
+    ----------
+    columns
+        Values by name.
+    n
+        Number of rows.
+    cursors
+        Values of each cursor column, as JSON.
+    """
+
+    columns: Mapping[str, Any]
+    n: int
+    cursors: Sequence[Sequence[Any]]
+
+
+def quoted(name: str, mark: str = '"') -> str:
+    """Return a quoted identifier.
+
+    Examples
+    --------
+    >>> quoted('a"; DROP TABLE x')
+    '"a""; DROP TABLE x"'
+    """
+    return mark + name.replace(mark, mark * 2) + mark
+
+
+def split_table(text: str) -> list[str]:
+    """Return the parts of a table name with an optional schema; a part with dots is given in double quotes.
+
+    Examples
+    --------
+    >>> split_table("public.events"), split_table('"my.events"')
+    (['public', 'events'], ['my.events'])
+    """
+    return next(csv.reader([text], delimiter="."), [])
+
+
+def without_user(url: str) -> str:
+    """Return the URL of a database without user and password.
+
+    Examples
+    --------
+    >>> without_user("postgresql://me:secret@host/shop")
+    'postgresql://host/shop'
+    """
+    return re.sub("//[^/]*@", "//", url, count=1)
+
+
+def path_of(url: str) -> str:
+    """Return the path of a URL such as ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+
+    Examples
+    --------
+    >>> path_of("sqlite:///a%20b.db"), path_of("sqlite:////tmp/a.db")
+    ('a b.db', '/tmp/a.db')
+    """
+    rest = url.partition("://")[2]
+    if not rest.startswith("/") or rest == "/":
+        raise ConnectorError(f"{url}: use sqlite:///FILE, or sqlite:////FILE for an absolute path", "value")
+    return unquote(rest[1:])
+
+
+def sqlite_uri(path: str, mode: str) -> str:
+    """Return the URI by which SQLite opens a file."""
+    return f"file:{quote(path)}?mode={mode}"
+
+
+class SqlSource(PrefetchSource):
+    """Read the rows of a table or query in the order of a cursor.
+
+    Without a cursor, the rows are read once, in any order. With one, reading resumes after its last value, and
+    ``at_end=wait`` repeats the query. A row that appears later with a smaller value of the cursor is not read.
+
+    Parameters
+    ----------
+    url
+        URL of the database without options.
+    options
+        - `table` or `query`: what to read.
+        - `cursor`: columns whose values, taken together, are unique and not NULL, such as a primary key. They are not
+        features.
+        - `at_end`: stop, or wait for rows; `poll`: seconds between two queries.
+        - `batch_size`, the options of roles such as `label`, and those of values such as `missing`.
+    """
+
+    mark = '"'
+    """Quote of identifiers."""
+
+    def __init__(self, url: str, options: Options) -> None:
+        super().__init__()
+        self._url = url
+        table, query = options.text("table"), options.text("query")
+        if (table is None) == (query is None):
+            what = "name either a table with ?table=NAME, or a query with ?query=SELECT..."
+            raise ConnectorError(f"{without_user(url)}: {what}", "needs", option="table")
+        self._base = self._names(split_table(table), ".") if table else f"({str(query).strip().rstrip(';')}) AS q"
+        self.name = f"{without_user(url)}?table={table}" if table is not None else f"{without_user(url)}?query=..."
+        self._cursor = options.names("cursor")
+        self._waits = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._poll = self._poll_of(options)
+        wanted = options.integer("batch_size", BATCH_EVENTS, 1)
+        roles = Roles.of(options)
+        if self._waits and not self._cursor:
+            what = "at_end=wait needs a cursor: name unique, increasing columns with ?cursor=NAME"
+            raise ConnectorError(f"{self.name}: {what}", "needs", option="cursor")
+        roles.hidden += self._cursor
+        self._row, self._is_decided, self._is_idle = 0, False, False
+        self._last: list[Any] | None = None
+        self._columns = self._opened(options, roles)
+        self._batch_size = self._columns.most_events(wanted)
+
+    @property
+    def _place(self) -> str:
+        return f" after row {self._row}" if self._row else ""
+
+    def _poll_of(self, options: Options) -> float:
+        text = options.text("poll")
+        if text is None:
+            return POLL_S
+        return Options(options.name, {"poll": text.removesuffix("s")}).seconds("poll", POLL_S)
+
+    @abstractmethod
+    def _opened(self, options: Options, roles: Roles) -> TypedColumns:
+        """Connect, refuse unknown options, and return the columns."""
+
+    @abstractmethod
+    def _pages(self) -> Iterator[Page]:
+        """Iterate over the rows after the last value of the cursor."""
+
+    @abstractmethod
+    def _slice(self, column: Any, start: int, end: int) -> Any:
+        """Return some values of a column."""
+
+    @property
+    def _order(self) -> str:
+        """Clause that orders the rows, empty without a cursor."""
+        return f" ORDER BY {self._names(self._cursor)}" if self._cursor else ""
+
+    def _after(self, values: Sequence[str]) -> str:
+        """Clause that selects the rows after values of the cursor, given in SQL; empty at the start."""
+        if self._last is None:
+            return ""
+        return f" WHERE ({self._names(self._cursor)}) > ({', '.join(values)})"
+
+    def _names(self, names: Sequence[str], separator: str = ", ") -> str:
+        """Return quoted names."""
+        return separator.join(quoted(name, self.mark) for name in names)
+
+    def _batches(self) -> Iterator[Batch]:
+        while True:
+            for page in self._pages():
+                if page.n:
+                    self._is_idle = False
+                    yield from self._split(page)
+            self._is_idle = True
+            if not self._waits:
+                return
+            wake, left = time.monotonic() + self._poll, 1.0
+            while left > 0.0:
+                yield Batch({}, [], Origins({"source": self.name}, {"row": range(0)}), self._read_position)
+                left = wake - time.monotonic()
+                time.sleep(max(0.0, min(1.0, left)))
+
+    def _split(self, page: Page) -> Iterator[Batch]:
+        self._check_cursor(page)
+        if not self._is_decided:
+            first = {name: self._slice(column, 0, SAMPLE) for name, column in page.columns.items()}
+            self._columns.decide(first)
+            self._is_decided = True
+        for start in range(0, page.n, self._batch_size):
+            end = min(page.n, start + self._batch_size)
+            at, self._row = self._row, self._row + end - start
+            self._last = [values[end - 1] for values in page.cursors] or None
+            columns = {name: self._slice(column, start, end) for name, column in page.columns.items()}
+            origins = Origins({"source": self.name}, {"row": range(at, self._row)})
+            yield self._columns.batch(columns, end - start, origins, lambda: self._read_position)
+
+    def _check_cursor(self, page: Page) -> None:
+        """Refuse rows whose values of the cursor are missing or equal."""
+        if not self._cursor:
+            return
+        names = ",".join(self._cursor)
+        values = list(zip(*page.cursors, strict=True))
+        if any(None in value for value in page.cursors):
+            what = f"the cursor {names} is NULL in a row after row {self._row}; choose columns without NULL"
+            raise ConnectorError(f"{self.name}: {what}", "cursor", option="cursor")
+        before = [] if self._last is None else [tuple(self._last)]
+        pairs = pairwise([*before, *values])
+        if (tie := next((one for one, other in pairs if one == other), None)) is not None:
+            what = f"two rows have the cursor {names} = {', '.join(map(str, tie))}; choose unique columns"
+            raise ConnectorError(f"{self.name}: {what}", "cursor", option="cursor")
+
+    def _stop_reading(self) -> None:
+        """End the query, before its connection is closed."""
+        if isinstance(self._reading, Generator):
+            self._reading.close()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last query returned no further rows."""
+        return self._is_idle
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return self._columns.notices
+
+    @property
+    def _read_position(self) -> Position:
+        """Number of rows read, the last value of the cursor, and the decisions about texts and times."""
+        return {"row": self._row, "cursor": self._last} | self._columns.decided
+
+    @property
+    def _read_fraction(self) -> float | None:
+        return None
+
+    def _go_to(self, position: Position) -> None:
+        if not self._cursor:
+            what = "cannot resume without a cursor: name unique, increasing columns with ?cursor=NAME"
+            raise ConnectorError(f"{self.name}: {what}", "not seekable", option="cursor")
+        self._row, self._last = int(position["row"]), position["cursor"]
+        self._is_decided = self._row > 0
+        self._columns.restore(position)

@@ -1,0 +1,119 @@
+"""Source of an SQLite table or query. Requires nothing but Python."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from connectors.cells import Bad
+from connectors.errors import ConnectorError
+from connectors.options import Options, Roles
+from connectors.sql import Page, SqlSource, path_of, sqlite_uri
+from connectors.typed_columns import TypedColumns
+
+_PAGE_ROWS = 1 << 14
+"""Number of rows of a query. Short queries do not block processes that write."""
+_NUMBERS = frozenset({int, float, NoneType})
+
+
+class SqliteColumns(TypedColumns):
+    """Convert values that may be of any type in each row, as SQLite allows.
+
+    A column is numeric if its values in the first rows are numbers or NULL. Binary values are rejected.
+    """
+
+    def __init__(self, source: str, names: Sequence[str], roles: Roles) -> None:
+        super().__init__(source, names, roles)
+        self._is_deciding = False
+
+    def decide(self, columns: Mapping[str, Any]) -> None:
+        for name in self.typed:
+            if bytes in map(type, columns[name]):
+                what = f"column {name!r} has binary values; name it in ignore="
+                raise ConnectorError(f"{self.source}: {what}", "type", column=name)
+        self._is_deciding = True
+        super().decide(columns)
+        self._is_deciding = False
+
+    def cells(self, name: str, column: Any, bad: Bad) -> Any:
+        wanted = self._roles.types.get(name) or self._columns.types.get(name)
+        kinds = set(map(type, column))
+        if bytes in kinds:
+            column = self.plain(name, column, bad)
+        if wanted == "time":
+            return list(column)
+        is_numeric = wanted == "number" or (self._is_deciding and wanted is None and kinds != {NoneType})
+        if is_numeric and kinds <= _NUMBERS:
+            return self._without_absent(np.array(column, np.float64))
+        return ["" if value is None else str(value) for value in column]
+
+    def plain(self, name: str, column: Any, bad: Bad) -> list[Any]:
+        values = list(column)
+        for i, value in enumerate(values):
+            if isinstance(value, bytes):
+                bad.setdefault(i, f"'{name}' is binary")
+                values[i] = None
+        return values
+
+
+class SqliteSource(SqlSource):
+    """Read an SQLite database; see `SqlSource`. With a cursor, it is not locked between two pages of rows."""
+
+    mark = "`"  # SQLite reads an unknown name in double quotes as a text
+
+    def _opened(self, options: Options, roles: Roles) -> TypedColumns:
+        options.finish()
+        path = path_of(self._url)
+        with self._working():
+            self._connection = sqlite3.connect(sqlite_uri(path, "ro"), uri=True, check_same_thread=False)
+        try:
+            with self._working():
+                about = self._connection.execute(f"SELECT * FROM {self._base} LIMIT 0").description
+                if self._cursor:  # which may be `rowid`, although it is no column
+                    self._connection.execute(f"SELECT {self._names(self._cursor)} FROM {self._base} LIMIT 0")
+            return SqliteColumns(self.name, [name for name, *_ in about], roles)
+        except BaseException:
+            self._let_go()
+            raise
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ConnectorError(f"{self.name}: cannot be read{self._place}: {error}", "read") from error
+
+    def _pages(self) -> Iterator[Page]:
+        columns = self._names([*self._columns.used, *self._cursor]) or "NULL"
+        query = f"SELECT {columns} FROM {self._base}"
+        with self._working():
+            rows = None if self._cursor else self._connection.execute(query)
+        while True:
+            with self._working():
+                if rows is not None:
+                    page = rows.fetchmany(_PAGE_ROWS)
+                else:
+                    after = self._after("?" * len(self._cursor))
+                    paged = f"{query}{after}{self._order} LIMIT {_PAGE_ROWS}"
+                    page = self._connection.execute(paged, self._last or ()).fetchall()
+            if page:
+                yield self._page(page)
+            if len(page) < _PAGE_ROWS:
+                return
+
+    def _page(self, rows: list[tuple[Any, ...]]) -> Page:
+        columns = list(zip(*rows, strict=True))
+        used = self._columns.used
+        return Page(dict(zip(used, columns, strict=False)), len(rows), columns[len(used) :] if self._cursor else [])
+
+    def _slice(self, column: Any, start: int, end: int) -> Any:
+        return column[start:end]
+
+    def _let_go(self) -> None:
+        self._stop_reading()
+        self._connection.close()
