@@ -59,8 +59,8 @@ WAIT = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers more than cores, because three wait at first. Each worker costs a collection of all tests."""
-    return 2 + (os.cpu_count() or 1)
+    """Three workers more than cores, because three units wait. Each worker costs a collection of all tests."""
+    return 3 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,7 +77,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 # Files with the longest single tests. They start early, so that no worker computes alone at the end.
-LONGEST = ("tests/test_compiled.py", "tests/test_architecture.py", "tests/test_docs.py", "tests/refit/", "tests/run/")
+LONGEST = (
+    *("tests/test_compiled.py", "tests/test_architecture.py", "tests/test_docs.py", "tests/test_release.py"),
+    *("tests/refit/", "tests/run/", "tests/simulations/", "tests/faults/"),
+)
 
 # Fixtures that make a test slow.
 SLOW_FIXTURES = {"started", "mortal", "browser", "released"}

@@ -21,7 +21,7 @@ from tests.kafka.conftest import Run, fill, ran, read, start_broker, starter
 from tests.run.test_refits import is_refitting, timeless
 
 N = 3_000
-KILLS = 3
+KILLS = 2
 MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
 
@@ -118,7 +118,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
             kills += run.wait() == -signal.SIGKILL
         pending += is_refitting(broken)
     assert kills == KILLS, "the process was too quick to be killed"
-    assert pending >= 2, "no window was being solved"
+    assert pending >= 1, "no window was being solved"
     ran(*arguments(broker, source, outs[1], deads[1], *end, 5000), cwd=broken)
     whole, resumed = results(plain, broker, outs[0], deads[0]), results(broken, broker, outs[1], deads[1])
     for kept, folder in ((whole, plain), (resumed, broken)):

@@ -138,8 +138,7 @@ def test_with_no_arguments_it_shows_something(streamsvm: Streamsvm, tmp_path: Pa
 
 def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
     lines = "x,y\n" + "1,1\n0,0\n" * 50
-    tree = ("--model", "river.tree.HoeffdingTreeClassifier")
-    result = streamsvm("run", "-", "--label", "y", "--out", "-", *tree, input=lines)
+    result = streamsvm("run", "-", "--label", "y", "--out", "-", *GAUSSIAN, input=lines)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[:3] == ["line,prediction,score,label", "2,,,1", "3,1,1.0,0"]
     assert len(result.stdout.splitlines()) == 101
