@@ -6,7 +6,7 @@ import copy
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class Events:
         See `Batch`.
     bad
         Reasons for rejection, by row.
+    skipped
+        Rows that are no events, such as deletes.
     """
 
     features: Features
@@ -54,6 +56,7 @@ class Events:
     keys: Sequence[Any] | None = None
     times: Sequence[int] | NDArray[np.int64] | None = None
     bad: Bad = field(default_factory=dict)
+    skipped: Collection[int] = ()
 
 
 def _present(keys: Sequence[str]) -> Sequence[str | None]:

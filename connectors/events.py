@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -244,17 +244,21 @@ class Batch:
             head.late, tail.late = self.late.part(0, here, n=0), self.late.part(here, len(self.late), n=n)
         return head, tail
 
-    def without(self, bad: Mapping[int, str]) -> Batch:
+    def without(self, bad: Mapping[int, str], skipped: Collection[int] = ()) -> Batch:
         """Move some events to `rejected`.
 
         Parameters
         ----------
         bad
             Reasons by index of the event.
+        skipped
+            Indices of events to drop.
         """
-        if not bad:
+        if skipped:
+            bad = {i: reason for i, reason in bad.items() if i not in skipped}
+        if not (bad or skipped):
             return self
-        keep = [i for i in range(len(self)) if i not in bad]
+        keep = [i for i in range(len(self)) if i not in bad and i not in skipped]
         rejected = self.rejected + [
             Rejected(reason, self.origins[i], None if self.raw is None else self.raw[i])
             for i, reason in sorted(bad.items())

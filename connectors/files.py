@@ -178,8 +178,8 @@ class TextSource(PrefetchSource):
         batch = Batch(
             events.features, events.labels, origins, self._read_position, rejected, raw, events.keys, events.times
         )
-        if events.bad:
-            batch = batch.without(events.bad)
+        if events.bad or events.skipped:
+            batch = batch.without(events.bad, events.skipped)
             batch.rejected.sort(key=lambda one: one.origin[self._unit])
         return batch
 

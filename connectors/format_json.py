@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from types import NoneType
@@ -23,6 +24,7 @@ import orjson
 from connectors.cells import Bad, number_of, shown
 from connectors.columns import Events
 from connectors.counters import warn_of_numbers
+from connectors.envelopes import Envelope, recognized
 from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TextFormat, line_records
@@ -62,6 +64,7 @@ class JsonFormat(TextFormat):
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         self.numbers = NumberColumns(self._roles, are_typed=True)
         roles = self._roles.label, self._roles.key, self._roles.time
+        self.envelope = Envelope.of(options, self._roles.time)
         self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
         self._labels = Labels(self._roles.missing, self.numbers.notices, str)
         self._first: list[dict[str, Any]] = []
@@ -70,14 +73,26 @@ class JsonFormat(TextFormat):
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """Units of times, which texts are numbers or missing values, and the columns of nested fields."""
+        """Units of times, which texts are numbers or missing values, and `decided_fields`."""
         found = {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
-        return found | ({"nested": self.nested.decided} if self.nested.known else {})
+        return found | self.decided_fields
+
+    @property
+    def decided_fields(self) -> dict[str, Any]:
+        """Columns of nested fields, and what was skipped in envelopes. Empty for flat records."""
+        found: dict[str, Any] = {"nested": self.nested.decided} if self.nested.known else {}
+        return found | ({} if self.envelope is None else {"skipped": dict(self.envelope.skipped)})
+
+    def restore_fields(self, decided: Mapping[str, Any]) -> None:
+        """Restore `decided_fields`."""
+        self.nested.restore(decided.get("nested", ()))
+        if self.envelope is not None:
+            self.envelope.skipped = Counter(decided.get("skipped", {}))
 
     @property
     def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self.numbers.notices.texts
+        """Warnings so far, and what was skipped."""
+        return self.numbers.notices.texts + ([] if self.envelope is None else self.envelope.notices)
 
     @property
     def is_settled(self) -> bool:
@@ -88,7 +103,7 @@ class JsonFormat(TextFormat):
         """Restore earlier decisions."""
         self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
-        self.nested.restore(decided.get("nested", ()))
+        self.restore_fields(decided)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Return 0, because there is no header. Raise an error if an object spans several lines."""
@@ -119,10 +134,11 @@ class JsonFormat(TextFormat):
 
     def _keep_exact(self, row: dict[str, Any], line: str) -> None:
         """Parse names again that were rounded to floats because they exceed 64 bits."""
+        inner = self._inner(row) if self._exact else {}
         for name in self._exact:
-            found = holder(row, name)
+            found = holder(inner, name)
             if found is not None and _is_rounded(found[0][found[1]]):
-                exact = holder(_slow_loads(line), name)
+                exact = holder(self._inner(_slow_loads(line)), name)
                 assert exact is not None, "both parsers find it"
                 found[0][found[1]] = exact[0][exact[1]]
 
@@ -132,7 +148,7 @@ class JsonFormat(TextFormat):
         The check skips a label declared as late.
         """
         if whole:
-            rows = self._flat(rows, {})
+            rows = self._flat(self._opened(rows), {})
             names = dict.fromkeys(name for row in rows for name in row)
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
             if not self._late_label:
@@ -186,6 +202,25 @@ class JsonFormat(TextFormat):
                 raise
             self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
 
+    def _inner(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the record in an object, empty if there is none."""
+        try:
+            found = row if self.envelope is None else self.envelope.record(row)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _opened(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """Return the records of the first objects, without those to skip. Warn of envelopes."""
+        if self.envelope is not None:
+            return list(filter(None, map(self._inner, rows)))
+        if (kind := recognized(rows)) is not None:
+            what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
+            self.numbers.notices.say(
+                f"the events look like {what}: --set envelope={kind} takes the records out of them"
+            )
+        return rows
+
     def _flat(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
         """Flatten rows if any value is nested."""
         return rows if _kinds(rows).isdisjoint(_NESTED) else self.nested.rows(rows, bad)
@@ -206,8 +241,9 @@ class JsonFormat(TextFormat):
             return None
         if set(map(type, rows)) - {dict}:
             return None
+        inner = rows if self.envelope is None or not self._exact else list(map(self._inner, rows))
         for name in self._exact:
-            values = [row.get(name) for row in rows] if "." not in name else [_value(row, name) for row in rows]
+            values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
             if float in set(map(type, values)) and any(map(_is_rounded, values)):
                 return None
         return rows
@@ -220,9 +256,19 @@ class JsonFormat(TextFormat):
     def events(self, rows: Sequence[Any]) -> Events:
         """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
         bad: Bad = {}
+        if not (self.numbers.is_sampled or self._roles.bare):
+            self._check_live(self._opened(rows))
+        if self.envelope is None:
+            return self._events(rows, bad)
+        rows, skipped = self.envelope.unwrapped(rows, bad)
+        self.envelope.skipped.update(skipped.values())
+        found = self._events(rows, bad)
+        found.skipped = skipped.keys()
+        return found
+
+    def _events(self, rows: Sequence[Any], bad: Bad) -> Events:
+        """Convert records that are in no envelope."""
         roles = self._roles
-        if not (self.numbers.is_sampled or roles.bare):
-            self._check_live(rows)
         if self.nested.has_roles:
             rows = self._flat(rows, bad)
         label, key, time = (

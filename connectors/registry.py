@@ -104,7 +104,7 @@ def opener(found: Any) -> Any:
 _MEANING = (
     *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
     *("time_unit", "time_format", "decimal", "thousands", "quote", "escape", "framed", "order", "max_value_bytes"),
-    *("isolation_level", "id_bytes", "flatten", "lists"),
+    *("isolation_level", "id_bytes", "envelope", "flatten", "lists"),
 )
 
 REMOTE = ("http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memory")
@@ -263,6 +263,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
         (default yes), `names` (with ``header=no``).
         - JSON: `late_label` (default no) allows the label to be absent from the first 1,000 events. Otherwise the name
         is treated as misspelt.
+        - JSON and Avro: `envelope` is debezium or connect if the records are in such objects.
         - JSON, Avro and Parquet: `flatten` is the number of levels of nested fields that become columns such as ``a.b``
         (default all); `lists` are the statistics that lists become, among length (default), mean, min, max, first and
         last.

@@ -53,7 +53,8 @@ class KafkaSource(Source):
         Name of the topic.
     **options
         *Events*: `format` (json, avro or csv; default json); `label`, `key`, `time`, `time_unit`, `time_format`,
-        `ignore`, `types`, `flatten` and `lists` as for files (without `key` and `time`, those of the record are used);
+        `ignore`, `types`, `envelope`, `flatten` and `lists` as for files (without `key` and `time`, those of the record
+        are used);
         `registry` (URL of a schema registry); `schema` (Avro schema file, required without a registry); `framed`
         (default no; whether values start with a zero byte and a schema id although there is no registry); `id_bytes` (4
         or 8, size of the schema id; default 4);

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cells import Bad
 from connectors.columns import Events, TextColumns
+from connectors.envelopes import TOMBSTONES
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
 from connectors.format_csv import Dialect
@@ -28,7 +29,7 @@ _ID_BYTES = ("4", "8")  # of a schema id after a zero byte: Confluent, and the d
 CONFLUENT = 5
 """Size of the prefix of a schema registry."""
 # Beside the topic in positions; no topic can have these names.
-_UNITS, _NUMBERS, _NESTED = "time units", "spellings of numbers", "nested columns"
+_UNITS, _NUMBERS, _FIELDS = "time units", "spellings of numbers", "nested columns"
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
@@ -72,6 +73,15 @@ class ValueFormat(ABC):
         self.times.guesses = dict(position.get(_UNITS, {}))
         self.numbers.restore(position.get(_NUMBERS, {}))
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return self.numbers.notices.texts
+
+    def skip_tombstones(self, n: int) -> bool:
+        """Count tombstones that are no errors; return False if they are."""
+        return False
+
     def prepare(self, values: Sequence[bytes]) -> bool:
         """Get what decoding needs. Return False to try again a little later."""
         return True
@@ -109,14 +119,26 @@ class JsonValues(ValueFormat):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Column formats found so far, and the columns of nested fields."""
-        nested = self._format.nested
-        return super().decided | ({_NESTED: nested.decided} if nested.known else {})
+        """Column formats found so far, the columns of nested fields, and what was skipped."""
+        found = self._format.decided_fields
+        return super().decided | ({_FIELDS: found} if found else {})
 
     def restore(self, position: Mapping[str, Any]) -> None:
         """Restore what a position contains."""
         super().restore(position)
-        self._format.nested.restore(position.get(_NESTED, ()))
+        self._format.restore_fields(position.get(_FIELDS, {}))
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far, and what was skipped."""
+        return self._format.notices
+
+    def skip_tombstones(self, n: int) -> bool:
+        """Count the tombstones of change events; return False if tombstones are to be rejected."""
+        if self._format.envelope is None:
+            return False
+        self._format.envelope.skipped[TOMBSTONES] += n
+        return True
 
     def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
         """Decode all values at once. None if they must be decoded one by one."""
@@ -218,7 +240,7 @@ class Decoder:
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return self._values.numbers.notices.texts
+        return self._values.notices
 
     def restore(self, position: Mapping[str, Any]) -> None:
         """Restore the column formats that a position contains."""
@@ -235,6 +257,9 @@ class Decoder:
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:
         """Convert records to a batch; its position includes the column formats."""
+        tombstones = sum(1 for record in records if record.value is None)
+        if tombstones and self._values.skip_tombstones(tombstones):
+            records = [record for record in records if record.value is not None]
         rejected = [self._rejected(record, reason) for record in records if (reason := self._oddity(record.value))]
         if rejected:
             records = [record for record in records if not self._oddity(record.value)]
@@ -243,7 +268,8 @@ class Decoder:
             rejected += [self._rejected(records[i], reason) for i, reason in decoded.bad.items()]
             records = [records[i] for i in decoded.good]
         events = decoded.events
-        rejected += [self._rejected(records[i], reason) for i, reason in sorted(events.bad.items())]
+        wrong = (i for i in sorted(events.bad) if i not in events.skipped)
+        rejected += [self._rejected(records[i], events.bad[i]) for i in wrong]
         places = {
             "partition": [record.partition for record in records],
             "offset": [record.offset for record in records],
@@ -257,7 +283,7 @@ class Decoder:
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
             times=[record.timestamp for record in records] if events.times is None else events.times,
             headers=[record.headers for record in records],
-        ).without(events.bad)
+        ).without(events.bad, events.skipped)
         batch.rejected = rejected
         return batch
 

@@ -109,6 +109,9 @@ class StreamOptions(Settings):
     encoding : NAME
         The encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 with a byte order
         mark).
+    envelope : {debezium, connect}
+        Take the record out of each change event of Debezium (`after`; deletes are skipped and counted; ts_ms is a
+        time), or out of `payload` of Kafka Connect's JSON with schemas.
     flatten : N
         How many levels of nested fields of JSON, Avro and Parquet become columns, such as a.b for {"a": {"b": 1}}
         (default: all). Events with more levels are rejected.
@@ -137,6 +140,7 @@ class StreamOptions(Settings):
     comment: str | None = None
     skip_rows: int | None = None
     encoding: str | None = None
+    envelope: str | None = None
     flatten: int | None = None
     lists: Names | None = None
 
