@@ -107,23 +107,27 @@ class Watches:
     agreed
         Number of windows at this scale without deviation since the last one.
     since
-        Block before the change.
+        Block before the first window that deviated.
+    raised
+        Block of the alarm.
     ended
-        Changes that ended: watch, and blocks between which it deviated. Old ones are removed.
+        Changes that ended: watch, blocks of the alarm and of the end. Old ones are removed.
     """
 
-    arrays = ("scale", "agreed", "since", "ended")
+    arrays = ("scale", "agreed", "since", "raised", "ended")
 
     def __init__(self) -> None:
         self.scale = np.zeros(0, np.int64)
         self.agreed = np.zeros(0, np.int64)
         self.since = np.zeros(0, np.int64)
+        self.raised = np.zeros(0, np.int64)
         self.ended = np.zeros((0, 3), np.int64)
 
     def add(self, k: int) -> None:
         """Add watches."""
         self.scale = np.concatenate([self.scale, np.full(k, -1)])
-        self.agreed, self.since = (np.concatenate([own, np.zeros(k, np.int64)]) for own in (self.agreed, self.since))
+        for name in ("agreed", "since", "raised"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(k, np.int64)]))
 
     def clear(self, watches: Any) -> None:
         """Forget changes."""
@@ -161,13 +165,13 @@ class Watches:
                 if own[s][k]:
                     if scale < 0:
                         hits.append(Hit(watch, s, k))
-                        self.since[watch] = end - sizes[s]
+                        self.since[watch], self.raised[watch] = end - sizes[s], end
                     scale, agreed = max(scale, s), 0
                 elif s == scale:
                     agreed += 1
                     if agreed == _RECOVERY:
                         scale, agreed = -1, 0
-                        ended.append((watch, self.since[watch], end))
+                        ended.append((watch, self.raised[watch], end))
             self.scale[watch], self.agreed[watch] = scale, agreed
         if ended or len(self.ended):
             recent = self.ended[self.ended[:, 2] > ends[0][0] - 2 * sizes[-1]]
@@ -175,7 +179,7 @@ class Watches:
         return hits
 
     def changes(self) -> NDArray[np.int64]:
-        """Return watch, and blocks between which it deviated, of the present changes and of those that just ended."""
+        """Return watch, and blocks of the alarm and of the end, of the present changes and of those that just ended."""
         watches = np.flatnonzero(self.is_changed)
-        lasting = np.stack([watches, self.since[watches], np.full(len(watches), 1 << 60)], axis=1)
+        lasting = np.stack([watches, self.raised[watches], np.full(len(watches), 1 << 60)], axis=1)
         return np.concatenate([self.ended, lasting])

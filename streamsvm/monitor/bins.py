@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.monitor.bounds import Floats
-from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
+from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, OTHER, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
 from streamsvm.monitor.tally import BLOCK
 
 Ints: TypeAlias = "NDArray[np.int64]"
@@ -26,7 +26,8 @@ _SPLIT = 0.2  # least share on each side of the cut near the median
 
 Words: TypeAlias = "NDArray[np.uint64]"
 """Bits of events, one word per block."""
-Encoder: TypeAlias = "Floats | dict[str, int]"
+N_EDGES = N_CUTS + 2
+_CELLS = 1 << 18  # comparisons at a time, so that they stay in the processor cache
 
 
 def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile | None:
@@ -70,36 +71,46 @@ def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile |
     return ColumnProfile(name, "number", 0, cuts=tuple(cuts.tolist()), split=split if is_even else -1)
 
 
-def encoder_of(profile: ColumnProfile) -> Encoder:
-    """Return the edges of bins with the ends of the range, or the codes of texts."""
-    if profile.kind == "number":
-        cuts = np.array(profile.cuts)
-        return np.concatenate([[np.nextafter(cuts[0], -np.inf)], cuts, [np.inf]])
-    return dict.fromkeys(profile.others, N_CUTS + 1) | {value: i for i, value in enumerate(profile.values)}
+@dataclass(slots=True)
+class Bins:
+    """Bins of all columns.
+
+    Parameters
+    ----------
+    edges
+        For numbers: the edges of bins and the ends of the range, shape (n_columns, 34); NaN for other columns.
+    splits
+        Index of the edge near the median, by column.
+    codes
+        For categories: the code of each text, by column.
+    """
+
+    edges: Floats = field(default_factory=lambda: np.zeros((0, N_EDGES)))
+    splits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    codes: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def put(self, c: int, profile: ColumnProfile | None) -> None:
+        """Set the bins of a column, or of the next one; None while they are unknown."""
+        if c == len(self.edges):
+            self.edges = np.concatenate([self.edges, np.full((1, N_EDGES), np.nan)])
+            self.splits = np.append(self.splits, 0)
+        self.edges[c], self.splits[c] = np.nan, 0
+        self.codes.pop(c, None)
+        if profile is not None and profile.kind == "number":
+            cuts = np.array(profile.cuts)
+            self.edges[c] = np.concatenate([[np.nextafter(cuts[0], -np.inf)], cuts, [np.inf]])
+            self.splits[c] = profile.split + 1
+        elif profile is not None:
+            self.codes[c] = dict.fromkeys(profile.others, OTHER) | {value: i for i, value in enumerate(profile.values)}
 
 
-def other_types(kind: str, numbers: Floats, texts: Texts | None) -> NDArray[np.bool_] | None:
-    """Return which cells are of another type than their column; None for none."""
-    if kind == "category":
-        return ~np.isnan(numbers)
-    if texts is None:
-        return None
-    return np.fromiter((text is not None for text in texts), bool, len(texts))
-
-
-def count_blocks(
-    profiles: Sequence[ColumnProfile | None],
-    encoders: Sequence[Encoder | None],
-    numbers: Floats,
-    texts: Mapping[int, Texts],
-    previous: Floats,
-) -> tuple[Floats, Words]:
+def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previous: Floats) -> tuple[Floats, Words]:
     """Count the values of columns per block.
 
     Parameters
     ----------
-    profiles, encoders
-        Bins of the columns, and the results of `encoder_of`; None before they are known.
+    bins
+        The bins.
     numbers
         Shape (n_columns, n).
     texts
@@ -115,30 +126,31 @@ def count_blocks(
     """
     d, n = numbers.shape
     counts, words = np.zeros((d, n // BLOCK, WIDTH)), np.zeros((d, n // BLOCK), np.uint64)
+    step = max(1, _CELLS // (N_EDGES * n))
+    for start in range(0, d, step):
+        part = slice(start, start + step)
+        # One comparison per edge and value is faster than a binary search, because it uses SIMD and does not branch.
+        bits = _packed(numbers[part, None] <= bins.edges[part, :, None])
+        words[part] = bits[np.arange(len(bits)), bins.splits[part]]
+        up_to = np.bitwise_count(bits)
+        counts[part, :, :N_CUTS] = up_to[:, 1:-1].swapaxes(1, 2)
+        counts[part, :, BELOW], counts[part, :, ABOVE] = up_to[:, 0], up_to[:, -1] - up_to[:, -2]
+        counts[part, :, MISSING] = BLOCK - up_to[:, -1]
     counts[:, :, REPEATS] = count_bits(numbers == np.concatenate([previous[:, None], numbers[:, :-1]], axis=1))
     counts[:, :, TOTAL] = _sums(numbers.reshape(d, -1, BLOCK))
-    for c, (profile, encoder) in enumerate(zip(profiles, encoders, strict=True)):
-        if profile is None:
-            continue
-        if isinstance(encoder, dict):
-            counts[c, :, REPEATS] = counts[c, :, TOTAL] = 0.0
-            _count_texts(encoder, texts.get(c), counts[c])
-        else:
-            words[c] = _count_numbers(encoder, numbers[c], profile.split, counts[c])
-        others = other_types(profile.kind, numbers[c], texts.get(c))
-        if others is not None:
-            counts[c, :, TYPE] = others.reshape(-1, BLOCK).sum(axis=1)
-            counts[c, :, MISSING] -= counts[c, :, TYPE]
+    others = {c: _are_texts(own) for c, own in texts.items() if c not in bins.codes}
+    for c, codes in bins.codes.items():
+        counts[c] = 0.0
+        _count_texts(codes, texts.get(c), counts[c])
+        others[c] = ~np.isnan(numbers[c])
+    for c, other in others.items():
+        counts[c, :, TYPE] = other.reshape(-1, BLOCK).sum(axis=1)
+        counts[c, :, MISSING] -= counts[c, :, TYPE]
     return counts, words
 
 
-def _count_numbers(edges: Any, numbers: Floats, split: int, counts: Floats) -> Words:
-    # One comparison per edge and value is faster than a binary search, because it uses SIMD and does not branch.
-    bits = _packed(numbers <= edges[:, None])
-    up_to = np.bitwise_count(bits)
-    counts[:, :N_CUTS], counts[:, BELOW] = up_to[1:-1].T, up_to[0]
-    counts[:, ABOVE], counts[:, MISSING] = up_to[-1] - up_to[-2], BLOCK - up_to[-1]
-    return np.asarray(bits[split + 1])
+def _are_texts(texts: Texts) -> NDArray[np.bool_]:
+    return np.fromiter((text is not None for text in texts), bool, len(texts))
 
 
 def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Floats) -> None:
@@ -173,7 +185,7 @@ def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 
 def _packed(bits: NDArray[np.bool_]) -> Words:
-    return np.packbits(bits, axis=1).view(np.uint64)
+    return np.packbits(bits, axis=-1).view(np.uint64)
 
 
 # Descriptions ---------------------------------------------------------------------------------------------------------

@@ -11,12 +11,11 @@ import numpy as np
 
 from streamsvm.monitor.alarms import FeatureAlarm, Watches
 from streamsvm.monitor.bins import (
-    Encoder,
+    Bins,
     Ints,
     Texts,
     count_blocks,
     count_opposite,
-    encoder_of,
     fit_bins,
     with_reference,
 )
@@ -52,7 +51,7 @@ class Columns:
         self.sizes = window_sizes(n_events)
         self.profiles: list[ColumnProfile | None] = []
         self.names: dict[Any, int] = {}
-        self.encoders: list[Encoder | None] = []
+        self.bins = Bins()
         self.first: dict[int, list[tuple[Floats, Texts | None]]] = {}  # the first values of a reference
         self.first_from: dict[int, int] = {}  # and the block at which they begin
         self.previous = np.zeros(0)
@@ -77,7 +76,7 @@ class Columns:
         for name in names:
             c = self.names[name] = len(self.names)
             self.profiles.append(None)
-            self.encoders.append(None)
+            self.bins.put(c, None)
             self.first[c], self.first_from[c] = [], self.block
         k = len(self.names) - len(self.previous)
         if k:
@@ -90,7 +89,8 @@ class Columns:
         self.add(column.name for column in profile.columns)
         self.first, self.first_from = {}, {}
         self.profiles = list(profile.columns)
-        self.encoders = [encoder_of(column) for column in profile.columns]
+        for c, column in enumerate(profile.columns):
+            self.bins.put(c, column)
         self.tally.learn_from[:] = self.tally.learn_until[:] = self.block
         index = self.names
         pairs = np.array([[index[a], index[b]] for a, b in (pair.columns for pair in profile.pairs)], np.int64)
@@ -149,7 +149,7 @@ class Columns:
 
     def _take_part(self, numbers: Floats, texts: Mapping[int, Texts]) -> tuple[list[FeatureAlarm], int]:
         """Take blocks during which no column changes its phase; return alarms and the number of events taken."""
-        counts, words = count_blocks(self.profiles, self.encoders, numbers, texts, self.previous)
+        counts, words = count_blocks(self.bins, numbers, texts, self.previous)
         closed, children = self.tally.close(counts)
         beyond = [self.tally.beyond(windows, s) for s, windows in enumerate(closed)]
         pair_closed, pair_children = self.pair_tally.close(count_opposite(words, self.pairs))
@@ -161,6 +161,7 @@ class Columns:
             if n < numbers.shape[1]:
                 return self._take_part(numbers[:, :n], {c: part[:n] for c, part in texts.items()})
         alarms = compare(self, closed, beyond) + compare_pairs(self, pair_closed, pair_beyond)
+        alarms.sort(key=lambda alarm: alarm.event)
         self.tally.commit(closed, children)
         self.pair_tally.commit(pair_closed, pair_children)
         self.previous = numbers[:, -1].copy()
@@ -203,11 +204,14 @@ class Columns:
             self.first[c], self.first_from[c] = [], self.block
             return
         del self.first[c], self.first_from[c]
-        self.profiles[c], self.encoders[c] = profile, encoder_of(profile)
+        self.profiles[c] = profile
+        self.bins.put(c, profile)
         self.tally.begin(c, self.block, self.n_blocks - self.n_first)
         if profile.kind == "number":  # counts of the values that chose a category would be too large
             own = {} if texts is None else {0: texts}
-            counts, _ = count_blocks([profile], [self.encoders[c]], numbers[None], own, np.full(1, np.nan))
+            bins = Bins()
+            bins.put(0, profile)
+            counts, _ = count_blocks(bins, numbers[None], own, np.full(1, np.nan))
             self.tally.learn_row(c, counts[0])
 
     def _begin_pairs(self) -> None:
@@ -241,7 +245,8 @@ class Columns:
                 again.add(index[self.names[alarm.column[0]], self.names[alarm.column[1]]])
                 continue
             c = self.names[alarm.column]
-            self.profiles[c] = self.encoders[c] = None
+            self.profiles[c] = None
+            self.bins.put(c, None)
             self.first[c], self.first_from[c] = [], self.block
             self.tally.learn_from[c] = self.tally.learn_until[c] = 1 << 60
             self.tally.accept_all(c)

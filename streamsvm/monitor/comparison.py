@@ -47,10 +47,9 @@ def compare(columns: Columns, closed: Sequence[Closed], beyond: Sequence[NDArray
     closed, beyond
         Windows by scale, and which of their counts exceed the limits.
     """
-    deviates = [np.stack([own[:, :, part].any(axis=2) for part in _POSITIONS], axis=1) for own in beyond]
-    changed = columns.watches.is_changed.reshape(-1, 3)
-    if not changed.any() and not any(own.any() for own in deviates):
+    if not columns.watches.is_changed.any() and not any(own.any() for own in beyond):
         return []
+    deviates = [np.stack([own[:, :, part].any(axis=2) for part in _POSITIONS], axis=1) for own in beyond]
     for s, own in enumerate(deviates):
         for c in np.flatnonzero(own[:, _VALUES].any(axis=1)).tolist():
             _confirm(columns, closed[s], beyond[s][c], s, c)
@@ -135,10 +134,10 @@ def compare_pairs(
     if not columns.pair_watches.is_changed.any() and not any(own.any() for own in deviates):
         return []
     deviates = [own.copy() for own in deviates]
-    for watch, start, end in columns.watches.changes().tolist():
+    for watch, raised, end in columns.watches.changes().tolist():
         pairs = np.flatnonzero((columns.pairs == watch // 3).any(axis=1))
         for own, windows in zip(deviates, closed, strict=True):
-            own[pairs] &= ~((windows.ends > start) & (windows.ends - windows.n_blocks < end))
+            own[pairs] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
     hits = columns.pair_watches.follow(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
     hits.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
     return [_pair_alarm(columns, closed[hit.scale], hit) for hit in hits]

@@ -35,7 +35,7 @@ MOST_ALARMS = 1000
 """Number of alarms that a monitor stores."""
 MOST_COLUMNS = 1000
 """Number of columns that are monitored, the first ones of a stream, unless `columns` names them."""
-_PART_CELLS = 1 << 18
+_PART_CELLS = 1 << 19
 
 logger = logging.getLogger("streamsvm")
 
@@ -152,7 +152,7 @@ class FeatureMonitor(Archived):
         x
             Features by name; absent ones are missing.
         """
-        if not isinstance(x, Mapping):
+        if type(x) is not dict and not isinstance(x, Mapping):  # the first test is faster
             raise TypeError(f"an event is a dict of features, got {type(x).__name__}")
         self._rows.append(dict(x))
         self.drift_detected = False

@@ -104,13 +104,21 @@ def _sparse_parts(X: Any, wanted: Any) -> Iterator[Part]:
     if not isinstance(X, SparseRows):
         rows = X.tocsr()
         X = SparseRows(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data.astype(float))
-    for start in range(0, len(X), 64):
-        part = X.picked(slice(start, start + 64))
-        row_of = np.repeat(np.arange(len(part)), np.diff(part.indptr))
+    start, step = 0, 1024
+    while start < len(X):
+        part = X.picked(slice(start, start + step))
         names, place = np.unique(part.indices, return_inverse=True)
-        dense = np.full((len(names), len(part)), math.nan)
-        dense[place, row_of] = part.values
-        yield {name: Cells(dense[k]) for k, name in enumerate(names.tolist()) if wanted(name)}, len(part)
+        kept = np.array([k for k, name in enumerate(names.tolist()) if wanted(name)], np.int64)
+        if len(kept) > 1024 and step > 64:
+            step = 64  # most columns are not known yet
+            continue
+        row_of = np.repeat(np.arange(len(part)), np.diff(part.indptr))
+        at = np.full(len(names), len(kept))
+        at[kept] = np.arange(len(kept))
+        dense = np.full((len(kept) + 1, len(part)), math.nan)
+        dense[at[place], row_of] = part.values
+        yield {name: Cells(dense[k]) for k, name in enumerate(names[kept].tolist())}, len(part)
+        start, step = start + step, 1024
 
 
 def _cells(values: list[Any]) -> Cells:

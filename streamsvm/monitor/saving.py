@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import ArchiveError, decode_label, encode_label, real, whole
 from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.monitor.alarms import KINDS, FeatureAlarm
-from streamsvm.monitor.bins import encoder_of
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.profile import ColumnProfile, PairProfile
 from streamsvm.monitor.reading import Cells, Part, join_cells
@@ -44,7 +43,8 @@ def restore_columns(columns: Columns, state: Saved) -> None:
     header, arrays = state
     columns.add(decode_label(name) for name in header["names"])
     columns.profiles = [None if one is None else ColumnProfile.from_dict(one, 0) for one in header["profiles"]]
-    columns.encoders = [None if one is None else encoder_of(one) for one in columns.profiles]
+    for c, profile in enumerate(columns.profiles):
+        columns.bins.put(c, profile)
     columns.add_pairs(_like(arrays["pairs"], columns.pairs, (len(header["pair_profiles"]), 2)))
     columns.pair_profiles = [None if one is None else PairProfile.from_dict(one) for one in header["pair_profiles"]]
     if len(columns.profiles) != len(columns) or len(columns.pair_profiles) != len(columns.pairs):

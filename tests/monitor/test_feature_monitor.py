@@ -16,7 +16,7 @@ from connectors.events import SparseRows
 from streamsvm import FeatureMonitor
 from streamsvm.models import ArchiveError
 from streamsvm.monitor import Profile
-from streamsvm.monitor.bins import count_blocks, encoder_of, fit_bins
+from streamsvm.monitor.bins import Bins, count_blocks, fit_bins
 from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
@@ -130,6 +130,7 @@ def test_results_do_not_depend_on_batches_and_continue_after_loading(reset, tmp_
     events = []
     for i in range(7000):
         x = {"a": rng.normal() + 1.5 * (i > 4000), "b": int(rng.integers(4)), "k": "xyz"[rng.integers(3)]}
+        x["c"] = x["a"] + rng.normal() if i < 3000 else rng.normal()
         if i > 1500:
             x["late"] = rng.random()
         if i % 7 == 0:
@@ -152,8 +153,8 @@ def test_results_do_not_depend_on_batches_and_continue_after_loading(reset, tmp_
         if i % 3 == 0:
             cut.save(tmp_path / "monitor", overwrite=True)
             cut = FeatureMonitor.load(tmp_path / "monitor")
-    assert [alarm.kind for alarm in single.alarms] == ["distribution", "unseen", "type"]
-    assert np.flatnonzero(detected).tolist() == [alarm.event - 1 for alarm in single.alarms]
+    assert {alarm.kind for alarm in single.alarms} == {"relation", "distribution", "unseen", "type"}
+    assert np.flatnonzero(detected).tolist() == sorted({alarm.event - 1 for alarm in single.alarms})
     for other in (whole, cut):
         assert (other.alarms, other.columns(), other.n_events) == (single.alarms, single.columns(), single.n_events)
 
@@ -188,7 +189,9 @@ def test_counts_are_those_of_numpy(seed, n_different):
     values[rng.random(256) < 0.02] = math.inf
     texts = np.where(np.isnan(values) & (rng.random(256) < 0.5), "text", None)
     profile = fit_bins("x", first, None)
-    counts, _ = count_blocks([profile], [encoder_of(profile)], values[None], {0: texts}, np.array([values[0]]))
+    bins = Bins()
+    bins.put(0, profile)
+    counts, _ = count_blocks(bins, values[None], {0: texts}, np.array([values[0]]))
     for block, own, words in zip(counts[0], values.reshape(-1, 64), texts.reshape(-1, 64), strict=True):
         assert block[:N_CUTS].tolist() == [(own <= cut).sum() for cut in profile.cuts]
         assert block[[BELOW, ABOVE]].tolist() == [(own < first.min()).sum(), (own > first.max()).sum()]
