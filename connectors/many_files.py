@@ -58,6 +58,7 @@ class ManyFilesSource(PrefetchSource):
         self._at: Position = {}
         self._left = deque(self._ready(self._listed()))
         self._check_files()
+        self._measure()
         try:
             self._begin()
         except BaseException:
@@ -155,8 +156,17 @@ class ManyFilesSource(PrefetchSource):
                 self._current = file
                 return True
             self._notices.say(Notice.of("{name!r} is empty", file.name))
-            self._done = self._done | {file.name: file.size}
+            self._finish(file)
         return False
+
+    def _finish(self, file: ListedFile) -> None:
+        self._done = self._done | {file.name: file.size}  # a new dict, because positions contain it
+        self._done_bytes += file.size
+
+    def _measure(self) -> None:
+        self._done_bytes = sum(self._done.values())
+        files = [*self._left, *([] if self._current is None else [self._current])]
+        self._total_bytes = self._done_bytes + sum(file.size for file in files)
 
     def _opened(self, file: ListedFile) -> bool:
         """Open a file. Return False if it is empty."""
@@ -178,6 +188,7 @@ class ManyFilesSource(PrefetchSource):
         source = None if connector.source is None else opener(connector.source)(file.path, options)
         if not isinstance(source, PrefetchSource):
             raise ConnectorError(f"{file.name}: such files are read one at a time: give one SOURCE", "several")
+        source.prefetches = False
         self.is_labelled = connector.labelled
         return source
 
@@ -231,7 +242,7 @@ class ManyFilesSource(PrefetchSource):
                 self._at = held.position
                 yield held
             held = self._made(batch)
-        self._done = self._done | {self._current.name: self._current.size}
+        self._finish(self._current)
         self._current = None
         self._at = self._here()
         if held is not None:
@@ -293,6 +304,7 @@ class ManyFilesSource(PrefetchSource):
             else:
                 inner.seek(at)
         self._current = current
+        self._measure()
         self._at = position
 
     @property
@@ -305,12 +317,10 @@ class ManyFilesSource(PrefetchSource):
         """Fraction of bytes."""
         if self._follow:
             return None
-        done = float(sum(self._done.values()))
-        total = done + sum(file.size for file in self._left)
+        done = float(self._done_bytes)
         if self._current is not None and self._inner is not None:
             done += self._current.size * (self._inner.fraction or 0.0)
-            total += self._current.size
-        return done / total if total else 1.0
+        return done / self._total_bytes if self._total_bytes else 1.0
 
     @property
     def notices(self) -> Sequence[str]:

@@ -203,7 +203,14 @@ class PrefetchSource(Source):
     Prefetching is invisible to the caller. `position` and `fraction` refer to the last batch that was returned. An
     error is raised after the batches before it. A prefetched batch that was not returned is the first batch of the next
     iteration.
+
+    Attributes
+    ----------
+    prefetches
+        Whether to prefetch at all. False for a source within another one that prefetches.
     """
+
+    prefetches = True
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -240,7 +247,7 @@ class PrefetchSource(Source):
 
     def __iter__(self) -> Iterator[Batch]:
         while (batch := self._next_batch()) is not None:
-            if self.is_apart and len(batch) >= LEAST_EVENTS:
+            if self.prefetches and self.is_apart and len(batch) >= LEAST_EVENTS:
                 self._read_ahead()
             yield batch
 
