@@ -109,8 +109,8 @@ def make_directory(path: str | os.PathLike[str]) -> None:
 def is_replaceable(path: str) -> bool:
     """Return whether a path does not exist, is empty or looks like results."""
     if os.path.isdir(path):
-        parts = glob.glob(os.path.join(glob.escape(path), "part-*.parquet"))
-        return all(map(are_results, map(_names_of_part, parts)))
+        parts = glob.glob(os.path.join(glob.escape(path), "**", "part-[0-9]*"), recursive=True)
+        return all(any(map(are_results, _names_of_part(part))) for part in parts)
     if not os.path.isfile(path) or not os.path.getsize(path):
         return True
     return any(map(are_results, names_in(path)))
@@ -140,12 +140,14 @@ def _first_line(path: str) -> bytes:
     return line.partition(b"\n")[0]
 
 
-def _names_of_part(path: str) -> list[str]:
+def _names_of_part(path: str) -> list[list[str]]:
+    if ".parquet" not in os.path.basename(path):
+        return names_in(path)
     import pyarrow
     import pyarrow.parquet
 
     try:
-        return list(pyarrow.parquet.read_schema(path).names)
+        return [list(pyarrow.parquet.read_schema(path).names)]
     except (OSError, pyarrow.ArrowException):
         return []
 
@@ -201,7 +203,15 @@ def float_texts(values: NDArray[np.float64]) -> list[str]:
 
 
 class LineWriter(Protocol):
-    """Format tables as lines."""
+    """Format tables as lines.
+
+    Attributes
+    ----------
+    suffix
+        Suffix of file names.
+    """
+
+    suffix: str
 
     def head(self, names: list[str]) -> bytes:
         """Return the header."""
@@ -214,7 +224,7 @@ class CsvLines(LineWriter):
     """Comma-separated values with a header. None is an empty cell."""
 
     def __init__(self, delimiter: str) -> None:
-        self._delimiter = delimiter
+        self._delimiter, self.suffix = delimiter, ".tsv" if delimiter == "\t" else ".csv"
         self._cells = Memo(self._cell)
         self._unusual = re.compile(f'[{re.escape(delimiter)}"\r\n]')
 
@@ -263,6 +273,8 @@ class CsvLines(LineWriter):
 
 class JsonLines(LineWriter):
     """One JSON object per row."""
+
+    suffix = ".jsonl"
 
     def head(self, names: list[str]) -> bytes:
         return b""

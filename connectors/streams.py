@@ -10,6 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position, Results
 
@@ -152,6 +155,18 @@ class Sink(ABC):
         ConnectorError
             If they cannot be written, or the names differ.
         """
+
+    def write_at(self, table: Results, times: Sequence[int] | NDArray[np.int64]) -> None:
+        """Write rows of events with their times. By default the times are not used.
+
+        Parameters
+        ----------
+        table
+            As for `write`.
+        times
+            Time of each row in milliseconds since 1970.
+        """
+        self.write(table)
 
     @abstractmethod
     def flush(self) -> None:

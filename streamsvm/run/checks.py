@@ -15,7 +15,7 @@ from connectors.streams import Source
 from streamsvm.decide.costs import check_costs
 from streamsvm.models.archive import is_saved_model
 from streamsvm.run import DEFAULT_SOURCE, SHORT_NAMES
-from streamsvm.run.config import SOURCES, RunConfig, Url
+from streamsvm.run.config import SINKS, SOURCES, RunConfig, Url
 from streamsvm.run.errors import SetupError
 from streamsvm.run.options import LATE_OPTIONS, STREAM_OPTIONS, option_of
 from streamsvm.run.plot import check_plot, is_picture
@@ -35,6 +35,7 @@ def check(config: RunConfig) -> None:
         raise SetupError("--set broker-timeout is only for Kafka: remove it")
     _check_late(config)
     _check_monitor(config)
+    _check_partitions(config)
     if config.plot:
         check_plot(config.plot)
     for name in ("save", "summary", "plot"):
@@ -161,6 +162,19 @@ def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
             raise SetupError(what, "replace", option=option)
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise SetupError(f"{option} {path}: cannot be written", "write", option=option)
+
+
+def _check_partitions(config: RunConfig) -> None:
+    """Refuse outputs partitioned by the times of events without such times."""
+    source = config.urls["source"]
+    for name in SINKS:
+        if name not in config.urls or "partition_by" not in config.urls[name].query:
+            continue
+        if name != "out":
+            raise SetupError(f"{option_of(name)}: partition_by is for --out: remove it", option=option_of(name))
+        if (source.kind is None or source.kind.labelled) and not config.time and "time" not in source.query:
+            what = "partition_by needs the times of events: name their column with --time NAME"
+            raise SetupError(f"--out {config.urls[name].path}: {what}", "no times", option="--time")
 
 
 def check_distinct(config: RunConfig) -> None:

@@ -137,7 +137,7 @@ class RunConfig(
             self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))
         if "out" in self.urls and is_place(self.urls["out"].path):
-            self.urls.setdefault("dead_letter", Url(f"{self.urls['out'].path}.rejected.jsonl"))
+            self.urls.setdefault("dead_letter", Url(f"{self.urls['out'].path.rstrip('/')}.rejected.jsonl"))
 
     @classmethod
     def from_toml(cls, path: str, **more: Any) -> Self:

@@ -93,12 +93,20 @@ class Outputs:
             with refusing(), self._working(role):
                 sink.check_replaced()
 
-    def write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
-        """Write records if the role has a sink; flush sinks that cannot rewind."""
+    def write(
+        self,
+        role: str,
+        table: Mapping[str, Sequence[Any]],
+        times: Sequence[int] | NDArray[np.int64] | None = None,
+    ) -> None:
+        """Write records, with the times of events if known; flush sinks that cannot rewind."""
         if role in self.sinks:
             sink = self.sinks[role]
             with self._working(role):
-                sink.write(table)
+                if times is None:
+                    sink.write(table)
+                else:
+                    sink.write_at(table, times)
                 if sink.can_rewind or sink.is_live:
                     self._unflushed = True
                 else:

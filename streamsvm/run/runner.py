@@ -230,7 +230,7 @@ class Runner:
         metrics.taken += len(batch)
         self._stage.measure(metrics)
         if len(kept):
-            self._outputs.write("out", prediction_table(answers, self._learner.classes, self._class_names))
+            self._outputs.write("out", prediction_table(answers, self._learner.classes, self._class_names), kept.times)
             if report.first_prediction_s is None:
                 report.first_prediction_s = working_time() - self._started
         self._stage.write(self._outputs)

@@ -117,3 +117,31 @@ def test_late_labels_of_several_files(streamsvm: Streamsvm, tmp_path: Path) -> N
     assert [(row["file"], row["line"]) for row in joined] == [
         (f"e{i}.csv", str(line)) for i in range(2) for line in range(2, 32)
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unsynced")
+def test_killed_while_it_writes_parts(tmp_path: Path) -> None:
+    def arguments(every: int) -> tuple[Any, ...]:
+        out = ("--out", "out/?format=csv&partition_by=date&rotate_bytes=9000")
+        stream = ("run", f"{tmp_path}/in.csv?batch_size=40", "--label", "y", "--time", "t", *CPM)
+        return (*stream, "--checkpoint", "check", "--checkpoint-every", every, *out)
+
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    plain.mkdir()
+    broken.mkdir()
+    rows = (f"{1767225600 + 60 * i - 7200 * (i % 50 == 9)},{i % 7},{int(i % 7 > 3)}\n" for i in range(6000))
+    (tmp_path / "in.csv").write_text("t,x,y\n" + "".join(rows))
+    ran_here(*arguments(10**6), cwd=plain, check=True)
+    third = broken / "out" / "dt=2026-01-03" / "part-00001.csv"
+    assert killed(*arguments(300), cwd=broken, when=third.exists)
+    assert list((broken / "out").rglob("*.inprogress"))
+    ran_here(*arguments(700), cwd=broken, check=True)
+    found, expected = ({p.relative_to(f): p.read_bytes() for p in f.rglob("part-*")} for f in (broken, plain))
+    assert found == expected
+    assert len(found) > 10
+    assert (broken / "out.rejected.jsonl").exists()
+    assert (
+        ran_here("run", "in.csv", "--label", "y", "--out", "o?format=csv&partition_by=date", cwd=tmp_path).returncode
+        == 2
+    )

@@ -1,0 +1,161 @@
+"""Outputs in parts: rotated by size and partitioned by event time, equal whatever the batches, flushes and crashes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors import ConnectorError, Sink, open_sink, open_source
+from tests.connectors.streams import events
+from tests.errors import raises
+
+HOUR = 3_600_000
+START = 1_767_225_600_000  # 2026-01-01
+
+
+def stream(n: int) -> tuple[dict[str, list[Any]], list[int]]:
+    """Return rows, and times that are out of order by up to three hours and pass midnight."""
+    dice = random.Random(5)
+    texts = ["plain", 'a "quoted", cell', "two\nlines", None, "é"]
+    table = {"line": list(range(n)), "s": [dice.choice(texts) for _ in range(n)], "score": [i / 7 for i in range(n)]}
+    times = [START + 20 * HOUR + i * HOUR // 10 - dice.choice([0, 0, 0, 1, 3]) * HOUR for i in range(n)]
+    return table, times
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+
+
+def put(sink: Sink, start: int, end: int) -> None:
+    table, times = stream(200)
+    sink.write_at({name: column[start:end] for name, column in table.items()}, times[start:end])
+
+
+URLS = ["out?format=csv&rotate_bytes=300", "out?format=csv&partition_by=date", "out.jsonl?partition_by=hour"]
+URLS += ["out.tsv?partition_by=hour&rotate_bytes=200"]
+
+
+@pytest.mark.usefixtures("unsynced")
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("seed", range(2))
+def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path: Path, url: str, seed: int) -> None:
+    (tmp_path / "whole").mkdir()
+    sink = open_sink(str(tmp_path / "whole" / url))
+    put(sink, 0, 200)
+    sink.close()
+    sink.close()
+    given: dict[str, Any] = {"source": open_source("synthetic:sea?n=9") if seed else None}  # whether for checkpoints
+    sink, dice = open_sink(str(tmp_path / url), **given), random.Random(seed)
+    sink.flush()
+    position, durable, at = sink.position, 0, 0
+    while at < 200:
+        step = dice.choice(["write", "write", "flush", "crash", "end"])
+        if step == "write":
+            end = min(200, at + dice.choice([1, 7, 60]))
+            put(sink, at, end)
+            at = end
+        elif step == "flush":
+            sink.flush()
+            position, durable = json.loads(json.dumps(sink.position)), at
+        else:
+            if step == "end":
+                sink.close()
+            sink = open_sink(str(tmp_path / url), resume=True, **given)
+            sink.rewind(position)
+            assert sink.position == position
+            at = durable
+    sink.close()
+    name = url.partition("?")[0]
+    found, expected = files(tmp_path / name), files(tmp_path / "whole" / name)
+    assert found == expected
+    assert len(found) > 1
+    assert all(name.endswith((".csv", ".jsonl", ".tsv")) for name in found)
+
+
+def test_a_part_is_complete_before_it_exceeds_its_size(tmp_path: Path) -> None:
+    sink = open_sink(str(tmp_path / "out?format=csv&rotate_bytes=100"))
+    rows = ["x" * 30, "y" * 60, "z" * 200, "w"]
+    sink.write({"line": range(4), "s": rows})
+    assert [*files(tmp_path / "out")][-1] == "part-00003.csv.inprogress"
+    sink.close()
+    found = files(tmp_path / "out")
+    assert [*found] == [f"part-{i:05d}.csv" for i in range(4)]
+    assert [len(text) for text in found.values()] == [40, 70, 210, 11]
+    assert all(text.startswith(b"line,s\n") for text in found.values())
+    assert [row["s"] for row, _, _ in events(open_source(str(tmp_path / "out")))] == rows
+
+
+def test_folders_of_event_time_are_complete_after_two_of_them(tmp_path: Path) -> None:
+    sink = open_sink(str(tmp_path / "out?format=csv&partition_by=date"))
+
+    def at(*days: float) -> None:
+        sink.write_at({"n": np.array(days)}, [START + int(24 * HOUR * day) for day in days])
+
+    at(0, 1.5, 0.5)
+    assert {*files(tmp_path / "out")} == {f"dt=2026-01-0{i}/part-00000.csv.inprogress" for i in (1, 2)}
+    at(2.1, 0.7, 0.8)
+    assert {name for name in files(tmp_path / "out") if "-01/" in name} == {
+        "dt=2026-01-01/part-00000.csv",
+        "dt=2026-01-01/part-00001.csv.inprogress",
+    }
+    sink.close()
+    found = files(tmp_path / "out")
+    assert found["dt=2026-01-01/part-00000.csv"] == b"n\n0.0\n0.5\n"
+    assert found["dt=2026-01-01/part-00001.csv"] == b"n\n0.7\n0.8\n"
+    rows = [row["dt"] for row, _, _ in events(open_source(str(tmp_path / "out")))]
+    assert sorted(rows) == ["2026-01-01"] * 4 + ["2026-01-02", "2026-01-03"]
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_compressed_parts_are_rotated_by_their_size_before_compression(tmp_path: Path, suffix: str) -> None:
+    url = str(tmp_path / f"out.csv.{suffix}?rotate_bytes=500")
+    sink = open_sink(url)
+    sink.write({"n": range(100)})
+    sink.flush()
+    position = sink.position
+    sink.write({"n": range(100, 300)})
+    sink = open_sink(url, resume=True)
+    sink.rewind(position)
+    sink.write({"n": range(100, 300)})
+    sink.close()
+    path = tmp_path / f"out.csv.{suffix}"
+    assert [row["n"] for row, _, _ in events(open_source(str(path), types={"n": "number"}))] == list(range(300))
+    assert all(name.endswith(f".csv.{suffix}") for name in files(path))
+
+
+def test_earlier_results_are_replaced_and_other_files_kept(tmp_path: Path) -> None:
+    url = str(tmp_path / "out?format=csv&rotate_bytes=50")
+    table = {"line": range(20), "prediction": ["a"] * 20, "score": [0.5] * 20}
+    for n in (20, 1):
+        sink = open_sink(url)
+        sink.check_replaced()
+        sink.write({name: column[:n] for name, column in table.items()})
+        sink.close()
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert {*files(tmp_path / "out")} == {"part-00000.csv", "notes.txt"}
+    (tmp_path / "out" / "part-00001.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ConnectorError):
+        open_sink(url).check_replaced()
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    for query, option in (("rotate_bytes=0", "rotate_bytes"), ("partition_by=week", "partition_by")):
+        with raises(ConnectorError, reason="value", option=option):
+            open_sink(str(tmp_path / f"out?format=csv&{query}"))
+    sink = open_sink(str(tmp_path / "out?format=csv&partition_by=date"))
+    with raises(ConnectorError, reason="no times", option="partition_by"):
+        sink.write({"n": [1]})
+    sink = open_sink(str(tmp_path / "out?format=csv&rotate_bytes=50"))
+    sink.write({"n": [1]})
+    with raises(ConnectorError, reason="columns differ"):
+        sink.write({"m": [1]})
+    sink.flush()
+    position = sink.position
+    (tmp_path / "out" / "part-00000.csv.inprogress").write_text("n\n")
+    with raises(ConnectorError, reason="changed"):
+        open_sink(str(tmp_path / "out?format=csv&rotate_bytes=50"), resume=True).rewind(position)
