@@ -55,7 +55,7 @@ class Trial:
         asked = ["run", *arguments(self.broker, self._source, out, dead, "--at-end", "stop", "--checkpoint-every", 100)]
         for faults in interrupted:
             with Proxy(self.broker, *faults) as proxy, proxy.redirected():
-                done = ran_here(*asked, "--broker-timeout", 10, cwd=place)
+                done = ran_here(*asked, "--set", "broker-timeout=10", cwd=place)
             self.codes.append(done.returncode)
             assert done.returncode in (0, 1, 2, 75), done.stderr
             assert done.returncode == 0 or done.stderr.count("streamsvm: error: ") == 1, done.stderr

@@ -336,7 +336,7 @@ def test_a_run_waits_for_a_registry_that_is_down(broker: str, topic: Any, regist
     url = f"kafka://{broker}/{source}?registry={registry.url}"
     arguments = ("--label", "y", "--model", "cpm", "--quiet", "--out", f"kafka://{broker}/{out}")
     registry.stop()
-    said = ran(url, *arguments, "--broker-timeout", "1", cwd=tmp_path, code=75)
+    said = ran(url, *arguments, "--set", "broker-timeout=1", cwd=tmp_path, code=75)
     assert registry.url in said
     registry.start()
     with Run(url, *arguments, cwd=tmp_path) as run:
