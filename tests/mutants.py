@@ -45,7 +45,10 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "joined": ("connectors/joined.py", ("connectors/joined.py", "tests/connectors/test_joined.py")),
     "join": ("streamsvm/delayed/join.py", _LATE),
     "store": ("streamsvm/delayed/store.py", _LATE),
-    "archive": ("streamsvm/models/archive.py", ("tests/test_models.py", f"{_POWER}an_archive_is_replaced_as_a_whole")),
+    "archive": (
+        "streamsvm/models/archive.py",
+        ("tests/test_hostile_files.py", "tests/test_models.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
+    ),
     "arrays": ("streamsvm/models/arrays.py", ("tests/test_models.py", "streamsvm/models/arrays.py")),
     "transactions": ("connectors/kafka/transactions.py", _BROKER),
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors import open_source
-from connectors.events import Batch
+from connectors import ConnectorError, Source, open_source
+from connectors.events import Batch, Origins
 from connectors.joined import JoinedSource
+from tests.errors import raises
 
 Item = tuple[Any, ...]
 
@@ -87,3 +89,97 @@ def test_both_are_merged_by_time_and_any_position_is_a_place_to_go_on_from(tmp_p
             batches = iter(source)
     assert found == whole
     assert sorted(found_rejected) == sorted(rejected)
+
+
+class Given(Source):
+    """A stream of batches of one record each."""
+
+    def __init__(self, name: str, records: list[Any], **attributes: Any) -> None:
+        self.name, self._records, self.acknowledged = name, records, list[Any]()
+        self._n = 0
+        vars(self).update(attributes)
+
+    @property
+    def lag(self) -> Any:
+        return vars(self).get("behind")
+
+    @property
+    def position(self) -> Any:
+        return {"n": self._n}
+
+    def seek(self, position: Any) -> None:
+        self._n = position["n"]
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self._n < len(self._records):
+            key, time, label = self._records[self._n]
+            self._n += 1
+            origins = Origins({"stream": self.name}, {"line": [self._n]})
+            keys = None if key is ABSENT else [key]
+            yield Batch([{}], [label], origins, self.position, keys=keys, times=[time])
+
+    def acknowledge(self, position: Any) -> None:
+        self.acknowledged.append(position)
+
+    def close(self) -> None:
+        self._records = []
+
+
+ABSENT: Any = object()
+
+
+def read(events: list[Any], labels: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return keys of events, late labels, and lines of rejected records."""
+    source, found = JoinedSource(Given("events", events), Given("labels", labels)), ([], [], [])
+    for batch in source:
+        assert batch.late is not None
+        found[0].extend(batch.keys or [])
+        found[1].extend(batch.late.labels)
+        found[2].extend((one.origin["stream"], one.origin["line"], "is a" in one.reason) for one in batch.rejected)
+    return found
+
+
+def test_records_without_a_usable_key_or_label_are_rejected() -> None:
+    events = [("a", 1, None), (None, 2, None), (["b"], 3, None), ("b", 4, None), (ABSENT, 5, None)]
+    labels = [
+        ("a", 6, "x"),
+        (None, 6, "x"),
+        ({}, 7, "x"),
+        ("a", 8, None),
+        ("a", 9, math.nan),
+        ("a", 9, ["x"]),
+        (7, 9, 1),
+    ]
+    keys, late, rejected = read(events, labels)
+    assert keys == ["a", "b"]
+    assert late == ["x", 1]
+    of_events = [("events", 2, False), ("events", 3, True), ("events", 5, False)]
+    of_labels = [("labels", line, line in (3, 6)) for line in (2, 3, 4, 5, 6)]
+    assert sorted(rejected) == [*of_events, *of_labels]
+
+
+def test_an_event_may_have_no_label_and_any_hashable_key() -> None:
+    assert read([(("a", 1), 1, None), (1.5, 2, math.nan)], [(1.5, 3, 0.5)]) == ([("a", 1), 1.5], [0.5], [])
+
+
+def test_both_streams_learn_what_a_checkpoint_contains() -> None:
+    events, labels = Given("events", [("a", 1, None)]), Given("labels", [("a", 2, "x")])
+    source = JoinedSource(events, labels)
+    list(source)
+    source.acknowledge(source.position)
+    assert events.acknowledged == [{"n": 1}] == labels.acknowledged
+
+
+@pytest.mark.parametrize("position", [{}, {"events": {}}, {"events": {"at": {"n": 0}, "clock": "x"}, "labels": {}}])
+def test_another_position_is_refused(position: Any) -> None:
+    with raises(ConnectorError, reason="position", named="events"):
+        JoinedSource(Given("events", []), Given("labels", [])).seek(position)
+
+
+def test_lag_and_stalls_are_those_of_both_streams() -> None:
+    events, labels = Given("e", [], behind={"0": 3}, stalls=1), Given("l", [], behind={"0": 4}, stalls=2)
+    source = JoinedSource(events, labels)
+    assert (source.lag, source.stalls) == ({"0": 3, "labels 0": 4}, 3)
+    assert JoinedSource(Given("e", []), labels).lag == {"labels 0": 4}
+    assert JoinedSource(events, Given("l", [])).lag == {"0": 3}
+    assert JoinedSource(Given("e", []), Given("l", [])).lag is None
