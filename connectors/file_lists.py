@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -12,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from connectors.errors import ConnectorError
-from connectors.options import printable
+from connectors.options import STORES, is_remote, printable
 
 UNFINISHED = (".tmp", ".part", ".inprogress")
 """Name suffixes of files that are still being written."""
@@ -34,7 +35,7 @@ class ListedFile:
     size, modified
         Size in bytes, and time of the last modification in seconds since 1970.
     identity
-        Device and inode; two names of one file have the same.
+        Device and inode, or the URL; two names of one file have the same.
     root
         Path, glob or directory of the source that contains it.
     """
@@ -43,7 +44,7 @@ class ListedFile:
     name: str
     size: int
     modified: float
-    identity: tuple[int, int]
+    identity: tuple[int, int] | str
     root: str
 
     @property
@@ -58,12 +59,19 @@ class ListedFile:
 def is_several(path: str) -> bool:
     """Return whether a path names several files: a directory, or a glob that is not the name of a file.
 
+    A directory of an object store ends in a slash. Web addresses name one file.
+
     Examples
     --------
     >>> is_several("data/*.csv"), is_several("a.csv"), is_several("kafka://broker/events[1]")
     (True, False, False)
+    >>> is_several("s3://bucket/data/"), is_several("s3://bucket/*.csv"), is_several("https://host/a/")
+    (True, True, False)
     """
-    return path != "-" and "://" not in path and (os.path.isdir(path) or _is_glob(path))
+    scheme, colons, _ = path.partition("://")
+    if colons:
+        return scheme.lower() in STORES and (path.endswith("/") or glob.has_magic(path))
+    return path != "-" and (os.path.isdir(path) or _is_glob(path))
 
 
 def _is_glob(path: str) -> bool:
@@ -102,8 +110,13 @@ def find_files(roots: Sequence[str], order: str, exclude: Sequence[str] = ()) ->
         If a path does not exist.
     """
     outputs = [os.path.realpath(path) for path in exclude]
-    found: dict[tuple[int, int], ListedFile] = {}
+    found: dict[tuple[int, int] | str, ListedFile] = {}
     for root in roots:
+        if is_remote(root):
+            for each in _listed_remote(root):
+                if not (outputs and _is_in(os.path.realpath(each.path), outputs)):
+                    found.setdefault(each.identity, each)
+            continue
         if is_several(root):
             paths = sorted(_inside(root), key=natural_key)
             paths = [path for path in paths if not (outputs and _is_in(os.path.realpath(path), outputs))]
@@ -137,6 +150,21 @@ def _inside(root: str) -> Iterator[str]:
         seen.add(place)
         folders[:] = filter(_is_visible, folders)
         yield from (os.path.join(folder, name) for name in names if _is_visible(name))
+
+
+def _listed_remote(root: str) -> list[ListedFile]:
+    """Return the files of a URL: a file, or a directory or glob of an object store."""
+    if not is_several(root):
+        from connectors.remote import open_remote
+
+        with contextlib.closing(open_remote(root)) as file:
+            return [ListedFile(root, printable(root), file.size or 1, 0.0, root, root)]
+    from connectors.remote_store import list_files
+
+    found = [ListedFile(path, printable(path), size, time, path, root) for path, size, time in list_files(root)]
+    first = root.count("/") if root.endswith("/") else -1  # of a glob, only the last name counts
+    visible = [file for file in found if all(map(_is_visible, file.path.split("/")[first:]))]
+    return sorted(visible, key=lambda file: natural_key(file.path))
 
 
 def _is_visible(name: str) -> bool:

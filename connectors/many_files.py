@@ -91,7 +91,7 @@ class ManyFilesSource(PrefetchSource):
         found, formats = [], dict[str, ListedFile]()
         others = list[ListedFile]()
         for file in find_files(self._roots, self._order or "given", self._exclude):
-            kind = self._format or _format_of(os.path.basename(file.path))
+            kind = self._format or _format_of(os.path.basename(printable(file.path)))
             if not kind and file.path != file.root:
                 others.append(file)
                 continue
@@ -114,7 +114,7 @@ class ManyFilesSource(PrefetchSource):
                 f"{self.name}: no files: the directory is empty or the glob matches nothing", "missing"
             )
         for file in self._left:
-            if not os.access(file.path, os.R_OK):
+            if "://" not in file.path and not os.access(file.path, os.R_OK):
                 raise ConnectorError(f"{file.name}: cannot be read: permission denied", "denied")
 
     def _begin(self) -> None:

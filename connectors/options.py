@@ -24,6 +24,8 @@ KINDS = ("number", "category", "ignore", "time")
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of time, as the number of units per second."""
 _WEB = ("http://", "https://")
+STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memory")
+"""Schemes of files in object stores and on SFTP servers, read through fsspec."""
 MOST_COLUMNS = 100_000
 """Maximum number of columns of a table, because each is inspected before the first event."""
 
@@ -66,6 +68,12 @@ def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         paths.append(path)
         query |= more
     return paths, query
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is the URL of a file on a server or in an object store."""
+    scheme, colons, _ = path.partition("://")
+    return bool(colons) and scheme.lower() in ("http", "https", *STORES)
 
 
 def printable(path: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from connectors.compression import uncompressed_name
 from connectors.errors import ConnectorError
 from connectors.file_lists import is_several
-from connectors.options import Options, printable, split_url, split_urls
+from connectors.options import Options, is_remote, printable, split_url, split_urls
 from connectors.streams import Sink, Source
 
 
@@ -107,9 +107,6 @@ _MEANING = (
     *("isolation_level", "id_bytes", "envelope", "flatten", "lists"),
 )
 
-REMOTE = ("http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memory")
-"""Schemes of URLs of files, whose suffix tells the format."""
-
 _SQL_MEANING = ("table", "query", "cursor", *_MEANING)
 
 # In the order of messages and help.
@@ -185,7 +182,7 @@ def connector_of(path: str, options: Options) -> Connector:
     if found is not None:
         return found
     scheme, colons, _ = path.partition("://")
-    if colons and scheme.lower() not in REMOTE:
+    if colons and not is_remote(path):
         raise ConnectorError(f"unknown kind of stream {scheme}://", "scheme")
     return _format_of(path, options)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 from connectors.errors import ConnectorError, without_secrets
 from connectors.options import printable
-from connectors.remote import RemoteFile, TransientError
+from connectors.remote import RemoteFile, TransientError, attempt
 
 PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
@@ -18,7 +19,8 @@ PACKAGES = {
 }
 """Packages that fsspec needs, by scheme."""
 _UNIQUE = ("ETag", "etag", "generation")
-_VERSIONS = (*_UNIQUE, "LastModified", "last_modified", "mtime", "updated", "created")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
+_VERSIONS = (*_UNIQUE, *_TIMES)
 # Names, because the packages of the stores need not be installed.
 _TRANSIENT = re.compile(
     "(Endpoint|Client)?Connect(ion|ionClosed|Timeout|or)Error|ReadTimeoutError|HTTPClientError|ClientOSError|"
@@ -68,6 +70,38 @@ def failure(url: str, error: Exception) -> Exception:
     return ConnectorError(f"{name}: cannot be accessed: {kind}: {text}", "store")
 
 
+def list_files(url: str) -> list[tuple[str, int, float]]:
+    """Return URL, size and time of the last modification of the files of a directory or glob.
+
+    Raises
+    ------
+    ConnectorError
+        If there is no such directory, or it cannot be listed.
+    """
+    name = printable(url)
+    system, path = attempt(name, lambda: filesystem(url))
+
+    def listed() -> dict[str, Any]:
+        try:
+            system.invalidate_cache()
+            find = system.find if url.endswith("/") else system.glob
+            return dict(find(path, detail=True))
+        except Exception as error:
+            raise failure(url, error) from error
+
+    found = {path: about for path, about in attempt(name, listed).items() if about["type"] == "file"}
+    start = url.rstrip("/").removesuffix(path.rstrip("/"))  # scheme, host and credentials
+    return [(start + path, int(about["size"]), _modified(about)) for path, about in found.items()]
+
+
+def _modified(about: dict[str, Any]) -> float:
+    """Return the time of the last modification in seconds since 1970, 0 if unknown."""
+    found = next((about[key] for key in _TIMES if about.get(key) is not None), 0.0)
+    if isinstance(found, str):
+        found = datetime.fromisoformat(found)
+    return found.timestamp() if isinstance(found, datetime) else float(found)
+
+
 class StoreFile(RemoteFile):
     """A file of an object store, read in blocks. Its version is compared after each block."""
 
@@ -87,7 +121,8 @@ class StoreFile(RemoteFile):
         except Exception as error:
             raise failure(self._url, error) from error
         if about["type"] == "directory":
-            raise ConnectorError(f"{self.name}: is a directory, not a file", "directory")
+            what = "is a directory: end the URL in / to read its files"
+            raise ConnectorError(f"{self.name}: {what}", "directory")
         size = int(about["size"])
         key = next((key for key in _VERSIONS if about.get(key) is not None), None)
         version = "" if key is None else str(about[key])

@@ -83,6 +83,34 @@ def test_parquet_of_s3(s3: Any) -> None:
     assert numbers(open_source("s3://data/a.parquet")) == list(range(N))
 
 
+@pytest.mark.parametrize("url", ["s3://data/a/", "s3://data/a/dt=*/part-*.csv", "s3://data/a/dt=[12]/*.csv"])
+def test_several_objects_are_one_stream(s3: Any, url: str) -> None:
+    for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv", "_logs/part-1.csv", "dt=1/.part-1.csv"):
+        s3.pipe_file(f"data/a/{name}", f"x,z\n{name[3]},{name[10]}\n".encode())
+    source = open_source(url)
+    batches = list(source)
+    assert [origin["file"] for batch in batches for origin in batch.origins] == [
+        f"s3://data/a/{name}" for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv")
+    ]
+    assert [row for batch in batches for row in batch.rows()] == [
+        {"x": 1, "z": 2, "dt": 1},
+        {"x": 1, "z": 1, "dt": 1},
+        {"x": 2, "z": 1, "dt": 2},
+    ]
+    resumed = open_source(url)
+    resumed.seek(batches[0].position)
+    assert sum(map(len, resumed)) == 2
+
+
+def test_a_url_and_a_local_file_are_one_stream(s3: Any, tmp_path: Path) -> None:
+    s3.pipe_file("data/a.csv", b"x\n1\n")
+    (tmp_path / "b.csv").write_bytes(b"x\n2\n")
+    assert numbers(open_source(["s3://data/a.csv", str(tmp_path / "b.csv")])) == [1, 2]
+    for url in ("s3://data/none/", "s3://data/none*.csv"):
+        with raises(ConnectorError, reason="missing"):
+            open_source(url)
+
+
 def test_what_is_wrong_with_s3_is_said(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("s3://data/none.csv", "s3://other/a.csv", "s3://data/none.parquet"):
         with raises(ConnectorError, url, reason="missing"):
