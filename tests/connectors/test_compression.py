@@ -40,6 +40,8 @@ def test_frames_are_joined_by_suffix_and_by_content(tmp_path: Path, suffix: str)
     data = pack(b"x\n1\n2") + pack(b"") + pack(b"0\n3\n")
     if suffix in ("zst", "lz4"):  # as pzstd and seekable zstd write them
         data = SKIPPABLE + data + SKIPPABLE
+    elif suffix == "gz":
+        data += b"\0\0"  # padding
     for name in (f"a.csv.{suffix}", f"b.CSV.{suffix.upper()}", *(["c.csv"] if suffix != "lz4" else [])):
         assert [row["x"] for row in rows(write(tmp_path / name, data))] == [1, 20, 3]
     assert rows(write(tmp_path / f"a.jsonl.{suffix}", pack(b'{"x": 1}\n'))) == [{"x": 1.0}]
@@ -77,10 +79,13 @@ def test_a_truncated_file_ends_in_one_dead_letter(tmp_path: Path, suffix: str) -
     assert len(seen) > 5000
     ((line, reason, _),) = rejects(batches)
     assert (line, reason.split()[-1]) == (len(seen) + 2, "truncated")
-    write(tmp_path / f"a.csv.{suffix}", packed)  # the rest arrives later
-    resumed = open_source(url)
-    resumed.seek(source.position)
-    assert [event[0]["x"] for event in events(resumed)] == list(range(len(seen), 60_000))
+    for rest in ([], range(len(seen), 60_000)):  # nothing is reported again; then the rest arrives
+        resumed = open_source(url)
+        resumed.seek(source.position)
+        batches = list(resumed)
+        assert [event[0]["x"] for event in events(batches)] == list(rest)
+        assert rejects(batches) == []
+        write(tmp_path / f"a.csv.{suffix}", packed)
 
 
 @each_suffix
@@ -88,6 +93,20 @@ def test_garbage_after_the_data_is_one_dead_letter(tmp_path: Path, suffix: str) 
     seen, bad = read(write(tmp_path / f"a.csv.{suffix}", PACK[suffix](lines(1000)) + b"garbage after it"))
     assert len(seen) == 1000
     assert ["damaged" in reason for _, reason, _ in bad] == [True]
+
+
+def test_a_wrong_checksum_of_gzip_is_one_dead_letter(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(lines(1000)))
+    packed[-6] ^= 255
+    seen, bad = read(write(tmp_path / "a.csv.gz", bytes(packed)))
+    assert len(seen) == 1000
+    assert ["damaged" in reason for _, reason, _ in bad] == [True]
+
+
+@each_suffix
+def test_a_file_without_any_text_left_is_refused(tmp_path: Path, suffix: str) -> None:
+    with raises(ConnectorError, reason="damaged"):
+        open_source(write(tmp_path / f"a.csv.{suffix}", PACK[suffix](b"x\n1\n")[:8]))
 
 
 @each_suffix

@@ -367,11 +367,6 @@ def test_fraction_rises_to_one(tmp_path: Path) -> None:
 class TestHints:
     """Suggestions for files that cannot be read as they are."""
 
-    def test_gzip_of_any_name_is_unpacked(self, tmp_path: Path) -> None:
-        assert rows(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
-        with raises(ConnectorError, reason="packed", option="at_end"):
-            open_source(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n")), at_end="wait")
-
     def test_carriage_returns_alone(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.csv", "x,y\r1,2\r3,4\r")
         for options in ({}, {"at_end": "wait"}):
@@ -401,48 +396,3 @@ def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path: Path) -> None:
 
 def rejection_of(batch: Batch) -> dict[str, list[Any]]:
     return {name: [one.origin[name] for one in batch.rejected] for name in batch.rejected[0].origin}
-
-
-class TestGzip:
-    def test_the_suffix_in_any_case(self, tmp_path: Path) -> None:
-        assert rows(write(tmp_path / "a.Csv.GZ", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
-
-    def test_members_are_joined(self, tmp_path: Path) -> None:
-        url = write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n2") + gzip.compress(b"0\n3\n") + b"\0\0")
-        assert [row["x"] for row in rows(url)] == [1, 20, 3]
-
-    def test_cut_short(self, tmp_path: Path) -> None:
-        body = "".join(f"{i},{i * 7919 % 1000}\n" for i in range(5000))
-        packed = gzip.compress(("x,z\n" + body).encode())
-        url = write(tmp_path / "a.csv.gz", packed[: len(packed) // 2])
-        source = open_source(url)
-        batches = list(source)
-        seen = [e[0]["x"] for e in events(batches)]
-        assert seen == list(range(len(seen)))
-        assert len(seen) > 1000
-        ((line, reason, raw),) = rejects(batches)
-        assert (line, reason) == (len(seen) + 2, "gzip file is truncated")
-        assert not raw or f"{len(seen)},{len(seen) * 7919 % 1000}\n".startswith(raw)
-        # The error is reported once. If the file is completed, nothing is lost.
-        resumed = open_source(url)
-        resumed.seek(source.position)
-        assert list(resumed) == []
-        write(tmp_path / "a.csv.gz", packed)
-        resumed = open_source(url)
-        resumed.seek(source.position)
-        assert [e[0]["x"] for e in events(resumed)] == list(range(len(seen), 5000))
-
-    def test_damaged(self, tmp_path: Path) -> None:
-        packed = bytearray(gzip.compress(b"x\n" + b"".join(b"%d\n" % i for i in range(5000))))
-        packed[-6] ^= 255  # the checksum
-        seen, bad = read(write(tmp_path / "a.csv.gz", bytes(packed)))
-        assert len(seen) == 5000
-        assert [reason.split(":")[0] for _, reason, _ in bad] == ["gzip file is damaged"]
-
-    def test_no_gzip_at_all(self, tmp_path: Path) -> None:
-        with raises(ConnectorError, reason="not gzip"):
-            open_source(write(tmp_path / "a.csv.gz", "x\n1\n"))
-
-    def test_nothing_left(self, tmp_path: Path) -> None:
-        with raises(ConnectorError, reason="damaged"):
-            open_source(write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n")[:8]))
