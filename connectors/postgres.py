@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from connectors.arrow_columns import ArrowColumns
 from connectors.arrow_nested import ArrowFlattening
@@ -30,7 +30,7 @@ _NOISE = re.compile(
 _PAGE_BYTES = str(1 << 22)
 
 
-def connect(url: str, options: Options) -> Any:
+def connect(url: str, options: Options, *, autocommit: bool = True) -> Any:
     """Connect to a database with the options of libpq, which also reads ``~/.pgpass`` and ``PGPASSWORD``.
 
     Raises
@@ -46,7 +46,7 @@ def connect(url: str, options: Options) -> Any:
         raise ConnectorError(f"{name}: {what}", "no driver") from error
     given = {key: value for key in _CONNECTION if (value := options.text(key)) is not None}
     with working(name):
-        return dbapi.connect(f"{url}?{urlencode(given)}" if given else url)
+        return dbapi.connect(f"{url}?{urlencode(given, quote_via=quote)}" if given else url, autocommit=autocommit)
 
 
 @contextlib.contextmanager

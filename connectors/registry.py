@@ -144,8 +144,10 @@ _table = [
         meaning=_MEANING,
         sink_options=("broker_timeout",),
     ),
-    Connector("sqlite", "sqlite:SqliteSource", scheme="sqlite:", meaning=_SQL_MEANING),
-    Connector("postgresql", "postgres:PostgresSource", scheme="postgresql://", meaning=_SQL_MEANING),
+    Connector("sqlite", "sqlite:SqliteSource", "sql_sink:SqliteSink", scheme="sqlite:", meaning=_SQL_MEANING),
+    Connector(
+        "postgresql", "postgres:PostgresSource", "sql_sink:PostgresSink", scheme="postgresql://", meaning=_SQL_MEANING
+    ),
     Connector("null:", sink="sinks:open_null", scheme="null:"),
 ]
 

@@ -79,7 +79,7 @@ def _check_late(config: RunConfig) -> None:
         if url.kind is not None and url.kind.labelled:
             raise SetupError(f"{option} {url}: contains labels and no keys: remove --label-source")
         for role, name in (("key", "join"), ("time", "time")):
-            if url.kind is None and not getattr(config, name) and role not in url.query:
+            if url.has_columns and not getattr(config, name) and role not in url.query:
                 hint = f"name the column with --{name} NAME, or with ?{role}=NAME behind {url}"
                 raise SetupError(f"{option} {url}: has no {role}s to merge events and labels by: {hint}")
     if _is_same(events, labels):

@@ -68,6 +68,9 @@ class Url(str):
         url.paths, url.query = split_urls(texts)
         url.path = ", ".join(url.paths)
         url.kind = by_scheme(url) if len(texts) == 1 else None
+        if url.has_columns and url.kind is not None and "table" in url.query:  # a database has many streams
+            url.path = f"{url.path}?table={url.query['table']}"
+            url.paths = [url.path]
         return url
 
     @classmethod
@@ -80,6 +83,11 @@ class Url(str):
         url = cls(name_of(stream))
         url.table = stream
         return url
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether label, key and time are columns, as in files and databases."""
+        return self.kind is None or "table" in (self.kind.meaning or ())
 
     @property
     def is_file(self) -> bool:

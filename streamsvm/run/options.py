@@ -231,8 +231,9 @@ class ResultOptions(Settings):
     ----------
     out : SINK
         Where predictions are written: a file, - for standard output (CSV), or a URL. A prediction before the first
-        label is null (empty in CSV). Files: .csv, .tsv, .jsonl or .parquet; URLs: kafka://HOST:PORT/TOPIC. Settings may
-        follow: 'out/?format=csv&partition_by=date&rotate_bytes=100000000' writes parts.
+        label is null (empty in CSV). Files: .csv, .tsv, .jsonl or .parquet; URLs: kafka://HOST:PORT/TOPIC,
+        sqlite:///FILE?table=NAME, postgresql://HOST/DATABASE?table=NAME. Settings may follow:
+        'out/?format=csv&partition_by=date&rotate_bytes=100000000' writes parts.
     dead_letter : SINK
         Where rejected events are written, with the reason; 'null:' only counts them. Default: OUT.rejected.jsonl if
         --out is a file; otherwise they are only counted.

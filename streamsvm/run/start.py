@@ -176,7 +176,7 @@ def _new_model(config: RunConfig) -> Any:
         return model
     model = with_refits(model, *config.refit)
     url = config.urls["source"]
-    if url.kind is None and not config.time and "time" not in url.query:
+    if url.has_columns and not config.time and "time" not in url.query:
         for option, settings in (("every", model.trigger), ("window", model.window)):
             if settings is not None and settings.needs_times:
                 given = f"--refit {option}={getattr(config.refit, option)}"
@@ -230,13 +230,13 @@ def source_of(config: RunConfig) -> Source:
     is_fast = takes_batches(model) or config.saved_model or model in (*SHORT_NAMES, *SHORT_NAMES.values())
     # With slow models, a run can stop and report progress between batches.
     size = _SLOW_EVENTS if config.explain or not is_fast else _JOINED_EVENTS if config.label_source else None
-    given["batch_size"] = size if url.kind is None else None
+    given["batch_size"] = size if url.has_columns else None
     if not config.label_source:
         return _open_source(url, given, results)
     of_labels = config.urls["label_source"]
     shared = {name: given[name] for name in ("time", "time_unit", "time_format", "missing", "at_end", "broker_timeout")}
     shared |= {"label": config.label, "key": config.join, "bare": True}
-    shared["batch_size"] = _JOINED_LABELS if of_labels.kind is None else None
+    shared["batch_size"] = _JOINED_LABELS if of_labels.has_columns else None
     # Labels in the stream of events would be known too early.
     events = _open_source(url, given | {"label": None, "key": config.join, "hide": [config.label]}, results)
     try:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connectors import Batch, ConnectorError, open_source
-from tests import postgres
+from tests.databases import postgres
+from tests.databases.tables import Database, sqlite
 from tests.errors import raises
 
 N = 150_000
@@ -19,48 +17,6 @@ N = 150_000
 
 def row(i: int) -> tuple[Any, ...]:
     return i, None if i % 5 == 0 else i / 7, "red" if i % 3 else None, "up" if i % 2 else "down"
-
-
-class Database:
-    """A table `events` in a database."""
-
-    def __init__(self, url: str, run: Callable[[str], Any]) -> None:
-        self.url, self.run = url, run
-        self.opened = contextlib.ExitStack()
-
-    def source(self, more: str = "table=events&cursor=id", **options: Any) -> Any:
-        source = open_source(f"{self.url}?{more}", **({"label": "y"} | options))
-        return self.opened.enter_context(contextlib.closing(source))
-
-
-def sqlite(path: Path) -> Database:
-    def run(statement: str) -> Any:
-        connection = sqlite3.connect(path)
-        with connection:
-            rows = connection.execute(statement).fetchall()
-        connection.close()
-        return rows
-
-    return Database(f"sqlite:///{path}", run)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[postgres.Server]:
-    with postgres.server() as started:
-        yield started
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        made = sqlite(tmp_path / "a b.db")
-    else:
-        started = request.getfixturevalue("server")
-        started.execute("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-        made = Database(started.url, lambda statement: started.execute(statement))
-    made.run("CREATE TABLE events (id bigint PRIMARY KEY, x double precision, colour text, y text)")
-    with made.opened:
-        yield made
 
 
 def insert(database: Database, first: int, last: int) -> None:

@@ -1,0 +1,302 @@
+"""Sinks that write results to a table of SQLite or Postgres."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results
+from connectors.options import Options
+from connectors.postgres import connect, working
+from connectors.registry import Setting
+from connectors.results import are_results, flat_columns
+from connectors.sql import path_of, quoted, split_table, sqlite_uri, without_user
+from connectors.streams import Sink
+
+NUMBER = "id"
+"""Column with the number of each row, counted from 0."""
+_PART_ROWS = 1 << 15
+_INTEGERS = frozenset(("partition", "offset", "line", "row", "element", "event", "number", NUMBER))
+_FLOATS = frozenset(("score", "lag"))
+_FLAGS = frozenset(("alarm",))
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a column: integer, float, flag, or text for labels, keys and nested values."""
+    for kind, names in (("integer", _INTEGERS), ("float", _FLOATS), ("flag", _FLAGS)):
+        if name in names:
+            return kind
+    return "text"
+
+
+class SqlSink(Sink):
+    """Insert rows, numbered from 0 in the primary key `id`.
+
+    Each insertion is a transaction. A resumed run deletes the rows after its checkpoint and inserts them again, so that
+    every row exists once. Without a checkpoint, the first insertion replaces the rows of an earlier run.
+
+    Parameters
+    ----------
+    url
+        URL of the database without options.
+    options
+        `table`: the table, which is created.
+    setting
+        Settings of the run.
+    """
+
+    can_rewind = True
+    types: Mapping[str, str]
+    """Types of the database by kind of column."""
+
+    def __init__(self, url: str, options: Options, setting: Setting) -> None:
+        table = options.text("table")
+        if table is None:
+            raise ConnectorError(f"{without_user(url)}: name the table with ?table=NAME", "needs", option="table")
+        self.name = f"{without_user(url)}?table={table}"
+        self._parts = split_table(table)
+        self._table = ".".join(map(quoted, self._parts))
+        self._fresh, self._overwrite, self._touched = not setting.resume, setting.overwrite, False
+        self._rows = 0
+        self._held: dict[str, list[Any]] | None = None
+        self._connect(url, options)
+        try:
+            self._names = self._found_names()
+        except BaseException:
+            self._disconnect()
+            raise
+
+    @abstractmethod
+    def _connect(self, url: str, options: Options) -> None:
+        """Connect, and refuse unknown options."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Close the connection."""
+
+    @abstractmethod
+    def _found_names(self) -> list[str] | None:
+        """Return the columns of the table, None if there is no table."""
+
+    @abstractmethod
+    def _transaction(self) -> contextlib.AbstractContextManager[Any]:
+        """Context of a transaction, which returns a cursor."""
+
+    @abstractmethod
+    def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
+        """Insert rows."""
+
+    def check_replaced(self) -> None:
+        """Raise an error if the sink would replace a table that does not look like results."""
+        names = self._names
+        if self._fresh and not self._overwrite and names and not (names[0] == NUMBER and are_results(names[1:])):
+            raise ConnectorError(
+                f"{self.name}: exists and does not look like results of streamsvm: give another name, or replace it "
+                "with --set overwrite=true (in Python overwrite=True)"
+            )
+
+    def write(self, table: Results) -> None:
+        """Buffer rows; insert them if there are many."""
+        self._touched = True
+        if self._held is None:
+            self._held = {name: [] for name in table}
+        if list(table) != list(self._held):
+            what = f"has columns {list(self._held)}, but the rows given {list(table)}"
+            raise ConnectorError(f"{self.name}: {what}", "columns differ")
+        for held, column in zip(self._held.values(), flat_columns(table), strict=True):
+            held += column
+        if len(next(iter(self._held.values()), ())) >= _PART_ROWS:
+            self._insert()
+
+    def flush(self) -> None:
+        """Insert the buffered rows."""
+        self._touched = True
+        self._insert()
+
+    def _insert(self) -> None:
+        held = self._held or {}
+        n = len(next(iter(held.values()), ()))
+        if not (n or self._fresh):
+            return
+        numbers = list(range(self._rows, self._rows + n))
+        columns = {NUMBER: numbers} | {name: _converted(kind_of(name), values) for name, values in held.items()}
+        with self._transaction() as cursor:
+            if self._fresh:
+                self._replace(cursor, list(columns) if held else None)
+            elif self._names is None:
+                self._create(cursor, list(columns))
+            elif self._names != list(columns):
+                raise self._differs(list(columns))
+            if n:
+                self._check_last(cursor)
+                self._append(cursor, columns)
+        self._fresh, self._rows = False, self._rows + n
+        if held:
+            self._names = list(columns)
+            self._held = {name: [] for name in held}
+
+    def _replace(self, cursor: Any, names: list[str] | None) -> None:
+        """Delete the rows of an earlier run; replace its table if that has other columns and may be replaced."""
+        if self._names is not None and names not in (None, self._names):
+            if not self._overwrite:
+                raise self._differs(names or [])
+            cursor.execute(f"DROP TABLE {self._table}")
+            self._names = None
+        if self._names is not None:
+            cursor.execute(f"DELETE FROM {self._table}")
+        elif names is not None:
+            self._create(cursor, names)
+
+    def _differs(self, names: list[str]) -> ConnectorError:
+        what = f"has the columns {self._names}, and the results {names}: drop it, or name another table"
+        return ConnectorError(f"{self.name}: {what}", "columns differ")
+
+    def _create(self, cursor: Any, names: list[str]) -> None:
+        columns = [f"{quoted(name)} {self.types[kind_of(name)]}" for name in names]
+        cursor.execute(f"CREATE TABLE {self._table} ({', '.join(columns)}, PRIMARY KEY ({quoted(NUMBER)}))")
+
+    def _check_last(self, cursor: Any) -> None:
+        """Refuse to insert rows after those of another process."""
+        cursor.execute(f"SELECT max({quoted(NUMBER)}) FROM {self._table}")
+        (last,) = cursor.fetchone()
+        if (-1 if last is None else last) != self._rows - 1:
+            what = f"its last row is {last}, but row {self._rows - 1} was written last: another process changed it"
+            raise ConnectorError(f"{self.name}: {what}", "changed")
+
+    @property
+    def position(self) -> Position:
+        """Number of durable rows."""
+        return {"rows": self._rows}
+
+    def rewind(self, position: Position) -> None:
+        """Delete the rows written after `position`."""
+        rows = int(position["rows"])
+        if rows and self._names is None:
+            raise ConnectorError(f"{self.name}: is missing, but {rows} rows were written before", "missing")
+        if self._names is not None and self._names[0] != NUMBER:
+            raise ConnectorError(f"{self.name}: has no column {NUMBER!r} as written before: it was changed", "changed")
+        if self._names is not None:
+            with self._transaction() as cursor:
+                cursor.execute(f"DELETE FROM {self._table} WHERE {quoted(NUMBER)} >= {rows}")
+                cursor.execute(f"SELECT count(*) FROM {self._table}")
+                (there,) = cursor.fetchone()
+                if there != rows:
+                    what = f"has {there} rows, but {rows} were written before: it was changed"
+                    raise ConnectorError(f"{self.name}: {what}", "changed")
+        self._fresh, self._touched, self._rows, self._held = False, True, rows, None
+
+    def close(self) -> None:
+        """Insert the buffered rows, and disconnect."""
+        try:
+            if self._touched:
+                self.flush()
+        finally:
+            self._disconnect()
+
+
+def _converted(kind: str, values: Sequence[Any]) -> list[Any]:
+    """Return values of the type of a column."""
+    if kind == "text":
+        return [None if value is None else _text(value) for value in values]
+    if kind == "float":
+        return [None if value is None else float(value) for value in values]
+    return list(values)
+
+
+def _text(value: Any) -> str:
+    """Return a value as text without characters that databases cannot store."""
+    return str(value).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+class SqliteSink(SqlSink):
+    """Write to a table of an SQLite database, which is created."""
+
+    types: Mapping[str, str] = {"integer": "INTEGER", "float": "REAL", "flag": "BOOLEAN", "text": "TEXT"}
+
+    def _connect(self, url: str, options: Options) -> None:
+        options.finish()
+        with self._working():
+            uri = sqlite_uri(path_of(url), "rwc")
+            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    def _disconnect(self) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            raise ConnectorError(f"{self.name}: cannot be written: {error}", "write") from error
+
+    def _found_names(self) -> list[str] | None:
+        *schema, table = self._parts
+        with self._working():
+            found = self._connection.execute("SELECT name FROM pragma_table_info(?, ?)", (table, *(schema or ["main"])))
+            return [name for (name,) in found] or None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        with self._working():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection.cursor()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
+        marks = ", ".join("?" * len(columns))
+        cursor.executemany(f"INSERT INTO {self._table} VALUES ({marks})", zip(*columns.values(), strict=True))
+
+
+class PostgresSink(SqlSink):
+    """Write to a table of a Postgres database by COPY."""
+
+    types: Mapping[str, str] = {"integer": "bigint", "float": "double precision", "flag": "boolean", "text": "text"}
+
+    def _connect(self, url: str, options: Options) -> None:
+        import pyarrow
+
+        self._pa = pyarrow
+        self._kinds = {
+            "integer": pyarrow.int64(),
+            "float": pyarrow.float64(),
+            "flag": pyarrow.bool_(),
+            "text": pyarrow.string(),
+        }
+        self._connection = connect(url, options, autocommit=False)
+        options.finish()
+
+    def _disconnect(self) -> None:
+        with contextlib.suppress(ConnectorError), working(self.name):  # the connection may be lost
+            self._connection.close()
+
+    def _found_names(self) -> list[str] | None:
+        with self._transaction() as cursor:
+            cursor.execute(f"SELECT to_regclass('{self._table.replace(chr(39), 2 * chr(39))}') IS NOT NULL")
+            (is_there,) = cursor.fetchone()
+            return cursor.adbc_execute_schema(f"SELECT * FROM {self._table}").names if is_there else None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        with working(self.name, "cannot be written: "), self._connection.cursor() as cursor:
+            try:
+                yield cursor
+                self._connection.commit()
+            except BaseException:
+                self._connection.rollback()
+                raise
+
+    def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
+        arrays = {name: self._pa.array(values, self._kinds[kind_of(name)]) for name, values in columns.items()}
+        *schema, table = self._parts
+        more = {"db_schema_name": schema[0]} if schema else {}
+        cursor.adbc_ingest(table, self._pa.table(arrays), mode="append", **more)
