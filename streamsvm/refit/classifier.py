@@ -32,7 +32,7 @@ from streamsvm.refit.jobs import get_ready
 from streamsvm.refit.rows import RefitRows, seconds
 from streamsvm.refit.schedule import Refits, RefitSettings
 from streamsvm.refit.solvers import solver_of
-from streamsvm.refit.triggers import Every, Trigger
+from streamsvm.refit.triggers import Every, OnDemand, Trigger, single
 from streamsvm.refit.windows import Latest, Window
 
 # Compiled when a classifier is created, so that no event waits for compilation.
@@ -196,9 +196,14 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         """Return totals of refits: numbers by `outcomes`, `seconds`, and the `share` of the vote of their models."""
         return self._refits.totals()
 
+    @property
+    def refits_on_demand(self) -> bool:
+        """Whether the trigger is or contains `OnDemand`."""
+        return any(isinstance(one, OnDemand) for one in single(self.trigger)) if self.trigger is not None else False
+
     @locked
     def refit(self) -> None:
-        """Start a refit after the next labelled event.
+        """Start a refit after the next labelled event, or later if the trigger `OnDemand` gathers events first.
 
         If the trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
         events.

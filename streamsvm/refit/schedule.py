@@ -23,7 +23,8 @@ from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Task, WindowRows
-from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
+from streamsvm.refit.trigger_progress import TriggerEvent
+from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger
 from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.windows import Adaptive, Window
 
@@ -125,7 +126,7 @@ class Refits:
         return n if self.vote.is_empty else min(n, MOST_ROWS)
 
     def ask(self) -> None:
-        """Solve the window after the next labelled event, or after the next multiple of 64."""
+        """Solve the window as the trigger `OnDemand` says, else after the next labelled event or multiple of 64."""
         self._trigger.ask()
         self._look_ahead()
 

@@ -14,21 +14,23 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _TRIGGERS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
 ("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
-"demand", or several of these joined by "+\""""
+"demand[:GATHER]" or "alarm[:GATHER]" ("alarm:500"), or several of these joined by "+\""""
 # Kind of trigger by name, and the types of its values.
 _BY_NAME: dict[str, tuple[Any, ...]] = {
     "every": (Every, int),
     "growing": (Growing, int, float, int),
     "time": (EveryTime, float),
     "drift": (OnDrift, detector_named, int),
-    "demand": (OnDemand,),
+    "demand": (OnDemand, int),
+    "alarm": (OnDemand, int),
 }
 
 
 def trigger_of(text: str) -> Trigger:
     """Parse a trigger.
 
-    "drift" alone is HDDMA. It usually detects an increase of errors as early as ADWIN, and ignores a decrease.
+    "alarm" is "demand" with 500 labelled events after the request. "drift" alone is HDDMA. It usually detects an
+    increase of errors as early as ADWIN, and ignores a decrease.
 
     Raises
     ------
@@ -56,6 +58,8 @@ def _single_trigger(name: str, *values: Any) -> Trigger:
         name, values = "every", (name, *values)
     if name == "drift":
         values = values or ("HDDMA",)
+    if name == "alarm":
+        values = values or ("500",)
     settings: Trigger = _made(*_BY_NAME[name], values=values)
     return settings
 

@@ -7,37 +7,20 @@ first event that causes a refit or a cut. The batch size therefore does not matt
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, decode_label, encode_label, real, whole
+from streamsvm.models.archive import DAMAGED
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-from streamsvm.refit.detectors import DetectorSpec, RunningDetector
+from streamsvm.refit.detectors import DetectorSpec
+from streamsvm.refit.trigger_progress import NEVER, Progress, Seen, TriggerEvent
 
 LONGEST = 1 << 53  # events of an interval
-_NEVER = sys.maxsize
-
-
-class TriggerEvent(Enum):
-    """Effect of an event. All intervals restart at a cut and at a refit, whichever trigger fired."""
-
-    NOTHING = "nothing"
-    CUT = "cut"  # a detector raised an alarm: earlier events leave the window, and growing intervals are short again
-    REFIT = "refit"  # solve the window
-
-
-class Seen(NamedTuple):
-    """Number of events processed, and the effect of the last one."""
-
-    n: int
-    event: TriggerEvent
 
 
 class Trigger:
@@ -47,11 +30,12 @@ class Trigger:
     lengths: tuple[int, float, int] = (0, 1.0, -1)
     period = math.inf  # event time between two refits
     spec: DetectorSpec | None = None
+    gathers = 0  # labelled events between a request and the refit
 
     @property
     def needs_times(self) -> bool:
         """Whether it uses event times."""
-        return any(trigger.period < math.inf for trigger in _single(self))
+        return any(trigger.period < math.inf for trigger in single(self))
 
     def begin(self) -> TriggerState:
         """Return the state at the start of a stream."""
@@ -148,15 +132,27 @@ class EveryTime(Trigger):
 
 @dataclass(frozen=True)
 class OnDemand(Trigger):
-    """Fires only on request.
+    """Fires only on request, such as an alarm of a `streamsvm.monitor.FeatureMonitor`.
+
+    Parameters
+    ----------
+    gather
+        Labelled events between the last request and the refit.
 
     Examples
     --------
-    >>> running = OnDemand().begin()
+    >>> running = OnDemand(gather=3).begin()
     >>> running.ask()
     >>> running.see(np.zeros(5), np.zeros(5))
-    Seen(n=1, event=<TriggerEvent.REFIT: 'refit'>)
+    Seen(n=3, event=<TriggerEvent.REFIT: 'refit'>)
     """
+
+    gather: int = 0
+
+    def __post_init__(self) -> None:
+        check_number("gather", self.gather, 0, LONGEST, whole=True)
+        object.__setattr__(self, "lengths", (0, 1.0, int(self.gather) or -1))
+        object.__setattr__(self, "gathers", int(self.gather))
 
 
 @dataclass(frozen=True)
@@ -229,84 +225,12 @@ class FirstOf(Trigger):
                 raise ParameterTypeError(
                     "triggers", f"must be triggers of streamsvm.refit, such as Every(5_000), got {trigger!r}"
                 )
-        object.__setattr__(self, "triggers", tuple(one for trigger in triggers for one in _single(trigger)))
+        object.__setattr__(self, "triggers", tuple(one for trigger in triggers for one in single(trigger)))
 
 
-def _single(trigger: Trigger) -> tuple[Trigger, ...]:
+def single(trigger: Trigger) -> tuple[Trigger, ...]:
     """Return the triggers of a `FirstOf`, or the trigger alone."""
     return trigger.triggers if isinstance(trigger, FirstOf) else (trigger,)
-
-
-class Progress:
-    """State of a single trigger in a stream."""
-
-    def __init__(self, trigger: Trigger) -> None:
-        self._trigger = trigger
-        self.left: int | None = None  # labelled events until it is due; None if it does not count
-        self.interval = 0.0
-        self.begun = self.latest = math.nan  # event time at the start of the interval, and the latest one so far
-        self.detector = None if trigger.spec is None else RunningDetector(trigger.spec)
-        self.restart(TriggerEvent.CUT)
-
-    def due(self, times: NDArray[np.float64]) -> int:
-        """Return the index of the first event at which the trigger is due; not below the number of events if none."""
-        if self.left is not None:
-            return max(self.left, 1) - 1
-        if self._trigger.period == math.inf:
-            return _NEVER
-        due = self._start(times) + self._trigger.period
-        if self.latest >= due:
-            return 0
-        late = np.flatnonzero((times >= due) & (times < math.inf))
-        return int(late[0]) if len(late) else _NEVER
-
-    def advance(self, times: NDArray[np.float64]) -> None:
-        """Process events up to the next refit or cut."""
-        if self.left is not None:
-            self.left = max(self.left - len(times), 0)
-        if self._trigger.period < math.inf:
-            self.begun = self._start(times)
-            self.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=self.latest))
-
-    def _start(self, times: NDArray[np.float64]) -> float:
-        """Return the start of the interval: the first event time, unless the interval has started."""
-        timed = times[np.isfinite(times)]
-        return float(timed[0]) if math.isnan(self.begun) and len(timed) else self.begun
-
-    def restart(self, event: TriggerEvent) -> None:
-        """Restart after a refit or a cut at the last event."""
-        first, factor, most = self._trigger.lengths
-        self.begun = self.latest
-        if first:
-            self.interval = min(float(first if event is TriggerEvent.CUT else self.interval * factor), float(most))
-            self.left = round(self.interval)
-        elif event is TriggerEvent.REFIT:
-            self.left = self.left or None  # 0 if it was due itself
-        elif self.left is not None or (self.detector is not None and self.detector.alarmed):
-            self.left = most
-
-    def state(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        return {
-            "left": self.left,
-            "interval": self.interval,
-            "begun": encode_label(self.begun),
-            "latest": encode_label(self.latest),
-            "detector": None if self.detector is None else self.detector.state(),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state` of this trigger."""
-        most = self._trigger.lengths[-1]
-        self.interval = real(state["interval"], self.interval, max(self.interval, most))
-        if state["left"] is not None or self.left is not None:
-            self.left = whole(state["left"], 0, round(self.interval) or most)
-        begun, latest = (float(decode_label(state[name])) for name in ("begun", "latest"))
-        if not (-math.inf < begun <= latest < math.inf or (math.isnan(begun) and math.isnan(latest))):
-            raise ValueError(f"event time from {begun} to {latest}")
-        self.begun, self.latest = begun, latest
-        if self.detector is not None:
-            self.detector.restore(state["detector"])
 
 
 class TriggerState:
@@ -314,7 +238,7 @@ class TriggerState:
 
     def __init__(self, trigger: Trigger) -> None:
         self._trigger, self._asked = trigger, False
-        self._use([Progress(one) for one in _single(trigger)])
+        self._use([Progress(one) for one in single(trigger)])
 
     def _use(self, parts: list[Progress]) -> None:
         self._parts = parts
@@ -370,11 +294,14 @@ class TriggerState:
     def due_in(self) -> int | None:
         """Return the number of labelled events until the trigger fires; None if something else decides."""
         due = self._due(np.empty(0))
-        return None if due == _NEVER else due + 1
+        return None if due == NEVER else due + 1
 
     def ask(self) -> None:
-        """Fire at the next event, or at the one after it if that raises a drift alarm."""
-        self._asked = True
+        """Fire at the next event (after one with a drift alarm), or after the number of events of `OnDemand`."""
+        gathering = [part for part in self._parts if part.gathers]
+        for part in gathering:
+            part.left = part.gathers
+        self._asked = self._asked or not gathering
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values."""
@@ -388,7 +315,7 @@ class TriggerState:
         ArchiveError
             If the state is invalid.
         """
-        parts = [Progress(one) for one in _single(self._trigger)]
+        parts = [Progress(one) for one in single(self._trigger)]
         try:
             for part, kept in zip(parts, state["progress"], strict=True):
                 part.restore(kept)

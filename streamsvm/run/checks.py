@@ -100,6 +100,10 @@ def _check_monitor(config: RunConfig) -> None:
     if not config.monitors and (name := next((each for each, is_given in given.items() if is_given), None)):
         what = f"{option_of(name)} needs --alerts SINK or --reference FILE: say what features are compared with"
         raise SetupError(what, "needs", option="--alerts")
+    triggers = [] if config.refit is None else (config.refit.every or "").split("+")
+    if not config.monitors and any(trigger.strip().partition(":")[0] == "alarm" for trigger in triggers):
+        what = "--refit every=alarm needs --alerts SINK or --reference FILE: say what features are compared with"
+        raise SetupError(what, "needs", option="--alerts")
     if config.monitors:
         from streamsvm.run.monitoring import RunMonitor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +71,8 @@ class RunMonitor:
             raise SetupError(f"{option} {str(error).removeprefix(f'`{error.parameter}` ')}", option=option) from error
         self.alarms: list[dict[str, Any]] = []
         self.counts: Counter[str] = Counter()
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, Any]] = []  # records to write once their events are processed
+        self._n_processed = 0  # events
 
     @property
     def _known(self) -> list[Any]:
@@ -86,25 +87,44 @@ class RunMonitor:
 
     # Alarms -----------------------------------------------------------------------------------------------------------
 
-    def take(self, batch: Batch, history: History) -> None:
-        """Add the features of events.
+    def parts(self, batches: Iterable[Batch], history: History, model: Any) -> Iterator[Batch]:
+        """Add the features of events, and yield the events to process.
+
+        If the model refits on demand, batches are split after alarms, which request a refit.
 
         Parameters
         ----------
-        batch
+        batches
             The events.
         history
-            Samples of the model before these events.
+            Samples of the model, the last one before the events of a batch.
+        model
+            The model of the run.
         """
-        if not len(batch):
-            return
+        for batch in batches:
+            if len(batch) and not self.features.n_events:
+                self.check_names(batch.features)
+                self._warn_of_names(batch.features)
+            at = self._take(batch, history) if len(batch) else []
+            done, rest = 0, batch
+            for n in sorted(set(at)) if getattr(model, "refits_on_demand", False) else ():
+                head, rest = rest.cut(n - done)
+                yield head
+                model.refit()
+                done = n
+            yield rest
+
+    def _take(self, batch: Batch, history: History) -> list[int]:
+        """Add the features of events; return the number of events of the batch up to each alarm."""
         features = self.features
         n_events, n_alarms = features.n_events, features.n_alarms
         features.learn_many(batch.features or batch.rows())
+        at = []
         for alarm in features.alarms[max(0, len(features.alarms) - features.n_alarms + n_alarms) :]:
+            at.append(alarm.event - n_events)
             self._add(
                 batch,
-                alarm.event - n_events - 1,
+                at[-1] - 1,
                 kind=alarm.kind,
                 column=_name_of(alarm.column),
                 events=alarm.event,
@@ -115,6 +135,7 @@ class RunMonitor:
                 evidence=alarm.evidence,
                 relevance=_relevance(alarm.column, history),
             )
+        return at
 
     def records(
         self, drops: Iterable[AccuracyDrop], answers: Answer, batch: Batch, n_judged: int
@@ -124,20 +145,22 @@ class RunMonitor:
         Parameters
         ----------
         drops
-            Drops of the accuracy that were detected in the batch of the last `take`.
+            Drops of the accuracy that were detected in the batch.
         answers
             Answers about the events of the batch that were not rejected.
         batch
-            The batch.
+            The events that were processed last.
         n_judged
             Number of judged events before it.
         """
         for drop in drops:
             i = _place_of(drop.judged - n_judged - 1, answers, batch)
-            at = {"events": self.features.n_events - len(batch) + i + 1, "since": None, "judged": drop.judged}
+            at = {"events": self._n_processed + i + 1, "since": None, "judged": drop.judged}
             moved = {"before": {"accuracy": drop.before}, "after": {"accuracy": drop.after}}
             self._add(batch, i, kind="accuracy", column=None, evidence=ALPHA, relevance=None, **at, **moved)
-        rows, self._rows = sorted(self._rows, key=lambda row: int(row["events"])), []
+        self._n_processed += len(batch)
+        rows = sorted((row for row in self._rows if row["events"] <= self._n_processed), key=lambda row: row["events"])
+        self._rows = [row for row in self._rows if row["events"] > self._n_processed]
         return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
     def _add(self, batch: Batch, i: int, **alarm: Any) -> None:
@@ -164,7 +187,7 @@ class RunMonitor:
             what = f"it has the columns {_listed(known)}, and the events have {_listed(found)}"
             raise RunError(f"--reference {self._given}: the profile is of other data: {what}", "other data")
 
-    def warn_of_names(self, features: Features) -> None:
+    def _warn_of_names(self, features: Features) -> None:
         """Say how the columns of the first events differ from those of the profile."""
         known, (found, is_complete) = set(self._known), _columns_of(features)
         if not known:
@@ -228,7 +251,7 @@ class RunMonitor:
         self.features = type(self.features).from_state(*part_of(state, "features"))
         if not all(isinstance(one, dict) and set(one) == set(_FIELDS) for one in header["alarms"]):
             raise ArchiveError("alarms that are not complete")
-        self.alarms = list(header["alarms"])
+        self.alarms, self._n_processed = list(header["alarms"]), self.features.n_events
         self.counts = Counter({str(kind): whole(n) for kind, n in header["counts"].items()})
 
 

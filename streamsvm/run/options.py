@@ -212,9 +212,10 @@ class ModelOptions(Settings):
         Refit a batch model on a window of the stream in the background. The model joins the vote, weighted by its
         recent accuracy. Needs the extra `batch`. SOLVER: trees (boosted trees, usually the most accurate), cuts (kernel
         machine), newton or bcd (linear), or the path of a scikit-learn classifier. WHEN: a number of labelled events,
-        such as 5000; growing[:FIRST[:FACTOR[:MOST]]]; event time, such as 30m or 1d; drift[:DETECTOR[:GATHER]]; or
-        several of these joined by + (default growing:500:1.5:25000). WHAT: the latest N events, such as 20000;
-        since:TIME, such as since:7d; or adaptive:N, which drift shortens (default adaptive:50000).
+        such as 5000; growing[:FIRST[:FACTOR[:MOST]]]; event time, such as 30m or 1d; drift[:DETECTOR[:GATHER]];
+        alarm[:GATHER], an alarm about a feature (see Monitoring) and GATHER labelled events (500); or several of these
+        joined by + (default growing:500:1.5:25000). WHAT: the latest N events, such as 20000; since:TIME, such as
+        since:7d; or adaptive:N, which drift shortens (default adaptive:50000).
     """
 
     model: Any = None

@@ -151,7 +151,7 @@ class Runner:
             is_whole = len(rest) <= self._n_left
             if not is_whole:  # a source resumes between batches only; `progress` records the position within a batch
                 rest, after = self._progress.first(rest, int(self._n_left))
-            for part in self._cut(rest):
+            for part in self._monitored(self._cut(rest)):
                 self._process(part)
                 self._observe(began)
             self._notes.look(self._learner.classes, self.source.fraction or 0.0)
@@ -209,6 +209,11 @@ class Runner:
             self._sample()
         yield batch
 
+    def _monitored(self, parts: Iterator[Batch]) -> Iterator[Batch]:
+        """Add the features of events to the monitor before they are processed."""
+        report = self.report
+        return parts if report.monitor is None else report.monitor.parts(parts, report.history, self.model)
+
     def _sample(self) -> None:
         metrics = self.report.metrics
         self.report.history.take(self.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
@@ -219,8 +224,6 @@ class Runner:
         if self._is_unknown and len(batch):
             self._is_unknown = False
             self._introduce(batch)
-        if (monitor := report.monitor) is not None:
-            monitor.take(batch, report.history)
         before, n_judged = working_time(), metrics.judged
         answers = report.answers = self._take(with_labels(batch))
         report.learner_seconds += working_time() - before
@@ -235,7 +238,7 @@ class Runner:
                 report.first_prediction_s = working_time() - self._started
         self._stage.write(self._outputs)
         drops = [] if report.late else metrics.drops.pop_new()
-        if monitor is not None and (table := monitor.records(drops, answers, batch, n_judged)):
+        if report.monitor is not None and (table := report.monitor.records(drops, answers, batch, n_judged)):
             self._outputs.write("alerts", table)
         if kept.rejected:
             self._reject(kept.rejected)
@@ -263,9 +266,6 @@ class Runner:
         """Pass declarations of the stream to the model, and compare its first events with learned ones."""
         if hasattr(self.model, "keep_categories"):
             self.model.keep_categories(self.source.categories)
-        if self.report.monitor is not None and self.report.resumed is None:
-            self.report.monitor.check_names(batch.features)
-            self.report.monitor.warn_of_names(batch.features)
         if self.report.learned_before and self.report.resumed is None:
             check_names(self.model, batch)
 

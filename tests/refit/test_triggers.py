@@ -169,6 +169,8 @@ def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
 def test_on_demand():
     assert refits(OnDemand(), np.zeros(1000)) == []
     assert refits(OnDemand(), np.zeros(10), asked=[3, 7]) == [4, 8]
+    assert refits(OnDemand(gather=3), np.zeros(20), asked=[3, 5, 12]) == [8, 15]
+    assert refits(FirstOf(Every(6), OnDemand(gather=3)), np.zeros(20), asked=[4]) == [6, 7, 13, 19]
     for trigger in (Every(100), Growing(100), EveryTime(100.0), OnDrift(EACH_100TH), FirstOf(Every(90))):
         assert refits(trigger, np.zeros(60), asked=[5]) == [6]
 
@@ -392,6 +394,8 @@ def test_another_state_in_an_archive_is_refused(value, path):
         ("drift:HDDMW:300", OnDrift(drift.binary.HDDMW(), gather=300)),
         ("drift:KSWIN", OnDrift(drift.KSWIN(seed=0))),
         ("demand", OnDemand()),
+        ("alarm", OnDemand(gather=500)),
+        ("growing+alarm:30", FirstOf(Growing(), OnDemand(gather=30))),
         ("growing:500:1.5+drift:ADWIN + 1d", FirstOf(Growing(), OnDrift(drift.ADWIN()), EveryTime(86400.0))),
     ],
 )
@@ -410,7 +414,8 @@ def test_triggers_from_text(text, trigger):
         ("drift:Adwin", "'Adwin'"),
         ("drift:ADWIN:0", "`gather`"),
         ("5000+", "5000+"),
-        ("demand:1", "'1'"),
+        ("demand:1:2", "'2'"),
+        ("alarm:-1", "`gather`"),
     ],
 )
 def test_other_text_is_refused_by_what_may_be_given(text, named):

@@ -138,6 +138,21 @@ def test_without_options_nothing_is_monitored_or_imported(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
 
 
+@pytest.mark.parametrize("size", [300, 3_000])
+def test_an_alarm_starts_a_refit(stream: Path, size: int, tmp_path: Path) -> None:
+    source, refit = f"{stream}?batch_size={size}", "newton,every=alarm:100,window=1000"
+    alerts = str(tmp_path / "alerts.jsonl")
+    report = Run(
+        RunConfig(
+            source=source, label="y", time="t", ignore="id", model="cpm", refit=refit, alerts=alerts, reference=1024
+        )
+    ).start()
+    features = [alarm for alarm in json_lines(Path(alerts)) if alarm["column"] is not None]
+    n_labelled = sum(i % 10 != 3 for i in range(features[-1]["events"]))
+    assert report.refits is not None
+    assert [one["event"] for one in report.refits.last] == [n_labelled + 100]
+
+
 # Mistakes -------------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +213,7 @@ def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
     for options, named in (
         (asked(stream, "--set", "false-alarms=1"), "--alerts"),
         (asked(stream, "--set", "relearn-reference=true"), "--alerts"),
+        (asked(stream, "--refit", "newton,every=growing+alarm"), "--alerts"),
         (asked(stream, "--reference", 100), "256"),
         (asked(stream, "--reference", "none.json"), "none.json"),
         (asked(stream, "--alerts", "a.jsonl", "--out", "a.jsonl"), "the same file"),
