@@ -2,9 +2,9 @@
 
 The *memory* of an event is an int64 array. It starts with what `label_autocorrelation.remember` writes, followed by the
 number of events learned before the prediction. Then come the *answers*: the classes named by the experts, by what label
-autocorrelation compares, by the votes and their mixture, and by the prediction before `late_mixture`. Each element
-stores four answers: 1 + class, or 0 if there was none. The *confidences* follow: the probabilities that experts, votes
-and that prediction gave to the classes they named, eight per element.
+autocorrelation compares, by the votes and their mixture, and by the prediction before and after `late_mixture`. Each
+element stores four answers: 1 + class, or 0 if there was none. The *confidences* follow: the probabilities that
+experts, votes and the prediction before `late_mixture` gave to the classes they named, eight per element.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CONFIDENCES, LEVELS = 8, 255
 @inlined
 def first_confidence(n_experts):
     """Return the index of the first confidence in a memory."""
-    return FIRST + (n_experts + ANSWERS + VOTES + 1 + PER_NUMBER) // PER_NUMBER
+    return FIRST + (n_experts + ANSWERS + VOTES + 2 + PER_NUMBER) // PER_NUMBER
 
 
 def memory_size(n_experts: int) -> int:
     """Return the number of elements of a memory."""
-    n_answers, n_confidences = n_experts + ANSWERS + VOTES + 2, n_experts + VOTES + 1
+    n_answers, n_confidences = n_experts + ANSWERS + VOTES + 3, n_experts + VOTES + 1
     return FIRST + -(-n_answers // PER_NUMBER) + -(-n_confidences // CONFIDENCES)
 
 
@@ -54,11 +54,17 @@ def keep_confidence(memory, n_experts, i, p):
 
 
 @inlined
+def kept_confidence(memory, n_experts, i):
+    """Return the probability of the class that expert, vote or prediction i named."""
+    level = (memory[first_confidence(n_experts) + i // CONFIDENCES] >> (8 * (i % CONFIDENCES))) & LEVELS
+    return min(max(level, 0.5), LEVELS - 0.5) / LEVELS
+
+
+@inlined
 def kept_likelihood(memory, n_experts, i, is_right, n):
     """Return the probability that expert, vote or prediction i gave to the label, one of n classes.
 
     If it named another class, all others are assumed to be equally likely.
     """
-    level = (memory[first_confidence(n_experts) + i // CONFIDENCES] >> (8 * (i % CONFIDENCES))) & LEVELS
-    p = min(max(level, 0.5), LEVELS - 0.5) / LEVELS
+    p = kept_confidence(memory, n_experts, i)
     return p if is_right else (1.0 - p) / (n - 1)

@@ -24,7 +24,7 @@ from streamsvm.ensemble.combined_vote import (
     learn_combination,
     plain_logs,
 )
-from streamsvm.ensemble.delayed_votes import kept_answer, kept_likelihood
+from streamsvm.ensemble.delayed_votes import kept_answer, kept_confidence, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
     learn_answer,
@@ -33,6 +33,7 @@ from streamsvm.ensemble.label_autocorrelation import (
 )
 from streamsvm.ensemble.late_mixture import learn_late
 from streamsvm.ensemble.many_classes import n_voted, place_of
+from streamsvm.ensemble.notes import LAGS
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
 
@@ -68,8 +69,8 @@ def count(state, block, batch, label, k):
         if late >= 0:
             learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
             judge_answers(state, batch.memories[late], label)
-            if row.late > 0 and label < n:
-                learn_kept_probability(state, batch.memories[late], label)
+            if row.late > 0 and label < n and n >= 2:
+                learn_kept_mixture(state, batch.memories[late], voted, place)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
@@ -179,10 +180,16 @@ def judge_answers(state, memory, label):
 
 
 @kernel
-def learn_kept_probability(state, memory, label):
-    """Update the mixture under late labels with the prediction stored in a memory."""
-    n, n_experts = state.n_classes, state.experts.size
-    answer = kept_answer(memory, n_experts + ANSWERS + VOTES + 1)
-    if answer >= 0:
-        likelihood = kept_likelihood(memory, n_experts, n_experts + VOTES, answer == label, n)
-        learn_late(state.autocorrelation, memory, n, label, likelihood, state.n_late)
+def learn_kept_mixture(state, memory, n, place):
+    """Update the mixture under late labels with the prediction stored in a memory.
+
+    The label is at position `place` of the n classes voted on.
+    """
+    labels, first = state.autocorrelation, state.experts.size + ANSWERS + VOTES + 1
+    named, named_late = kept_answer(memory, first), kept_answer(memory, first + 1)
+    if 0 <= named < state.n_classes and named_late >= 0:
+        places = n, place, place_of(state, named), place_of(state, named_late)
+        confidence = kept_confidence(memory, state.experts.size, state.experts.size + VOTES)
+        last = place_of(state, memory[0]) if memory[0] >= 0 else -1
+        delay = labels.n_learned - min(max(memory[LAGS], 0), labels.n_learned)
+        learn_late(labels, places, last, confidence, delay, max(state.n_late, 1))

@@ -70,7 +70,7 @@ from streamsvm.ensemble.label_baselines import (
     season_label,
     share_of,
 )
-from streamsvm.ensemble.late_mixture import mix_late
+from streamsvm.ensemble.late_mixture import RUN_RATE, mix_late
 from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, recall
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
@@ -320,8 +320,9 @@ def n_before(state, at):
 def follow(state, key, label, made):
     """Make a label the last one known, of an event predicted after `made` labels."""
     state.late += LATE_RATE * ((1.0 if made < state.n_learned else 0.0) - state.late)
+    rate = max(RUN_RATE, 1.0 / (state.n_learned + 1.0))
+    state.change_rate += rate * ((1.0 if label != state.recent[0] else 0.0) - state.change_rate)
     append_label(state, label, made)
-    state.totals[label] += 1.0
     state.n_fresh, state.last_key = 0, key
 
 

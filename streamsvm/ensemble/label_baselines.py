@@ -109,11 +109,9 @@ def expect(state, labels, made, n):
         Number of labels known at the prediction of the event.
     """
     base, rows, shares, expected = state.base, state.predicted, state.shares, state.expected
-    evenly, contexts, others = rows[LAST_EVENLY], rows[CONTEXTS], n_others(state, n)
-    for c in range(n):
-        evenly[c] = base[c] = 1.0 / (n - 1 + others)
-    evenly[n - 1] = base[n - 1] = base[n - 1] * others
-    back_off(state, 0, n, base)
+    evenly, contexts = rows[LAST_EVENLY], rows[CONTEXTS]
+    spread_evenly(state, n, evenly)
+    find_frequencies(state, n)
     for c in range(n):
         contexts[c] = base[c]
     for k in range(1, LAGS + 1):
@@ -127,6 +125,22 @@ def expect(state, labels, made, n):
         for j in range(PREDICTORS):
             total += shares[j] * rows[j, c]
         expected[c] = max(total, LEAST_BY_VOTE)
+
+
+@inlined
+def spread_evenly(state, n, out):
+    """Write equal probabilities of all classes to `out`."""
+    others = n_others(state, n)
+    for c in range(n):
+        out[c] = 1.0 / (n - 1 + others)
+    out[n - 1] *= others
+
+
+@inlined
+def find_frequencies(state, n):
+    """Write the class frequencies M_0 to `base`."""
+    spread_evenly(state, n, state.base)
+    back_off(state, 0, n, state.base)
 
 
 @inlined

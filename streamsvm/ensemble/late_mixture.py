@@ -1,14 +1,18 @@
-"""Mixture of a prediction whose labels are late with two baselines: the class frequencies and the last known label.
+"""Mixture of a prediction whose labels are late with three baselines.
 
-Where labels persist for fewer events than they are late, an ensemble is almost certain of a class of the past, and its
-log loss is several times that of the class frequencies. Predictions are therefore the mixture
+Where labels persist about as long as they are late, an ensemble is almost certain of a class of the past. Its log loss
+is then several times that of the class frequencies, and its accuracy below that of the last known label. Predictions p
+are therefore combined with a pool,
 
-    w_0 p + w_1 (class frequencies) + w_2 (last known label)
+    (1 - s) p + s (w_0 p + w_1 (class frequencies) + w_2 (last known label) + w_3 (equal probabilities)).
 
-of the prediction p and the baselines. The weights follow the likelihoods that all three had when the event was
-predicted (online expectation maximisation). Feedback arrives only after the delay, so their rate is a small part of the
-inverse delay. The mixture applies while most labels are late and its recent log loss is lower than that of p by MARGIN.
-It does not change the most probable class.
+The weights w of the pool follow the likelihoods that its parts had when the event was predicted (online expectation
+maximisation). The share s is 1 / (1 + exp(-a)), where a is the recent advantage of the pool over p in log loss, with
+a least gain LEAST_GAIN per label, summed over independent labels. Labels of one run are not independent, and feedback
+arrives only after the delay. The unit of evidence is therefore the smaller of the delay and the mean run of equal
+labels, and the averages cover WINDOW delays.
+
+The class named by the mixture replaces that of p unless p has been more accurate by CLASS_MARGIN.
 
 Notes
 -----
@@ -20,97 +24,133 @@ from __future__ import annotations
 
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class
-from streamsvm.core.math import log_of, most_loss
+from streamsvm.core.math import exp_below, log_of, most_loss
 from streamsvm.core.schema import Array, Number, SchemaEntry, i64
-from streamsvm.ensemble.notes import LAGS
-from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.ensemble.label_baselines import find_frequencies, n_others, place_in
 
-# Initial weights of the baselines, and the least of all weights.
-FREQUENCIES_AT_FIRST, LAST_AT_FIRST, LEAST_WEIGHT = 0.04, 0.01, 1e-3
+# Parts of the pool, and their initial and least weights.
+PREDICTED, FREQUENCIES, LAST, EVENLY = range(4)
+PARTS = 4
+WEIGHT_AT_FIRST, LEAST_WEIGHT = 1.0 / PARTS, 1e-3
 # Probability that the last label leaves to all classes together.
 SPREAD = 1e-3
-# Averages start as if over CAUTION delays, and are over at most WINDOW delays of at least LEAST_DELAY labels.
+# Averages start as if over CAUTION units, and are over at most WINDOW delays of at least LEAST_DELAY labels.
 CAUTION, WINDOW, LEAST_DELAY = 5, 20, 10
-# Least advantage in log loss.
-MARGIN = 0.05
-_LOSS = (0.0, most_loss(LEAST_BY_VOTE))
+# Least number of labels in a unit of evidence, and rate of the share of labels that differ from the one before.
+LEAST_UNIT, RUN_RATE = 2.0, 1e-3
+# Least gain in log loss per label for the pool to count as better, and bound of its advantage.
+LEAST_GAIN, MOST_ADVANTAGE = 0.03, 5.0
+CLASS_MARGIN = 0.005
+_SHARE = (0.0, 1.0)
+_MOST_GAIN = most_loss(LEAST_BY_VOTE) + LEAST_GAIN
 FIELDS: dict[str, SchemaEntry] = {
-    "totals": Array(("classes",), "number of labels of each class", saved=True, bounds=(0.0, MOST_EVENTS)),
-    "frequencies_weight": Number(
-        "weight of the class frequencies under late labels", start=FREQUENCIES_AT_FIRST, saved=True, bounds=(0.0, 1.0)
+    "late_weights": Array(
+        ("parts",),
+        "weights of prediction, class frequencies, last label and equal probabilities in the pool",
+        start=WEIGHT_AT_FIRST,
+        saved=True,
+        bounds=_SHARE,
     ),
-    "last_weight": Number(
-        "weight of the last known label under late labels", start=LAST_AT_FIRST, saved=True, bounds=(0.0, 1.0)
+    "late_gain": Number("mean gain of the pool in log loss", saved=True, bounds=(-_MOST_GAIN, _MOST_GAIN)),
+    "late_advantage": Number(
+        "advantage of the pool",
+        start=-MOST_ADVANTAGE,
+        saved=True,
+        bounds=(-MOST_ADVANTAGE, MOST_ADVANTAGE),
     ),
-    "late_plain_loss": Number("decayed log loss of the predictions under late labels", saved=True, bounds=_LOSS),
+    "late_accuracies": Array(
+        ("late_answers",), "decayed accuracies of the prediction and of the mixture", saved=True, bounds=_SHARE
+    ),
+    "change_rate": Number(
+        "decayed share of labels that differ from the one before", start=1.0, saved=True, bounds=_SHARE
+    ),
     "named_first": Number("most probable class of the current event, as position", i64),
-    "confidence": Number("its probability, without the baselines"),
-    "late_loss": Number("decayed log loss of the mixture under late labels", saved=True, bounds=_LOSS),
+    "confidence": Number("its probability, without the pool"),
+    "named_late": Number("most probable class of the mixture, as position", i64),
 }
 
 
 @inlined
-def frequency_of(state, label, n):
-    """Return the frequency of a class among all labels."""
-    return (state.totals[label] + 1.0) / (state.n_learned + n)
+def find_part(state, part, c, last, n):
+    """Return the probability that a baseline gives to the class at position c, one of n.
+
+    `last` is the position of the last known label, or -1.
+    """
+    if part == FREQUENCIES:
+        return state.base[c]
+    others = n_others(state, n)
+    evenly = (float(others) if c == n - 1 else 1.0) / (n - 1 + others)
+    if part == EVENLY or last < 0:
+        return evenly
+    return SPREAD * evenly + (1.0 - SPREAD if last == c else 0.0)
 
 
 @inlined
-def by_last(last, label, n):
-    """Return the probability of a class according to the last known label."""
-    if last < 0 or last >= n:
-        return 1.0 / n
-    return SPREAD / n + (1.0 - SPREAD if last == label else 0.0)
-
-
-@inlined
-def plain_weight(state):
-    """Return the weight of the prediction in the mixture."""
-    return max(1.0 - state.frequencies_weight - state.last_weight, 0.0)
+def find_pooled(state, likelihood, c, last, n):
+    """Return the probability of the pool for a class, given that of the prediction."""
+    total = state.late_weights[PREDICTED] * likelihood
+    for part in range(FREQUENCIES, PARTS):
+        total += state.late_weights[part] * find_part(state, part, c, last, n)
+    return total
 
 
 @kernel
 def mix_late(state, n, proba):
-    """Note the most probable of n classes, and replace the probabilities by the mixture if it has been better."""
-    best = best_class(proba, 0, state.n_named if state.n_named > 0 else n)
-    state.named_first, state.confidence = best, proba[best]
-    if state.late <= 0.5 or state.n_named > 0 or state.late_loss >= state.late_plain_loss - MARGIN:
+    """Replace the probabilities of n classes by the mixture if most labels are late, and note the most probable class.
+
+    Without evidence for the pool, as before the first late label, the probabilities stay.
+    """
+    n_named = state.n_named if state.n_named > 0 else n
+    best = best_class(proba, 0, n_named)
+    state.named_first, state.confidence, state.named_late = best, proba[best], best
+    if state.late <= 0.5 or state.late_advantage <= -MOST_ADVANTAGE:
         return
+    find_frequencies(state, n)
+    last = place_in(state, state.recent[0], n)
+    # exp(-a) by a function of negative numbers.
+    share = 1.0 / (1.0 + exp_below(-MOST_ADVANTAGE - state.late_advantage) / exp_below(-MOST_ADVANTAGE))
     for c in range(n):
-        baselines = state.frequencies_weight * frequency_of(state, c, n)
-        baselines += state.last_weight * by_last(state.recent[0], c, n)
-        proba[c] = plain_weight(state) * proba[c] + baselines
-    largest = best_class(proba, 0, n)
-    if proba[largest] > proba[best]:
+        proba[c] += share * (find_pooled(state, proba[c], c, last, n) - proba[c])
+    state.named_late = largest = best_class(proba, 0, n_named)
+    if state.late_accuracies[0] > state.late_accuracies[1] + CLASS_MARGIN:
         proba[largest], proba[best] = proba[best], proba[largest]
 
 
 @kernel
-def learn_late(state, memory, n, label, likelihood, n_late):
+def learn_late(state, places, last, confidence, delay, n_late):
     """Learn the label of an event that was predicted before the last label.
 
     Parameters
     ----------
-    memory
-        The labels known at the prediction, the last one first, and their number.
-    n
-        Number of classes.
-    label
-        Class of the event.
-    likelihood
-        Probability that the prediction, without the baselines, gave to the class.
+    places
+        Number of classes, and positions of the label, of the class of the prediction and of the class of the mixture.
+    last
+        Position of the last label known at the prediction, or -1.
+    confidence
+        Probability that the prediction, without the pool, gave to the class it named.
+    delay
+        Number of labels learned since the prediction.
     n_late
         Number of labels that arrived late, including this one.
     """
-    shares, last = state.frequencies_weight, state.last_weight
-    at_shares, at_last = frequency_of(state, label, n), by_last(memory[0], label, n)
-    mixed = plain_weight(state) * likelihood + shares * at_shares + last * at_last
-    delay = max(state.n_learned - memory[LAGS], LEAST_DELAY)
-    rate = 1.0 / min(n_late + CAUTION * delay, WINDOW * delay)
-    state.late_plain_loss -= rate * (log_of(max(likelihood, LEAST_BY_VOTE)) + state.late_plain_loss)
-    state.late_loss -= rate * (log_of(max(mixed, LEAST_BY_VOTE)) + state.late_loss)
-    shares = max(shares + rate * (shares * at_shares / mixed - shares), LEAST_WEIGHT)
-    last = max(last + rate * (last * at_last / mixed - last), LEAST_WEIGHT)
-    most = 1.0 - LEAST_WEIGHT  # the prediction keeps the rest
-    total = max(shares + last, most)
-    state.frequencies_weight, state.last_weight = shares * most / total, last * most / total
+    n, place, named, named_late = places
+    delay, weights, total = max(delay, LEAST_DELAY), state.late_weights, 0.0
+    unit = max(min(delay, 1.0 / max(state.change_rate, RUN_RATE)), LEAST_UNIT)
+    rate = 1.0 / min(n_late + CAUTION * unit, WINDOW * delay)
+    state.late_accuracies[0] += rate * ((1.0 if named == place else 0.0) - state.late_accuracies[0])
+    state.late_accuracies[1] += rate * ((1.0 if named_late == place else 0.0) - state.late_accuracies[1])
+    likelihood = confidence
+    if named != place:
+        likelihood = (1.0 - confidence) * state.base[place] / max(1.0 - state.base[named], LEAST_BY_VOTE)
+    likelihood = max(likelihood, LEAST_BY_VOTE)
+    pooled = find_pooled(state, likelihood, place, last, n)
+    n_averaged = min(float(n_late), float(WINDOW * delay))
+    state.late_gain += (log_of(pooled) - log_of(likelihood) - LEAST_GAIN - state.late_gain) / n_averaged
+    advantage = state.late_gain * n_averaged / unit
+    state.late_advantage = min(max(advantage, -MOST_ADVANTAGE), MOST_ADVANTAGE)
+    for part in range(PARTS):
+        p = likelihood if part == PREDICTED else find_part(state, part, place, last, n)
+        weights[part] = max(weights[part] + rate * weights[part] * (p / pooled - 1.0), LEAST_WEIGHT)
+        total += weights[part]
+    for part in range(PARTS):
+        weights[part] /= total

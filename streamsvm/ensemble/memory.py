@@ -11,7 +11,7 @@ from streamsvm.adjusting import Setting
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, notes
+from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, late_mixture, notes
 from streamsvm.ensemble import delayed_votes as answers
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
@@ -99,7 +99,7 @@ class Ensemble(base.OnlineClassifier):
             "combination": State(combined_vote.COMBINATION, combined_vote.combination_sizes(experts, n_classes)),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
             "autocorrelation": State(
-                autocorrelation.AUTOCORRELATION, _autocorrelation_sizes(n_classes, room, self.label_autocorrelation)
+                autocorrelation.AUTOCORRELATION, autocorrelation_sizes(n_classes, room, self.label_autocorrelation)
             ),
         }
         lanes = -(-experts // blend.EXPERTS_AT_ONCE) * blend.EXPERTS_AT_ONCE
@@ -234,7 +234,7 @@ class Ensemble(base.OnlineClassifier):
         return [vote for vote in votes if vote[0].has_metric]
 
 
-def _autocorrelation_sizes(n_classes: int, room: int, is_used: bool) -> dict[str, int]:
+def autocorrelation_sizes(n_classes: int, room: int, is_used: bool) -> dict[str, int]:
     """Return the sizes of the state of label autocorrelation."""
     sizes = {
         "predictors": label_baselines.PREDICTORS,
@@ -242,5 +242,7 @@ def _autocorrelation_sizes(n_classes: int, room: int, is_used: bool) -> dict[str
         "answers": autocorrelation.ANSWERS,
         "contexts": label_baselines.N_ROWS,
         "notes": min(notes.NOTES, room),
+        "parts": late_mixture.PARTS,
+        "late_answers": 2,
     }
     return {name: size * is_used for name, size in sizes.items()} | {"lags": notes.LAGS, "classes": n_classes}

@@ -222,7 +222,9 @@ def remember_votes(state, memory):
     if state.uses_autocorrelation:
         for i in range(ANSWERS):
             keep_answer(memory, n_experts + i, class_at(state, state.autocorrelation.answers[i]))
-        keep_answer(memory, n_experts + ANSWERS + VOTES + 1, class_at(state, state.autocorrelation.named_first))
+        first, labels = n_experts + ANSWERS + VOTES + 1, state.autocorrelation
+        keep_answer(memory, first, class_at(state, labels.named_first))
+        keep_answer(memory, first + 1, class_at(state, labels.named_late))
         keep_confidence(memory, n_experts, n_experts + VOTES, state.autocorrelation.confidence)
     for j in range(VOTES + 1):
         best = combination.answers[j]

@@ -11,22 +11,14 @@ from streamsvm.core.state import State
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import label_baselines as baselines
 from streamsvm.ensemble import notes
+from streamsvm.ensemble.memory import autocorrelation_sizes
 from streamsvm.online.calibration import MOST_SURPRISE, TEMPERATURE_RATE
 
 N_CLASSES = 5
 
 
 def fresh(n_classes=N_CLASSES):
-    sizes = {
-        "lags": notes.LAGS,
-        "contexts": baselines.N_ROWS,
-        "predictors": baselines.PREDICTORS,
-        "mixed": autocorrelation.MIXED,
-        "answers": autocorrelation.ANSWERS,
-        "notes": notes.NOTES,
-        "classes": n_classes,
-    }
-    return State(autocorrelation.AUTOCORRELATION, sizes)
+    return State(autocorrelation.AUTOCORRELATION, autocorrelation_sizes(n_classes, notes.NOTES, True))
 
 
 def learn(state, key, label, n=N_CLASSES, proba=None):
