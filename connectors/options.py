@@ -6,6 +6,7 @@ import contextlib
 import csv
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +31,10 @@ MOST_COLUMNS = 100_000
 """Maximum number of columns of a table, because each is inspected before the first event."""
 
 
+_QUERY = {mark: re.compile(rf"\{mark}(?=\w[\w.-]*=|[\w-]*(?:&|$))") for mark in "?#"}
+"""Start of the options of a URL: a mark before a name. Other question marks are of a glob."""
+
+
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
     """Split a URL into path and query options; the name of an existing file is not split.
 
@@ -39,16 +44,18 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
     --------
     >>> split_url("a.csv?label=y&types=x:category")
     ('a.csv', {'label': 'y', 'types': 'x:category'})
+    >>> split_url("part-?.csv?label=y")
+    ('part-?.csv', {'label': 'y'})
     >>> split_url("https://host/a.csv?signature=x#label=y")
     ('https://host/a.csv?signature=x', {'label': 'y'})
     """
     url = url.removeprefix("file://")
     is_web = url.lower().startswith(_WEB)
     mark = "#" if is_web else "?"
-    if mark not in url or (not is_web and os.path.exists(url)):
+    found = None if not is_web and os.path.exists(url) else _QUERY[mark].search(url)
+    if found is None:
         return url, {}
-    path, _, query = url.partition(mark)
-    return path, dict(parse_qsl(query, keep_blank_values=True))
+    return url[: found.start()], dict(parse_qsl(url[found.end() :], keep_blank_values=True))
 
 
 def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -299,7 +299,7 @@ class FeatureSpace(KnownFeatures):
                 np.copyto(values[:, k], given, where=there)
                 column = self.numbers.get(name, -1)
                 columns[:, k] = np.where(there, column, -1)
-                if column < 0 and not learned.any():
+                if n and column < 0 and not learned.any():
                     self.mismatches.meet_other_kind(name, given[there.argmax()].item(), int(there.sum()))
             else:
                 found = self._columns_of_texts(name, given, not learned.any())
