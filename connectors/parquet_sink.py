@@ -13,8 +13,38 @@ from connectors.parquet import import_arrow
 from connectors.registry import Setting
 from connectors.results import check_link, flat_columns, make_directory, sync_directory
 from connectors.sinks import FileSink, writing
+from connectors.streams import Sink
 
-_PART_ROWS = 1 << 17
+PART_ROWS = 1 << 17
+
+
+def array_of(pa: Any, values: list[Any], before: Any) -> Any:
+    """Convert values to the type of earlier parts, to their own type if they do not fit, or to text if they are mixed.
+
+    Parameters
+    ----------
+    pa
+        The package pyarrow.
+    values
+        Values of built-in types.
+    before
+        Type in earlier parts, null if unknown.
+    """
+    for kind in () if before == pa.string() else (before, None):
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowException, OverflowError):
+            continue
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def write_table(pa: Any, table: Any, path: str) -> None:
+    """Write a table to a file, atomically and durably."""
+    with open(path + ".tmp", "wb") as file:
+        pa.parquet.write_table(table, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".tmp", path)
 
 
 class ParquetSink(FileSink):
@@ -71,7 +101,7 @@ class ParquetSink(FileSink):
             raise ConnectorError(f"{self.name}: {what}", "columns differ")
         for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
             held += column
-        if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:
+        if len(next(iter(self._columns.values()), ())) >= PART_ROWS:
             self._write_part()
 
     def _write_part(self) -> None:
@@ -89,11 +119,7 @@ class ParquetSink(FileSink):
         self._columns = {name: [] for name in self._columns}
 
     def _write_table(self, table: Any, path: str) -> None:
-        with open(path + ".tmp", "wb") as file:
-            self._pa.parquet.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
+        write_table(self._pa, table, path)
 
     def _retype(self, schema: Any) -> None:
         """Rewrite earlier parts in which a column was empty, with its current type.
@@ -110,17 +136,7 @@ class ParquetSink(FileSink):
             self._write_table(table, self._part(number))
 
     def _array(self, name: str, values: list[Any]) -> Any:
-        """Convert values to the type of the last part, to their own type if they do not fit, or to text if they are
-        mixed.
-        """
-        pa = self._pa
-        before = pa.null() if self._schema is None else self._schema.field(name).type
-        for kind in () if before == pa.string() else (before, None):
-            try:
-                return pa.array(values, kind)
-            except (pa.ArrowException, OverflowError):
-                continue
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+        return array_of(self._pa, values, self._pa.null() if self._schema is None else self._schema.field(name).type)
 
     def _replace(self) -> None:
         if self._fresh:
@@ -175,9 +191,13 @@ class ParquetSink(FileSink):
             self._made = False
 
 
-def open_parquet(path: str, options: Options, setting: Setting) -> ParquetSink:
+def open_parquet(path: str, options: Options, setting: Setting) -> Sink:
     """Open a directory of parts, local or in a store."""
     if "://" not in path:
+        if options.has("rotate_bytes") or options.has("partition_by"):
+            from connectors.parquet_parts import ParquetPartsSink
+
+            return ParquetPartsSink(path, options, setting)
         return ParquetSink(path, options, setting)
     from connectors.remote_sinks import RemoteParquetSink
 

@@ -1,10 +1,12 @@
-"""Directory of text files, rotated by size and partitioned by the time of events."""
+"""Directories of files, rotated by size and partitioned by the time of events."""
 
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.compression import Compressor, codec_of_name
+from connectors.compression import Compressor
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.registry import Setting
-from connectors.results import LineWriter, check_link, columns_of, make_directory, sync_directory
+from connectors.results import check_link, columns_of, make_directory, sync_directory
 from connectors.sinks import FileSink, writing
 
 _SPANS = {"date": 86_400_000, "hour": 3_600_000}
@@ -29,7 +31,7 @@ _ROWS = 1024  # most rows formatted at once, because a part may end within them
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """A part that is being written.
 
     Parameters
@@ -40,10 +42,10 @@ class _Part:
         Number of the time span of its folder.
     size
         Bytes before compression.
-    has_rows
-        Whether it contains more than a header.
+    n_rows
+        Number of rows.
     durable
-        Bytes on disk at the last flush.
+        Bytes on disk at the last flush; for Parquet, rows.
     frame
         Frame of the compression, if one is open.
     """
@@ -51,7 +53,7 @@ class _Part:
     path: str
     span: int
     size: int = 0
-    has_rows: bool = False
+    n_rows: int = 0
     durable: int = 0
     frame: Compressor | None = None
 
@@ -62,7 +64,7 @@ class _Part:
 
 
 class PartsSink(FileSink):
-    """Write lines to ``part-00000.csv``, ``part-00001.csv``, ... of a directory.
+    """Base class of sinks that write ``part-00000.csv``, ``part-00001.csv``, ... of a directory.
 
     A part has the suffix ``.inprogress`` until it is complete. With `partition_by`, each day or hour (UTC) of event
     time has a folder. Its part is complete when an event of the second next day or hour arrives; later events begin
@@ -71,30 +73,35 @@ class PartsSink(FileSink):
     Parameters
     ----------
     path
-        Path of the directory. A suffix of a compression format compresses the parts.
-    lines
-        Writer of lines.
+        Path of the directory.
     options
         `rotate_bytes` is the maximum size of a part before compression, unless one row is larger; `partition_by` is
         date or hour.
     setting
         Settings of the run.
+    suffix
+        Suffix of the parts.
+
+    Attributes
+    ----------
+    most_rows
+        Maximum number of rows of a part.
     """
 
-    def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
+    most_rows: float = math.inf
+
+    def __init__(self, path: str, options: Options, setting: Setting, suffix: str) -> None:
         self._most = options.integer("rotate_bytes", 0, 1)
         self._by = options.one_of("partition_by", _SPANS)
         super().__init__(path, options, setting)
-        self._lines, self._codec = lines, codec_of_name(path.rstrip("/"))
-        self._package = None if self._codec is None else self._codec.load(path)
-        self._suffix = lines.suffix + ("" if self._codec is None else self._codec.suffix)
+        self._suffix = suffix
         self._columns: list[str] | None = None
-        self._parts: dict[str, _Part] = {}  # by folder
+        self._parts: dict[str, Part] = {}  # by folder
         self._finished: dict[str, int] = {}  # number of finished parts, by folder
         self._latest: int | None = None  # latest time span
         # With checkpoints, parts get their final names together with them, so that a resumed run need not undo this.
         self._keeps_checkpoints = setting.source is not None
-        self._complete: list[_Part] = []
+        self._complete: list[Part] = []
         self._is_torn = False  # whether a write failed
         self._unsynced = set[str]()  # directories with new names
         try:
@@ -166,59 +173,63 @@ class PartsSink(FileSink):
             count, data = self._fitting(part, rows)
             if count:
                 self._put(part, data)
-                part.has_rows = True
+                part.n_rows += count
                 start += count
             else:
                 self._finish(folder)
 
-    def _fitting(self, part: _Part, rows: Results) -> tuple[int, bytes]:
-        """Return the number of rows that fit in a part, at least one if it is empty, and their lines."""
-        n, data = len(next(iter(rows.values()))), self._lines.body(rows)
-        room = self._most - part.size if self._most else len(data)
-        if len(data) <= room:
-            return n, data
-        low, high, found = 0, n, b""  # `low` rows fit, `high` do not
-        while high - low > 1:
-            middle = (low + high) // 2
-            data = self._lines.body(_rows(rows, 0, middle))
-            low, high, found = (middle, high, data) if len(data) <= room else (low, middle, found)
-        if low or part.has_rows:
-            return low, found
-        return 1, self._lines.body(_rows(rows, 0, 1))
+    def _fitting(self, part: Part, rows: Results) -> tuple[int, Any]:
+        """Return the number of rows that fit in a part, at least one if it is empty, and their data."""
+        n = int(min(len(next(iter(rows.values()))), self.most_rows - part.n_rows))
+        room = self._most - part.size if self._most else math.inf
+        size, data = self._measure(_rows(rows, 0, n))
+        if size > room:
+            low, high, size, data = 0, n, 0, None  # `low` rows fit, `high` do not
+            while high - low > 1:
+                middle = (low + high) // 2
+                found = self._measure(_rows(rows, 0, middle))
+                low, high = (middle, high) if found[0] <= room else (low, middle)
+                size, data = found if low == middle else (size, data)
+            n = low
+            if not n and not part.n_rows:
+                n, (size, data) = 1, self._measure(_rows(rows, 0, 1))
+        part.size += size
+        return n, data
 
-    def _begin(self, folder: str, span: int) -> _Part:
+    def _begin(self, folder: str, span: int) -> Part:
         directory = os.path.join(self.name, folder) if folder else self.name
         name = f"part-{self._finished.get(folder, 0):05d}{self._suffix}"
-        part = _Part(os.path.join(directory, name), span)
+        part = Part(os.path.join(directory, name), span)
         with writing(part.path):
             make_directory(directory)
-            open(part.unfinished, "wb").close()
         self._unsynced.add(directory)
         self._parts[folder] = part
-        self._put(part, self._lines.head(list(self._columns or ())))
+        self._create(part)
         return part
 
-    def _put(self, part: _Part, data: bytes) -> None:
-        part.size += len(data)
-        if self._codec is not None and data:
-            part.frame = part.frame or self._codec.compressor(self._package)
-            data = part.frame.compress(data)
-        self._write(part, data)
+    @abstractmethod
+    def _measure(self, rows: Results) -> tuple[int, Any]:
+        """Return the size of rows, and their data for `_put`."""
 
-    def _write(self, part: _Part, data: bytes) -> None:
-        self._is_torn = True
-        with writing(part.path), open(part.unfinished, "ab") as file:
-            file.write(data)
-        self._is_torn = False
+    @abstractmethod
+    def _create(self, part: Part) -> None:
+        """Begin a part."""
 
-    def _sync(self, part: _Part) -> None:
-        """Make the rows of a part durable."""
-        if part.frame is not None:
-            self._write(part, part.frame.flush())
-            part.frame = None
-        with writing(part.path), open(part.unfinished, "rb+") as file:
-            os.fsync(file.fileno())
-            part.durable = os.fstat(file.fileno()).st_size
+    @abstractmethod
+    def _put(self, part: Part, data: Any) -> None:
+        """Append data to a part."""
+
+    @abstractmethod
+    def _sync(self, part: Part) -> None:
+        """Make the rows of a part durable under its unfinished name."""
+
+    @abstractmethod
+    def _there(self, part: Part) -> int:
+        """Return how much of an unfinished part there is, as `Part.durable` counts."""
+
+    @abstractmethod
+    def _cut(self, part: Part) -> None:
+        """Continue an unfinished part after what was durable."""
 
     def _finish(self, folder: str) -> None:
         """Complete the part of a folder."""
@@ -255,7 +266,7 @@ class PartsSink(FileSink):
 
     def _state(self) -> Position:
         parts = {
-            folder: {"span": part.span, "size": part.size, "rows": part.has_rows, "bytes": part.durable}
+            folder: {"span": part.span, "size": part.size, "rows": part.n_rows, "durable": part.durable}
             for folder, part in self._parts.items()
         }
         finished = dict(self._finished)
@@ -273,32 +284,32 @@ class PartsSink(FileSink):
         for folder, about in position["parts"].items():
             name = f"part-{self._finished.get(folder, 0):05d}{self._suffix}"
             path = os.path.join(self.name, folder, name) if folder else os.path.join(self.name, name)
-            part = _Part(path, int(about["span"]), int(about["size"]), bool(about["rows"]), int(about["bytes"]))
+            part = Part(path, int(about["span"]), int(about["size"]), int(about["rows"]), int(about["durable"]))
             self._restore(part)
             self._parts[folder] = part
         kept = {part.unfinished for part in self._parts.values()}
         for path, folder, number in self._files():
-            if path not in kept and (number >= self._finished.get(folder, 0) or path.endswith(_UNFINISHED)):
+            if path not in kept and (number >= self._finished.get(folder, 0) or _UNFINISHED in path[-15:]):
                 with writing(path):
                     os.remove(path)
         self._remove_folders()
         self._touched, self._fresh, self._durable = True, False, self._state()
 
-    def _restore(self, part: _Part) -> None:
+    def _restore(self, part: Part) -> None:
         """Truncate a part to its durable size, also if it was completed later."""
         with writing(part.path):
             if not os.path.exists(part.unfinished) and os.path.exists(part.path):
                 os.replace(part.path, part.unfinished)
                 sync_directory(os.path.dirname(part.path))
-            there = os.path.getsize(part.unfinished) if os.path.exists(part.unfinished) else 0
+            there = self._there(part)
             if there < part.durable:
-                what = f"has {there} bytes, but {part.durable} were written before: it was changed"
+                what = f"has a length of {there}, but {part.durable} was written before: it was changed"
                 raise ConnectorError(f"{part.unfinished}: {what}", "changed")
-            os.truncate(part.unfinished, part.durable)
+            self._cut(part)
 
     def _files(self) -> list[tuple[str, str, int]]:
         """Return path, folder and number of the parts in the directory."""
-        form = re.compile(rf"part-(\d{{5,}}){re.escape(self._suffix)}(?:{re.escape(_UNFINISHED)})?")
+        form = re.compile(rf"part-(\d{{5,}}){re.escape(self._suffix)}(?:{re.escape(_UNFINISHED)}(?:\.tmp)?)?")
         found = []
         for folders in _FOLDERS:
             for path in sorted(glob.glob(os.path.join(glob.escape(self.name), folders, "part-*"))):

@@ -109,7 +109,8 @@ def make_directory(path: str | os.PathLike[str]) -> None:
 def is_replaceable(path: str) -> bool:
     """Return whether a path does not exist, is empty or looks like results."""
     if os.path.isdir(path):
-        parts = glob.glob(os.path.join(glob.escape(path), "**", "part-[0-9]*"), recursive=True)
+        names = glob.glob(os.path.join(glob.escape(path), "**", "part-[0-9]*"), recursive=True)
+        parts = [name for name in names if os.path.isfile(name) and not name.endswith((".tmp", ".inprogress"))]
         return all(any(map(are_results, _names_of_part(part))) for part in parts)
     if not os.path.isfile(path) or not os.path.getsize(path):
         return True

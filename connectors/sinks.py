@@ -247,9 +247,9 @@ def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting)
 
         return RemoteTextSink(lines, path, options, setting)
     if not is_pipe(path) and (options.has("rotate_bytes") or options.has("partition_by")):
-        from connectors.parts_sink import PartsSink
+        from connectors.text_parts import TextPartsSink
 
-        return PartsSink(path, lines, options, setting)
+        return TextPartsSink(path, lines, options, setting)
     return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
 
 

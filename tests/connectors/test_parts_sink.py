@@ -38,6 +38,7 @@ def put(sink: Sink, start: int, end: int) -> None:
 
 URLS = ["out?format=csv&rotate_bytes=300", "out?format=csv&partition_by=date", "out.jsonl?partition_by=hour"]
 URLS += ["out.tsv?partition_by=hour&rotate_bytes=200"]
+URLS += ["out.parquet?rotate_bytes=900", "out?format=parquet&partition_by=hour&rotate_bytes=500"]
 
 
 @pytest.mark.usefixtures("unsynced")
@@ -74,7 +75,17 @@ def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path: Path, url:
     found, expected = files(tmp_path / name), files(tmp_path / "whole" / name)
     assert found == expected
     assert len(found) > 1
-    assert all(name.endswith((".csv", ".jsonl", ".tsv")) for name in found)
+    assert all(name.endswith((".csv", ".jsonl", ".tsv", ".parquet")) for name in found)
+
+
+def test_parts_of_parquet_have_equal_types(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    sink = open_sink(str(tmp_path / "out.parquet?rotate_bytes=40"))
+    sink.write({"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]})
+    sink.close()
+    assert len(files(tmp_path / "out.parquet")) == 4
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table.to_pydict() == {"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]}
 
 
 def test_a_part_is_complete_before_it_exceeds_its_size(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""Directory of Parquet files, rotated by size and partitioned by the time of events. Requires pyarrow."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from connectors.events import Position, Results
+from connectors.options import Options
+from connectors.parquet import import_arrow
+from connectors.parquet_sink import PART_ROWS, array_of, write_table
+from connectors.parts_sink import Part, PartsSink
+from connectors.registry import Setting
+from connectors.results import flat_columns
+from connectors.sinks import writing
+
+
+class ParquetPartsSink(PartsSink):
+    """Write Parquet parts of at most 131,072 rows; see `PartsSink`.
+
+    Each flush writes the rows of unfinished parts to their files, from which a resumed run reads them. The size of a
+    part counts 8 bytes for a number and the bytes of texts.
+
+    Parameters
+    ----------
+    path, options, setting
+        As for `PartsSink`.
+    """
+
+    most_rows = PART_ROWS
+
+    def __init__(self, path: str, options: Options, setting: Setting) -> None:
+        self._pa = import_arrow(path)
+        self._rows: dict[str, dict[str, list[Any]]] = {}  # by part
+        self._types: dict[str, str] = {}  # of the columns of finished parts
+        super().__init__(path, options, setting, ".parquet")
+
+    def _measure(self, rows: Results) -> tuple[int, Any]:
+        columns = flat_columns(rows)
+        size = sum(len(v.encode(errors="replace")) if isinstance(v, str) else 8 for column in columns for v in column)
+        return size, columns
+
+    def _create(self, part: Part) -> None:
+        self._rows[part.path] = {name: [] for name in self._columns or ()}
+
+    def _put(self, part: Part, data: Any) -> None:
+        for held, column in zip(self._rows[part.path].values(), data, strict=True):
+            held += column
+
+    def _table(self, part: Part) -> Any:
+        null = self._pa.null()
+        kinds = {name: self._pa.type_for_alias(kind) for name, kind in self._types.items()}
+        rows = self._rows[part.path].items()
+        arrays = {name: array_of(self._pa, values, kinds.get(name, null)) for name, values in rows}
+        # Readers cannot combine columns of texts with columns without a type.
+        return self._pa.table({name: a if a.type != null else a.cast(self._pa.string()) for name, a in arrays.items()})
+
+    def _sync(self, part: Part) -> None:
+        with writing(part.path):
+            write_table(self._pa, self._table(part), part.unfinished)
+        part.durable = part.n_rows
+
+    def _finish(self, folder: str) -> None:
+        part = self._parts[folder]
+        table = self._table(part)
+        super()._finish(folder)
+        del self._rows[part.path]
+        columns = zip(table.schema, table.columns, strict=True)
+        self._types |= {one.name: str(one.type) for one, column in columns if column.null_count < len(column)}
+
+    def _state(self) -> Position:
+        return super()._state() | {"types": dict(self._types)}
+
+    def rewind(self, position: Position) -> None:
+        """Remove parts and rows written after `position`."""
+        self._types, self._rows = dict(position["types"]), {}
+        super().rewind(position)
+
+    def _there(self, part: Part) -> int:
+        exists = os.path.exists(part.unfinished)
+        return int(self._pa.parquet.read_metadata(part.unfinished).num_rows) if exists else 0
+
+    def _cut(self, part: Part) -> None:
+        table = self._pa.parquet.read_table(part.unfinished).slice(0, part.durable)
+        self._rows[part.path] = table.to_pydict()
