@@ -59,7 +59,7 @@ class Flattening:
     def __init__(self, options: Options, ignored: Iterable[str], roles: Iterable[str | None], notices: Notices) -> None:
         self.depth, self.statistics = nested_options(options)
         self.ignored, self._roles, self._notices = frozenset(ignored), frozenset(filter(None, roles)), notices
-        self._apart = self.ignored | self._roles
+        self.apart = self.ignored | self._roles
         self.has_roles = any("." in name for name in self._roles)
         """Whether a label, key or time may be nested."""
         self.met: set[str] = set()
@@ -120,21 +120,25 @@ class Flattening:
         for key, item in value.items():
             if type(item) in _NESTED:
                 below = names.below.get(key)
-                self._add_nested(item, names.make_below(key) if below is None else below, depth, flat)
+                if below is None:
+                    below = names.make_below(key)
+                if depth and below.is_plain and type(item) is dict:
+                    self._add(item, below, depth - 1, flat)
+                else:
+                    self._add_others(item, below, depth, flat)
             elif (column := names[key]) is not None:
                 if column in flat:
                     raise ValueError(_twice(column))
                 flat[column] = item
 
-    def _add_nested(self, item: Any, names: _Names, depth: int, flat: dict[str, Any]) -> None:
+    def _add_others(self, item: Any, names: _Names, depth: int, flat: dict[str, Any]) -> None:
+        """Add a list, or an object that is not flattened."""
         name = names.prefix
-        if name in self._apart:
+        if not names.is_plain:
             if name not in self.ignored:
                 flat[name] = item
         elif depth == 0:
             raise ValueError(self._too_deep(name, item))
-        elif type(item) is dict:
-            self._add(item, names, depth - 1, flat)
         else:
             self._add_list(item, names, flat)
 
@@ -159,6 +163,7 @@ class _Names(dict[str, "str | None"]):
     def __init__(self, owner: Flattening, prefix: str, parent: _Names | None = None) -> None:
         super().__init__()
         self._owner, self.prefix, self._parent = owner, prefix, parent
+        self.is_plain = prefix not in owner.apart
         self.below: dict[str, _Names] = {}
         """Names of the fields in nested fields."""
         self.is_list = False
@@ -167,6 +172,7 @@ class _Names(dict[str, "str | None"]):
         owner, name = self._owner, self.full(key)
         if name in owner.ignored:
             owner.met.add(name)
+            self[key] = None
             return None
         if name not in owner.known:
             if len(owner.known) + len(owner.added) >= MOST_NAMES:
@@ -210,6 +216,7 @@ class _TopNames(_Names):
     def __missing__(self, key: str) -> str | None:
         if key in self._owner.ignored:
             self._owner.met.add(key)
+            self[key] = None
             return None
         if len(self) < MOST_NAMES:
             self[key] = key

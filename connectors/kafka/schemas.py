@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -25,7 +26,7 @@ _ANSWER_S = 5.0
 _MOST_BYTES = 1 << 24  # of a response
 _MOST_REFERENCES = 1000
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-_TRANSIENT = (408, 429)  # besides all errors of the server
+_TRANSIENT = (404, 408, 429)  # besides all errors of the server; 404 without an error code is from a proxy
 
 
 class UnknownSchemaError(ValueError):
@@ -75,6 +76,7 @@ class SchemaRegistry:
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
         if any(url.startswith("https:") for url in self._urls):
             handlers.append(urllib.request.HTTPSHandler(context=tls_context(name, settings)))
+        self._is_known = False  # to be a registry
         self._opener = urllib.request.build_opener(*handlers)
 
     @classmethod
@@ -103,6 +105,7 @@ class SchemaRegistry:
             found = None
         if not isinstance(found, list):
             raise self._strange()
+        self._is_known = True
 
     def schema(self, number: int, form: str = "") -> Schema:
         """Get a schema by id.
@@ -165,8 +168,9 @@ class SchemaRegistry:
             with self._opener.open(request, timeout=_ANSWER_S) as answer:
                 return json.loads(answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
-            error.close()
-            raise self._refusal(url, path, error.code) from None
+            with contextlib.closing(error):
+                is_unknown = error.code == 404 and _says_unknown(error)
+            raise self._refusal(url, path, error.code, is_unknown) from None
         except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -178,9 +182,9 @@ class SchemaRegistry:
         except (ValueError, RecursionError):
             raise self._strange() from None
 
-    def _refusal(self, url: str, path: str, code: int) -> Exception:
+    def _refusal(self, url: str, path: str, code: int, is_unknown: bool) -> Exception:
         """Return the exception for a status code."""
-        if code == 404:
+        if is_unknown:
             return UnknownSchemaError(f"the schema registry {url} has no {path.split('?')[0]}")
         if code in (401, 403):
             return ConnectorError(
@@ -190,7 +194,7 @@ class SchemaRegistry:
                 option="registry",
             )
         text = f"{self._name}: the schema registry {url} responds with HTTP {code}"
-        if code >= 500 or code in _TRANSIENT:
+        if code >= 500 or (code in _TRANSIENT and self._is_known):
             return UnreachableError(text, "no answer", option="registry")
         return ConnectorError(f"{text}; check the URL", "refused", option="registry")
 
@@ -201,6 +205,15 @@ class SchemaRegistry:
             "no registry",
             option="registry",
         )
+
+
+def _says_unknown(error: urllib.error.HTTPError) -> bool:
+    """Return whether a response says that there is no such schema."""
+    try:
+        found = json.loads(error.read(_MOST_BYTES))
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and str(found.get("error_code")).startswith("404")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -86,6 +86,7 @@ class Registry:
         if path.startswith("/schemas/ids/"):
             found = self.schemas.get(int(path.rpartition("/")[2]))
         body = self.types if path == "/schemas/types" else json.dumps(found or {"error_code": 40403}).encode()
+        body = b"<html>" if self.status == 404 else body
         status = self.status if self.status != 200 else 200 if found or body is self.types else 404
         handler.send_response(status)
         if self.location:
@@ -206,10 +207,11 @@ def test_json_in_frames_needs_no_registry() -> None:
 
 def test_known_schemas_stay_while_the_registry_is_down_and_others_wait(registry: Registry) -> None:
     values = values_of(registry)
+    values.registry.check()
     assert values.prepare([OLD])
     registry.status = 503
     assert values.prepare([OLD])
-    for failure in (503, 429, None):
+    for failure in (503, 429, 404, None):  # 404 of a proxy, which has no error code
         registry.status = failure or 503
         if failure is None:
             registry.stop()
@@ -265,6 +267,9 @@ def test_what_is_no_registry_is_refused_at_the_start(registry: Registry) -> None
         registry.types = types
         with raises(ConnectorError, reason="no registry", option="registry"):
             values.registry.check()
+    registry.status = 404
+    with raises(ConnectorError, reason="refused", option="registry"):
+        values_of(registry).registry.check()
     registry.status, registry.location = 302, "http://127.0.0.1:1/"
     with raises(ConnectorError, reason="refused", named="302"):
         values.registry.check()
