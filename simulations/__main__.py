@@ -33,6 +33,7 @@ BENCHMARKS = {
     "kafka-latency": "simulations.benchmarks.kafka:LATENCY",
     "decisions-coverage": "simulations.benchmarks.decisions:COVERAGE",
     "decisions-rare": "simulations.benchmarks.decisions:RARE",
+    "feature-drift": "simulations.benchmarks.feature_drift:BENCHMARK",
     "refits": "simulations.benchmarks.refits:BENCHMARK",
     "delays": "simulations.benchmarks.delays:BENCHMARK",
     "pending": "simulations.benchmarks.pending:BENCHMARK",

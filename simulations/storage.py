@@ -24,6 +24,7 @@ SEPARATOR = " / "
 RESULTS_LAST_CHANGED_AT = {
     "learners": ("db405b3f", "2026-11-27T17:54:26+00:00"),
     "late labels": ("03f1b1c6", "2026-11-28T02:09:53+00:00"),
+    "monitor": ("ada85d00", "2026-11-28T02:01:41+00:00"),
     "solvers": ("857f33d1", "2026-11-27T12:29:38+00:00"),
 }
 """The last commit that changed what the learners predict, also with late labels, and what the batch solvers compute.
