@@ -153,19 +153,19 @@ class Detector(Protocol):
 
     n_values: int
 
-    def first_alarms(self, X: Columns) -> list[int]:
-        """Return the numbers of events at alarms, or at the first ones."""
+    def first_alarms(self, X: Columns, until: float) -> list[int]:
+        """Return the numbers of events at alarms, at least up to the first one after `until`."""
 
 
 class Monitor:
     """`FeatureMonitor`."""
 
-    def __init__(self, false_alarms: float = RATE) -> None:
-        self.monitor, self.n_values = FeatureMonitor(reference=REFERENCE, false_alarms=false_alarms), 0
+    def __init__(self, reference: int = REFERENCE) -> None:
+        self.monitor, self.n_values = FeatureMonitor(reference=reference, false_alarms=RATE), 0
 
-    def first_alarms(self, X: Columns) -> list[int]:
+    def first_alarms(self, X: Columns, until: float) -> list[int]:
         """Return the numbers of events at alarms."""
-        n = len(X["x0"])
+        n = len(next(iter(X.values())))
         self.n_values += n * len(X)
         for start in range(0, n, _BATCH):
             self.monitor.learn_many({name: column[start : start + _BATCH] for name, column in X.items()})
@@ -173,7 +173,7 @@ class Monitor:
 
 
 class Univariate:
-    """A detector of River for each column, until the first alarm after the change.
+    """A detector of River for each column.
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ class Univariate:
     ) -> None:
         self.make, self.columns, self.skipped, self.most, self.n_values = make, columns, skipped, most, 0
 
-    def first_alarms(self, X: Columns) -> list[int]:
-        """Return the numbers of events at alarms."""
+    def first_alarms(self, X: Columns, until: float) -> list[int]:
+        """Return the numbers of events at alarms, up to the first one after `until`."""
         detectors, found = [self.make() for _ in range(self.columns)], []
         part = slice(self.skipped, self.skipped + self.most)
         rows = np.column_stack([column[part] for column in list(X.values())[: self.columns]]).tolist()
@@ -201,7 +201,7 @@ class Univariate:
                     if detectors[k].drift_detected:
                         found.append(i + 1)
                         detectors[k] = self.make()
-            if found and found[-1] > BEFORE + _JITTER:
+            if found and found[-1] > until:
                 break
         return found
 
@@ -231,7 +231,7 @@ def delays(change: str, size: float, detector: str, n_seeds: int) -> dict[str, A
         X = {name: np.concatenate([before[name], after[name]]) for name in before}
         start = time.process_time()
         made = detectors()[detector]()
-        alarms = made.first_alarms(X)
+        alarms = made.first_alarms(X, begin)
         seconds, n = seconds + time.process_time() - start, n + made.n_values
         late = [at - begin for at in alarms if at > begin]
         n_false += len(alarms) - len(late)

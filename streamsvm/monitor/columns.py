@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -24,8 +25,10 @@ from streamsvm.monitor.comparison import N_TESTS, compare, compare_pairs
 from streamsvm.monitor.profile import BELOW, GROUPS, REPEATS, TOTAL, ColumnProfile, PairProfile, Profile
 from streamsvm.monitor.reading import join_cells
 from streamsvm.monitor.tally import BLOCK, Tally, window_sizes
+from streamsvm.names import shown
 
 MOST_PAIRS = 256
+logger = logging.getLogger("streamsvm")
 _FIRST_BLOCKS = 32  # blocks whose values choose the bins, at most half of the reference
 
 
@@ -162,6 +165,7 @@ class Columns:
                 return self._take_part(numbers[:, :n], {c: part[:n] for c, part in texts.items()})
         alarms = compare(self, closed, beyond) + compare_pairs(self, pair_closed, pair_beyond)
         alarms.sort(key=lambda alarm: alarm.event)
+        self._add_examples(alarms, numbers, texts)
         self.tally.commit(closed, children)
         self.pair_tally.commit(pair_closed, pair_children)
         self.previous = numbers[:, -1].copy()
@@ -171,6 +175,20 @@ class Columns:
         if self.relearns:
             self._relearn(alarms)
         return alarms, numbers.shape[1]
+
+    def _add_examples(self, alarms: Sequence[FeatureAlarm], numbers: Floats, texts: Mapping[int, Texts]) -> None:
+        """Add the first values in the last block of a window that are unseen, or of another type."""
+        for alarm in alarms:
+            if alarm.kind not in ("unseen", "type"):
+                continue
+            c, end = self.names[alarm.column], alarm.event - self.block * BLOCK
+            own, codes = texts.get(c), self.bins.codes.get(c)
+            if alarm.kind == "type" and codes is not None:
+                values = [value for value in numbers[c, end - BLOCK : end].tolist() if value == value]
+            else:
+                block = [] if own is None else own[end - BLOCK : end].tolist()
+                values = [text for text in block if text is not None and text not in (codes or ())]
+            alarm.after["examples"] = list(dict.fromkeys(shown(v) if isinstance(v, str) else v for v in values))[:3]
 
     # Phases of references ---------------------------------------------------------------------------------------------
 
@@ -201,6 +219,8 @@ class Columns:
         numbers, texts = join_cells(kept)
         profile = fit_bins(name, numbers, texts)
         if profile is None:
+            if not self.first_from[c]:
+                logger.warning("the monitored column %r has no values in its first %d events", name, len(numbers))
             self.first[c], self.first_from[c] = [], self.block
             return
         del self.first[c], self.first_from[c]

@@ -55,7 +55,7 @@ class FeatureMonitor(Archived):
     Parameters
     ----------
     reference
-        Number of first events that are the reference, at least 256; or a `Profile`.
+        Number of first events that are the reference, at least 256, rounded down to a multiple of 64; or a `Profile`.
     reset
         When a column learns its reference anew, from the events that follow: "never", or "after_alarm". With "never",
         a change has one alarm, and another one only after the column has agreed with its reference again.
@@ -114,8 +114,9 @@ class FeatureMonitor(Archived):
         self.reference, self.reset, self.false_alarms, self.seed = n_reference, reset, float(false_alarms), int(seed)
         self.columns_given = None if columns is None else list(dict.fromkeys(columns))
         self._wanted = None if columns is None else set(columns)
-        n_events = -(-n_reference // BLOCK) * BLOCK
-        self._columns = Columns(n_events, reset == "after_alarm", self.false_alarms * 1e-6, self.seed)
+        self._columns = Columns(
+            n_reference // BLOCK * BLOCK, reset == "after_alarm", self.false_alarms * 1e-6, self.seed
+        )
         self._rows: list[dict[Any, Any]] = []  # events of `update` that are not yet in a block
         self._open: list[Part] = []  # other ones
         self._n_open = 0
@@ -216,6 +217,8 @@ class FeatureMonitor(Archived):
 
     def _take(self, parts: list[Part], at: int, n: int, n_open: int) -> int:
         """Take blocks from `at`, up to the first one with new columns or a limit of memory; return their size."""
+        if self.columns_given is not None and not len(self._columns):
+            self._columns.add(self.columns_given)
         new = self._new_columns(parts, n_open)
         begins = sorted({first // BLOCK * BLOCK for first in new.values() if first < n})
         here = sorted((name for name in new if new[name] // BLOCK * BLOCK <= at), key=lambda x: (new[x], name_key(x)))

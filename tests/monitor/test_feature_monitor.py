@@ -98,6 +98,8 @@ def test_each_change_has_one_alarm_and_recovers(change):
     assert alarm.since <= 8192 + 512
     assert 0.0 < alarm.evidence < 1e-6
     json.dumps(alarm.as_dict(), allow_nan=False)
+    if alarm.kind == "unseen":
+        assert alarm.after["examples"] == ["violet"]
     if alarm.kind != "relation":
         changed = {state.name: state.changed for state in monitor.columns() if state.changed}
         assert list(changed) == [alarm.column]
@@ -274,10 +276,23 @@ def test_a_wrong_parameter_is_refused(parameter, value):
         FeatureMonitor(**{parameter: value})
 
 
+def test_a_named_column_without_values_is_reported(caplog):
+    monitor = FeatureMonitor(reference=256, columns=["size", "wight"])
+    monitor.learn_many({"size": np.arange(256.0), "weight": np.arange(256.0)})
+    assert "wight" in caplog.text
+    assert [(state.name, state.status) for state in monitor.columns()][1] == ("wight", "learning")
+
+
+def test_a_stream_of_the_length_of_the_reference_has_a_profile():
+    monitor = FeatureMonitor(reference=1010)
+    monitor.learn_many({"size": np.arange(1010.0)})
+    assert [column.name for column in monitor.profile().columns] == ["size"]
+
+
 def test_columns_are_chosen_by_name_or_are_the_first_thousand():
     X, few = np.random.default_rng(0).normal(size=(64, 1500)), FeatureMonitor(reference=256, columns=[7, 3])
     few.learn_many(X)
-    assert [state.name for state in few.columns()] == [3, 7]
+    assert [state.name for state in few.columns()] == [7, 3]
     many = FeatureMonitor()
     many.learn_many(X)
     assert (len(many.columns()), many.n_columns_left_out) == (1000, 500)

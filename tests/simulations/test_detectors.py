@@ -1,0 +1,35 @@
+"""Scores of detectors of feature drift."""
+
+from __future__ import annotations
+
+from connectors.synthetic import Drift
+from simulations.benchmarks import feature_drift
+from simulations.drift import detectors
+from simulations.drift.__main__ import main
+
+
+def test_scores_by_hand():
+    drifts = [Drift(1_000, 200, "mix"), Drift(2_000, 0, "scale")]
+    assert detectors.scores([50, 950, 1_500], drifts, 3_000) == ([0], 1, 1)
+    assert detectors.scores([2_100], drifts, 3_000) == ([100], 1, 0)
+    assert detectors.scores([7, 8], [], 3_000) == ([], 0, 2)
+
+
+def test_the_table_has_each_detector_on_each_scenario(capsys):
+    main(["--detectors", "--quick", "--scenarios", "rbf-scale", "--events", "2000"])
+    lines = capsys.readouterr().out.splitlines()[2:]
+    cells = {line.split(" | ")[1]: line.split(" | ")[2:] for line in lines}
+    assert set(cells) == {"FeatureMonitor", "ADWIN", "Page-Hinkley"}
+    assert (cells["FeatureMonitor"][1], cells["FeatureMonitor"][2]) == ("0 of 3", "0 in 1")
+
+
+def test_streams_without_a_change_have_fewer_false_alarms_than_stated():
+    for stream in feature_drift.STREAMS:
+        found = feature_drift.false_alarms(stream, 16_384, range(1))
+        assert (found["alarms"], found["events"]) == (0, 16_384)
+
+
+def test_a_monitor_finds_a_shift():
+    found = feature_drift.delays("mean, in deviations", 3.0, "FeatureMonitor", 1)
+    assert (found["missed"], found["false"]) == (0, 0)
+    assert found["delay"] <= 128
