@@ -18,7 +18,7 @@ from connectors.options import STORES, is_remote, printable
 UNFINISHED = (".tmp", ".part", ".inprogress")
 """Name suffixes of files that are still being written."""
 ORDERS = ("given", "name", "time")
-_ONLY_FILES = "several sources must be files, globs or directories"
+_ONLY_FILES = "several sources must be local files, globs or directories"
 _DIGITS = re.compile(r"([0-9]+)")
 _HIVE = re.compile(r"([^=/]+)=([^/]*)")
 _HIVE_MISSING = "__HIVE_DEFAULT_PARTITION__"

@@ -82,7 +82,7 @@ class ManyFilesSource(PrefetchSource):
     @property
     def identity(self) -> str:
         """All paths, globs and directories."""
-        return ", ".join(map(printable, self._roots))
+        return ", ".join(printable(root.rstrip("/") or root) for root in self._roots)
 
     # The files ----------------------------------------------------------------------------------------------------
 
@@ -152,6 +152,9 @@ class ManyFilesSource(PrefetchSource):
         """Open the next file that is not empty. Return whether there is one."""
         while self._left:
             file = self._left.popleft()
+            if self._follow and not os.path.exists(file.path):
+                self._notices.say(Notice.of("{name!r} was removed before it was read", file.name))
+                continue
             if file.size and self._opened(file):
                 self._current = file
                 return True

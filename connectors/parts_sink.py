@@ -133,15 +133,15 @@ class PartsSink(FileSink):
             return
         self._check_columns(table)
         spans = np.asarray(times, np.int64) // _SPANS[self._by]
-        columns = dict(zip(table, columns_of(table), strict=True))
         for rows in self._steps(spans):
             latest = int(spans[rows].max())
             if self._latest is None or latest > self._latest:
                 self._latest = latest
                 self._finish_before(latest - 1)
-            for span in np.unique(spans[rows]).tolist():
-                here = (rows.start + np.flatnonzero(spans[rows] == span)).tolist()
-                self._append(self._folder(span), span, {n: [c[i] for i in here] for n, c in columns.items()})
+            part, found = _rows(table, rows.start, rows.stop), np.unique(spans[rows]).tolist()
+            for span in found:
+                here = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
+                self._append(self._folder(span), span, here)
 
     def _steps(self, spans: NDArray[np.int64]) -> Iterator[slice]:
         """Yield the rows between which the latest time span advances."""
@@ -343,6 +343,11 @@ class PartsSink(FileSink):
         elif self._made and not self._touched:
             os.rmdir(self.name)
             self._made = False
+
+
+def _picked(table: Results, rows: list[int]) -> dict[str, Any]:
+    columns = zip(table, columns_of(table), strict=True)
+    return {name: [column[i] for i in rows] for name, column in columns}
 
 
 def _rows(table: Results, start: int, end: int) -> dict[str, Any]:
