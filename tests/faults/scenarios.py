@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
@@ -23,12 +24,12 @@ _LABELS = {True: "UP", False: "DOWN"}
 
 
 def write_events(path: Path, n: int) -> None:
-    """Write events with two features, their labels, a missing label and two malformed lines."""
-    lines = ["a,b,y"]
+    """Write events with two features, their labels and times, a missing label and two malformed lines."""
+    lines = ["a,b,y,t"]
     for i in range(n):
         a, b = (i * 7919 % 1000) / 500 - 1, (i * 104729 % 1000) / 500 - 1
         label = "" if i % 41 == 7 else _LABELS[a + b > 0]
-        lines.append(f"{'oops' if i in (5, 32) else round(a, 3)},{b:.3f},{label}")
+        lines.append(f"{'oops' if i in (5, 32) else round(a, 3)},{b:.3f},{label},{i * 3_600_000}")
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -43,6 +44,12 @@ def write_joined(folder: Path, n: int) -> None:
     rows = [f"{key},{time},{label}" for time, key, label in sorted(labels)]
     (folder / "events.csv").write_text("\n".join(events) + "\n")
     (folder / "labels.csv").write_text("\n".join(["id,t,y", *rows]) + "\n")
+
+
+def _unpacked(path: Path) -> bytes:
+    """Return the content of a file. Compressed bytes depend on the flushes."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return file.read()
 
 
 @dataclass
@@ -110,7 +117,11 @@ class Scenario:
         found: dict[str, Any] = {"summary": summary}
         for name in (*self.outputs, "model"):
             path = folder / name
-            found[name] = pyarrow.parquet.read_table(path).to_pylist() if path.is_dir() else path.read_bytes()
+            if name.endswith(".parquet") and path.is_dir():
+                found[name] = pyarrow.parquet.read_table(path).to_pylist()
+            else:
+                parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
+                found[name] = {str(part.relative_to(path)): _unpacked(part) for part in parts}
         if not self.joined:  # a run with delayed labels has a random salt
             found["checkpoint"] = (folder / "state" / "check" / "checkpoint.safetensors").read_bytes()
         return found
@@ -122,7 +133,7 @@ _JOINED = {
     **{"label_timeout": "20s", "out": "out.csv", "label_output": "joined.csv", "types": "a:number"},
 }
 
-_CSV = {"source": "in.csv?batch_size=10", "out": "out.csv", "types": "a:number"}
+_CSV = {"source": "in.csv?batch_size=10", "out": "out.csv", "types": "a:number", "time": "t", "time_unit": "ms"}
 
 SCENARIOS = {
     "csv": Scenario(_CSV),
@@ -141,6 +152,17 @@ SCENARIOS = {
         outputs=("deep/new/out.parquet", "far/dead.jsonl"),
     ),
     "resume": Scenario(_CSV | {"dead_letter": "dead.csv"}, outputs=("out.csv", "dead.csv"), earlier={"max_events": 30}),
+    "parts": Scenario(
+        _CSV | {"out": "deep/new/out?format=csv&partition_by=date&rotate_bytes=400", "dead_letter": "dead.csv"},
+        outputs=("deep/new/out", "dead.csv"),
+        earlier={"time_unit": "s"},
+        first={"reset": True},
+    ),
+    "alerts": Scenario(
+        _CSV
+        | {"out": "deep/out.jsonl.zst", "alerts": "far/alerts.csv.bz2", "reference": 20, "dead_letter": "dead.csv"},
+        outputs=("deep/out.jsonl.zst", "far/alerts.csv.bz2", "dead.csv"),
+    ),
     "joined": Scenario(_JOINED, outputs=("out.csv", "joined.csv", "out.csv.rejected.jsonl"), joined=True),
 }
 

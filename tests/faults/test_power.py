@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from connectors import open_sink
+from connectors import open_sink, open_source
 from streamsvm.models.archive import read_archive, write_archive
 from tests.connectors.streams import rows
 from tests.faults.disk import Disk, Mark, write_tree
@@ -34,30 +34,35 @@ def test_some_moments_of_a_run_with_late_labels(tmp_path: Path) -> None:
     some_moments(trial, random.Random(1), 10)
 
 
-@pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
-def test_rows_that_a_sink_has_flushed_are_durable(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "run" / kind
+PARTS = ["out?format=csv&rotate_bytes=8", "out?format=csv&partition_by=date"]
+
+
+@pytest.mark.parametrize("url", ["out.csv", "out.csv.gz", "out.parquet", *PARTS])
+def test_rows_that_a_sink_has_flushed_are_durable(url: str, tmp_path: Path) -> None:
+    path, source = tmp_path / "run" / url, open_source("synthetic:sea?n=1")
     path.parent.mkdir()
-    with contextlib.closing(open_sink(str(path))) as sink:
-        sink.write({"n": [-1]})
-    with Disk(path.parent) as disk, contextlib.closing(open_sink(str(path))) as sink:
-        for n in range(3):
-            sink.write({"n": [n]})
-            sink.flush()
-            disk.mark((n + 1, sink.position))
-        sink.rewind(sink.position)
+    with contextlib.closing(open_sink(str(path), source=source)) as sink:  # these rows are replaced
+        sink.write_at({"n": [-3, -2, -1]}, [0, 0, 0])
+    with Disk(path.parent) as disk:
+        with contextlib.closing(open_sink(str(path), source=source)) as sink:
+            for n in range(3):
+                sink.write_at({"n": [n]}, [86_400_000 * (n + 1)])
+                sink.flush()
+                disk.mark(sink.position)
+        disk.mark("end")
     disk.check()
     for i, (_, durable, pending) in enumerate(moments(disk)):
         known = [change.value for change in disk.history[:i] if isinstance(change, Mark)]
-        for choose in choices(pending, random.Random(i), 0):
+        for choose in choices(pending, random.Random(i), 0) if known else ():
             place = tmp_path / "left"
             shutil.rmtree(place, ignore_errors=True)
             write_tree(survivor(durable, pending, choose), place)
-            if known:
-                n_rows, position = known[-1]
-                with mock.patch("os.fsync"), contextlib.closing(open_sink(str(place / kind), resume=True)) as resumed:
-                    resumed.rewind(position)
-                assert [row["n"] for row in rows(str(place / kind))] == list(range(n_rows))
+            if known[-1] != "end":
+                with mock.patch("os.fsync"), contextlib.closing(open_sink(str(place / url), resume=True)) as resumed:
+                    resumed.rewind(known[-1])
+            assert sorted(row["n"] for row in rows(str(place / url.partition("?")[0]))) == list(
+                range(min(3, len(known)))
+            )
 
 
 @pytest.mark.parametrize("before", ["", "old"])
