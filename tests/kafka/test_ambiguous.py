@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,11 @@ class Trial:
     ----------
     codes
         Exit codes of the last runs with faults.
+    around
+        Context of runs with faults.
     """
+
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __init__(self, broker: str, topic: Callable[..., str], folder: Path) -> None:
         self.broker, self._topic, self._folder = broker, topic, folder
@@ -54,7 +59,7 @@ class Trial:
         self.codes: list[int] = []
         asked = ["run", *arguments(self.broker, self._source, out, dead, "--at-end", "stop", "--checkpoint-every", 100)]
         for faults in interrupted:
-            with Proxy(self.broker, *faults) as proxy, proxy.redirected():
+            with Proxy(self.broker, *faults) as proxy, proxy.redirected(), self.around():
                 done = ran_here(*asked, "--set", "broker-timeout=10", cwd=place)
             self.codes.append(done.returncode)
             assert done.returncode in (0, 1, 2, 75), done.stderr
@@ -98,4 +103,21 @@ def test_a_transaction_that_timed_out_while_the_machine_was_suspended_is_repeate
         patch.setattr(time, "clock_gettime", lambda clock: float(next(seconds)))
         trial.check([fault := Fault("Produce", "refused", n=3, code=47)])
     assert fault.n_fired == 1
+    assert trial.codes == [0]
+
+
+@pytest.mark.slow
+def test_clocks_that_leap_change_no_result(broker: str, topic: Make, tmp_path: Path) -> None:
+    trial, wall, steady = Trial(broker, topic, tmp_path), time.time, time.monotonic
+
+    @contextmanager
+    def leaping() -> Iterator[None]:
+        n = itertools.count()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: steady() + 3600.0 * (next(n) > 2000))
+            patch.setattr(time, "time", lambda: wall() - 300.0 * (next(n) > 1000))
+            yield
+
+    trial.around = leaping
+    trial.check([])
     assert trial.codes == [0]
