@@ -11,9 +11,6 @@ import streamsvm
 from streamsvm import CPMClassifier
 from tests.learners import arrays_of, river_checks, snapshot
 
-PARAMS = list(CPMClassifier._unit_test_params())
-
-
 # River's checks ---------------------------------------------------------------------------------------------------
 
 
