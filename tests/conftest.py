@@ -48,12 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
-# These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
-WAIT = {
+# Units of work for one worker each, which start first. Most of their tests wait for brokers, browsers or other
+# processes. Those of kernels compile in the first run, which one process does at a time: others would wait.
+UNITS = {
     **dict.fromkeys(("tests/kafka/test_run", "tests/kafka/test_late", "tests/kafka/test_tutorial"), "runs"),
-    "tests/kafka": "brokers and browsers",
-    "tests/page": "brokers and browsers",
+    **dict.fromkeys(("tests/kafka", "tests/page"), "brokers and browsers"),
     "tests/keyed": "keyed workers",
+    **dict.fromkeys([f"tests/{name}" for name in ("batch", "budgeted", "ensemble")], "kernels"),
+    **dict.fromkeys([f"tests/{name}" for name in ("features", "online", "polytope")], "kernels"),
 }
 
 
@@ -65,15 +67,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Waiting tests start first, one unit per worker; the others compute meanwhile."""
+    """Units start first, one per worker; the other files follow."""
     from xdist.scheduler import LoadFileScheduling
 
-    class WaitingFirst(LoadFileScheduling):
+    class UnitsFirst(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return next((unit for start, unit in WAIT.items() if file.startswith(start)), file)
+            return next((unit for start, unit in UNITS.items() if file.startswith(start)), file)
 
-    return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
+    return UnitsFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 # Files with the longest single tests. They start early, so that no worker computes alone at the end.
@@ -87,11 +89,11 @@ SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as slow that start a broker or a browser, or build a release. Waiting tests come first."""
+    """Mark tests as slow that start a broker or a browser, or build a release. Units come first."""
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (not item.nodeid.startswith(tuple(WAIT)), not item.nodeid.startswith(LONGEST)))
+    items.sort(key=lambda item: (not item.nodeid.startswith(tuple(UNITS)), not item.nodeid.startswith(LONGEST)))
 
 
 def pytest_collection_finish() -> None:
