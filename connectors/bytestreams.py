@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from connectors.compression import (
+    ZIP_SUFFIX,
     Codec,
     CorruptError,
     Decompressor,
@@ -30,10 +31,11 @@ logger = logging.getLogger("connectors")
 _CHUNK = 1 << 18
 _NO_TEXT = {
     b"PAR1\x15": "Parquet: set format=parquet",
-    b"PK\x03\x04": "a ZIP archive or a spreadsheet: unpack it, or save it as CSV",
     b"\x02\x21\x4c\x18": "lz4 in its legacy format: compress it again without -l",
 }
 """First bytes of files that are not text."""
+ZIP = b"PK\x03\x04"
+"""First bytes of a ZIP archive."""
 _NOT_GROWING = "at_end=wait is for growing files of plain text"
 _POLL_S = 0.2
 _KNOWN_BYTES = 4096
@@ -108,12 +110,20 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
 
 def _regular(fd: int, path: str, *, follow: bool) -> ByteStream:
     """Open a regular file by its first bytes; compression is detected whatever the name."""
-    codec = codec_of_head(path, os.pread(fd, 16, 0))
-    if codec is not None and follow:
-        what = f"is compressed by {codec.name}, but {_NOT_GROWING}"
+    head = os.pread(fd, 16, 0)
+    is_zip = head.startswith(ZIP)
+    codec = None if is_zip else codec_of_head(path, head)
+    if follow and (codec is not None or is_zip):
+        what = f"is compressed by {'zip' if codec is None else codec.name}, but {_NOT_GROWING}"
         raise ConnectorError(f"{path}: {what}", "packed", option="at_end")
     if follow:
         return GrowingFile(fd, path)
+    if is_zip:
+        from connectors.zip_stream import ZipStream
+
+        stream = ZipStream(os.fdopen(os.dup(fd), "rb"), path)
+        os.close(fd)
+        return stream
     return PlainFile(fd, path) if codec is None else Unpacked(PlainFile(fd, path), path, codec)
 
 
@@ -128,6 +138,8 @@ def codec_of_head(path: str, head: bytes) -> Codec | None:
     for mark, what in _NO_TEXT.items():
         if head.startswith(mark):
             raise ConnectorError(f"{path}: is {what}")
+    if path.lower().endswith(ZIP_SUFFIX) and head:
+        raise ConnectorError(f"{path}: ends in {ZIP_SUFFIX} but is not a ZIP archive", "not zip")
     named, found = codec_of_name(path), codec_of_bytes(head, path)
     if named and not found and not may_be_compressed(head[:16]):
         raise ConnectorError(f"{path}: ends in {named.suffix} but is not a {named.name} file", f"not {named.name}")

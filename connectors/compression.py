@@ -201,6 +201,10 @@ CODECS = (
 """The supported formats. Skippable frames may start both zstd and lz4 files; the suffix tells which."""
 
 
+ZIP_SUFFIX = ".zip"
+"""Suffix of ZIP archives, which are read and not written."""
+
+
 def codec_of_name(path: str) -> Codec | None:
     """Return the compression format that a file name ends in, or None.
 
@@ -213,9 +217,10 @@ def codec_of_name(path: str) -> Codec | None:
 
 
 def uncompressed_name(path: str) -> str:
-    """Return a file name without the suffix of a compression format."""
-    codec = codec_of_name(path)
-    return path if codec is None else path[: -len(codec.suffix)]
+    """Return a file name without the suffix of a compression format or of a ZIP archive."""
+    suffixes = (ZIP_SUFFIX, *(codec.suffix for codec in CODECS))
+    suffix = next((each for each in suffixes if path.lower().endswith(each)), "")
+    return path[: len(path) - len(suffix)]
 
 
 def codec_of_bytes(head: bytes, path: str = "") -> Codec | None:

@@ -10,9 +10,9 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from connectors.bytestreams import ByteStream, Unpacked, codec_of_head
+from connectors.bytestreams import ZIP, ByteStream, Unpacked, codec_of_head
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import printable
 
@@ -25,6 +25,8 @@ RETRY_S = 60.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
 _CHUNK = 1 << 18
 WEB = ("http", "https")
+
+_warned: set[str] = set()  # files of which a failed request was reported
 
 logger = logging.getLogger("connectors")
 
@@ -56,8 +58,9 @@ def attempt(name: str, request: Callable[[], T]) -> T:
             if time.monotonic() - started + pause > RETRY_S:
                 what = f"no answer for {RETRY_S:.0f} s: {error}: start the run again to continue"
                 raise UnreachableError(f"{name}: {what}", "unreachable") from error
-            if pause == _PAUSE_S:
-                logger.warning("%s: %s; retrying for up to %.0f s", name, error, RETRY_S)
+            level = logging.DEBUG if name in _warned or pause > _PAUSE_S else logging.WARNING
+            _warned.add(name)
+            logger.log(level, "%s: %s; failed requests are retried for up to %.0f s each", name, error, RETRY_S)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -210,10 +213,15 @@ def open_remote_bytes(url: str, *, follow: bool = False) -> ByteStream:
     name = printable(url)
     if follow:
         raise ConnectorError(f"{name}: at_end=wait is for growing local files", "packed", option="at_end")
-    stream = RemoteStream(open_remote(url))
+    file = open_remote(url)
+    stream = RemoteStream(file)
     try:
         head = stream.read(0.0) or b""
         stream.seek(0)
+        if head.startswith(ZIP):
+            from connectors.zip_stream import ZipStream
+
+            return ZipStream(_random(file), name, file.version)
         codec = codec_of_head(name, head)
         return stream if codec is None else Unpacked(stream, name, codec)
     except BaseException:
@@ -221,7 +229,7 @@ def open_remote_bytes(url: str, *, follow: bool = False) -> ByteStream:
         raise
 
 
-def open_random(url: str) -> Any:
+def open_random(url: str) -> io.BufferedReader:
     """Open a URL as a binary file with random access.
 
     Raises
@@ -229,7 +237,10 @@ def open_random(url: str) -> Any:
     ConnectorError
         If it cannot be read, or the server does not tell its size.
     """
-    file = open_remote(url)
+    return _random(open_remote(url))
+
+
+def _random(file: RemoteFile) -> io.BufferedReader:
     if file.size is None:
         file.close()
         raise ConnectorError(f"{file.name}: the server does not tell the size: download the file first", "no size")

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from connectors.compression import Compressor, codec_of_name
+from connectors.compression import ZIP_SUFFIX, Compressor, codec_of_name
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
@@ -67,6 +67,8 @@ class TextSink(FileSink):
     def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
         super().__init__(path, options, setting)
         self._lines = lines
+        if path.lower().endswith(ZIP_SUFFIX):
+            raise ConnectorError(f"{path}: ZIP archives are not written: use .gz or .zst", "no sink")
         self._codec = codec_of_name(path)
         self._package = None if self._codec is None else self._codec.load(path)
         self._frame: Compressor | None = None

@@ -43,7 +43,7 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.csv", "größe,y\n1,a\n".encode("latin-1"), {"label": "y"}, "encoding="),
         ("a.csv", "x,y\r1,2\r3,4\r", {}, "end only in carriage returns: convert them first: tr "),
         ("a.csv.zst", "x\n1\n", {}, "ends in .zst but is not a zstd file"),
-        ("a.csv", b"PK\x03\x04 rest", {}, "is a ZIP archive or a spreadsheet"),
+        ("a.csv", b"PK\x03\x04 rest", {}, "the ZIP archive cannot be read"),
         ("a.csv", b"PAR1\x15\x04 rest", {}, "is Parquet: set format=parquet"),
         ("a.dat", "x\n1\n", {}, "set format="),
         ("a.jsonl", '{"x": 1, "class": 2}\n', {"label": "clas"}, "if it comes later, set late_label=yes"),

@@ -7,6 +7,7 @@ import gzip
 import lzma
 import os
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from connectors import ConnectorError, open_source
+from connectors import ConnectorError, open_sink, open_source
 from connectors.bytestreams import Pipe, Unpacked
 from tests.connectors.streams import events, read, rejects, rows, write
 from tests.errors import raises
@@ -169,3 +170,45 @@ def test_a_missing_package_is_named(tmp_path: Path, suffix: str, package: str, m
 def test_an_old_lz4_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with raises(ConnectorError, "compress it again"):
         open_source(write(tmp_path / "a.csv", b"\x02\x21\x4c\x18" + bytes(20)))
+
+
+def archive(path: Path, files: dict[str, bytes]) -> str:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return str(path)
+
+
+def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path: Path) -> None:
+    url = archive(tmp_path / "a.csv.zip", {"data/a.csv": lines(3000), "__MACOSX/._a.csv": b"x"})
+    source = open_source(url, batch_size=500)
+    batches = iter(source)
+    seen = [row["x"] for row in next(batches).rows()]
+    resumed = open_source(url, batch_size=500)
+    resumed.seek(source.position)
+    assert seen + [row["x"] for each in resumed for row in each.rows()] == list(range(3000))
+    with raises(ConnectorError, reason="packed", option="at_end"):
+        open_source(url, at_end="wait")
+
+
+def test_a_damaged_zip_archive_ends_in_one_dead_letter(tmp_path: Path) -> None:
+    url = archive(tmp_path / "a.csv.zip", {"a.csv": lines(60_000)})
+    packed = bytearray(Path(url).read_bytes())
+    packed[len(packed) * 3 // 4] ^= 255
+    Path(url).write_bytes(packed)
+    seen, bad = read(url)
+    assert [event[0]["x"] for event in seen[:2000]] == list(range(2000))
+    assert "damaged" in bad[-1][1]
+
+
+def test_other_zip_archives_are_refused(tmp_path: Path) -> None:
+    for reason, files in (
+        ("several", {"a.csv": b"x\n1\n", "b.csv": b"x\n1\n"}),
+        ("spreadsheet", {"[Content_Types].xml": b"", "xl/workbook.xml": b""}),
+    ):
+        with raises(ConnectorError, reason=reason):
+            open_source(archive(tmp_path / "a.csv.zip", files))
+    with raises(ConnectorError, reason="not zip"):
+        open_source(write(tmp_path / "c.csv.zip", "x\n1\n"))
+    with raises(ConnectorError, reason="no sink"):
+        open_sink(str(tmp_path / "out.csv.zip"))

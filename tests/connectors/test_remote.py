@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,7 @@ def _server() -> Iterator[Web]:
 def web(_server: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
     monkeypatch.setattr("connectors.remote._PAUSE_S", 0.01)
     monkeypatch.setattr("connectors.remote.RETRY_S", 30.0)
+    monkeypatch.setattr("connectors.remote._warned", set())
     _server.__init__(_server.port)  # type: ignore[misc]
     return _server
 
@@ -62,7 +64,15 @@ def test_a_file_is_read_by_one_request(web: Web) -> None:
     assert [each["Range"] for each in web.requests] == ["bytes=0-"]
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("csv", bytes), ("csv.gz", gzip.compress), ("txt", gzip.compress)])
+def zipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.csv", data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("csv", bytes), ("csv.gz", gzip.compress), ("txt", gzip.compress), ("csv.zip", zipped)]
+)
 @pytest.mark.parametrize("ranges", [True, False])
 def test_resumed_at_an_offset(web: Web, suffix: str, pack: Any, ranges: bool) -> None:
     web.ranges = ranges
