@@ -25,10 +25,11 @@ KILLS = 2
 MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
 
-def stream(n: int, *, broken: bool = True) -> list[tuple[int, bytes | None, bytes | None, int]]:
-    """Events of three partitions whose concept changes halfway: some without label, some malformed, unordered times."""
+def stream(n: int, *, broken: bool = True, moved: bool = False) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    """Events of three partitions whose concept, and c if `moved`, changes halfway; some malformed, unordered times."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n, 3))
+    x[n // 2 :, 2] += 2.0 * moved
     y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)
     rows = []
     for i, partition in enumerate(rng.integers(0, 3, n).tolist()):
@@ -98,19 +99,21 @@ def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
 
 def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     source = topic("events")
-    fill(broker, source, stream(N))
+    fill(broker, source, stream(N, moved=True))
     outs = [topic("out", **{"max.message.bytes": "3000"}) for _ in range(2)]  # less than some keys
+    alerts = [topic("alerts") for _ in range(2)]
     deads = [topic("dead", 1) for _ in range(2)]
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    # A refit starts every 500 events and every 5 s of event time. Its model is added 250 events later.
-    end = ("--refit", "newton,every=500+5s,window=1000", "--at-end", "stop", "--checkpoint-every")
-    ran(*arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain)
+    # A refit starts every 500 events, every 5 s of event time and after alarms. Its model is added 250 events later.
+    end = ("--refit", "newton,every=500+5s+alarm:40,window=1000", "--at-end", "stop", "--checkpoint-every")
+    to = [("--reference", "512", "--alerts", f"kafka://{broker}/{alert}") for alert in alerts]
+    ran(*arguments(broker, source, outs[0], deads[0], *to[0], *end, N), cwd=plain)
     dice = random.Random(5)
     kills = pending = 0
     for share in sorted(dice.uniform(0.02, 0.8) for _ in range(KILLS)):
-        with Run(*arguments(broker, source, outs[1], deads[1], *end, dice.randint(50, 150)), cwd=broken) as run:
+        with Run(*arguments(broker, source, outs[1], deads[1], *to[1], *end, dice.randint(50, 150)), cwd=broken) as run:
             while not run.over and not (marked(broker, source, outs[1]) >= share * N and is_refitting(broken)):
                 time.sleep(0.05)
             time.sleep(dice.uniform(0, 0.05))
@@ -119,7 +122,10 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
         pending += is_refitting(broken)
     assert kills == KILLS, "the process was too quick to be killed"
     assert pending >= 1, "no window was being solved"
-    ran(*arguments(broker, source, outs[1], deads[1], *end, 5000), cwd=broken)
+    ran(*arguments(broker, source, outs[1], deads[1], *to[1], *end, 5000), cwd=broken)
+    found = [[json.loads(record.value) for record in read(broker, alert)] for alert in alerts]
+    assert found[0] == found[1]
+    assert {alarm["column"] for alarm in found[0]} >= {"c"}
     whole, resumed = results(plain, broker, outs[0], deads[0]), results(broken, broker, outs[1], deads[1])
     for kept, folder in ((whole, plain), (resumed, broken)):
         kept["model"] = timeless(folder / "model")
