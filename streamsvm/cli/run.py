@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from streamsvm.cli.terminal import complain
-from streamsvm.run.config import RunConfig
+from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _finish(config: RunConfig, report: Report, failures: list[Exception], caught
 def _print_text(config: RunConfig, report: Report) -> None:
     from streamsvm.run.report import text
 
-    is_taken = any(config.urls[name].path == "-" for name in ("out", "dead_letter") if name in config.urls)
+    is_taken = any(config.urls[name].path == "-" for name in SINKS if name in config.urls)
     stream = sys.stderr if is_taken else sys.stdout
     if not config.quiet and stream is not None:  # standard output may be closed
         print(_encodable(text(report), stream), file=stream, flush=True)

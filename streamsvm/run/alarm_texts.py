@@ -15,6 +15,7 @@ _TITLES = {
     "other_type": "share of another type",
     "repeats": "share equal to the previous value",
 }
+_FOLLOWS = 10_000  # labelled events within which a drop of accuracy follows an alarm
 # The mean is named, unless a quantile moved more than twice as far.
 _WEIGHTS = {"mean": 2.0, "median": 1.0, "p05": 1.0, "p95": 1.0, "correlation": 1.0, "accuracy": 1.0}
 
@@ -82,7 +83,7 @@ def line(alarm: Mapping[str, Any]) -> str:
 
 
 def following_drop(alarm: Mapping[str, Any], drops: Sequence[AccuracyDrop]) -> AccuracyDrop | None:
-    """Return the first accuracy drop that was detected after the change of a column; None without one.
+    """Return the first accuracy drop detected within 10,000 labelled events after a change; None without one.
 
     Parameters
     ----------
@@ -92,4 +93,4 @@ def following_drop(alarm: Mapping[str, Any], drops: Sequence[AccuracyDrop]) -> A
         Drops of the accuracy.
     """
     began = alarm["judged"] - (alarm["events"] - alarm["since"])
-    return next((drop for drop in drops if drop.judged >= began), None)
+    return next((drop for drop in drops if began <= drop.judged <= alarm["judged"] + _FOLLOWS), None)

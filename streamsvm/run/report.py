@@ -266,7 +266,7 @@ def _followed(alarm: dict[str, Any], metrics: Metrics) -> str:
     if not metrics.judged:
         return ""
     drop = following_drop(alarm, metrics.drops.last)
-    return "; no drop of accuracy since" if drop is None else f"; accuracy {drop.before:.3f} to {drop.after:.3f}"
+    return "; no drop of accuracy" if drop is None else f"; accuracy {drop.before:.3f} to {drop.after:.3f}"
 
 
 def _leader(head: dict[str, Any]) -> str:

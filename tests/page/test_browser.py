@@ -46,6 +46,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
 def run(stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     stream.grow(2_000)
     options = ("--at-end", "wait", "--label", "y", "--types", "calm:number", "--model", "bsgd", "--checkpoint", "state")
+    options += ("--reference", "1024")
     with Running(stream.path, *options, "--out", "out.csv", cwd=tmp_path_factory.mktemp("run")) as running:
         wait_for(lambda: running.state().get("judged", 0) > 1_900, "events")
         yield running
@@ -140,6 +141,19 @@ def test_figures_move(page: Any, stream: Stream) -> None:
     assert "oops" in shown(page, "#rejects pre")
     for panel in ("accuracy", "rate", "relevance"):
         assert drawn(page, panel) > 500, panel
+
+
+def test_monitored_features_have_rows(page: Any) -> None:
+    table = shown(page, "#features")
+    assert "4 columns, 0 changed now" in table
+    for name in ("calm", SCRIPT, EVIL, "site"):
+        assert name in table
+    assert page.execute_script("return document.querySelectorAll('#features svg').length") == 4
+    change = "Object.assign(s.features.rows.find(row => row.name === 'calm'), {changed: ['missing'], since: 4000})"
+    told = after_message(page, change, "document.querySelector('#features tr[data-changed=true]').innerText")
+    assert "missing changed since event 4,000" in told
+    with phone(page):
+        assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_drift_has_a_mark(page: Any, stream: Stream) -> None:

@@ -14,6 +14,7 @@ import pytest
 from connectors import open_source
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.errors import SetupError
+from streamsvm.run.page.watch import CheckpointView
 from streamsvm.run.prometheus import text_of_report
 from tests.commands import environment
 from tests.errors import raises
@@ -90,6 +91,17 @@ def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: 
     again = (tmp_path / "alerts.jsonl").read_bytes()
     streamsvm(*options, *CPM, check=True)  # resumes at the end
     assert (tmp_path / "alerts.jsonl").read_bytes() == again
+
+
+def test_a_saved_model_without_labels_is_monitored_too(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    streamsvm(*asked(stream, *CPM, "--max-events", 1024, "--save", "model", "--checkpoint", "state"), check=True)
+    options = ("--model", "model", "--time", "t", "--ignore", "id,y", "--checkpoint", "state2", "--quiet")
+    streamsvm("predict", stream, *options, "--reference", 1024, "--alerts", "alerts.jsonl", check=True)
+    assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site"}
+    view = CheckpointView(tmp_path / "state2")
+    view.look()
+    shown = json.loads(view.feed.latest)["features"]
+    assert [(row["name"], bool(row["changed"])) for row in shown["rows"]][:2] == [("heat", True), ("site", True)]
 
 
 def test_a_profile_is_the_reference_of_the_same_events(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
