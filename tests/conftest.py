@@ -48,14 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
-# Units of work for one worker each, which start first. Most of their tests wait for brokers, browsers or other
-# processes. Those of kernels compile in the first run, which one process does at a time: others would wait.
-UNITS = {
+# These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
+WAIT = {
     **dict.fromkeys(("tests/kafka/test_run", "tests/kafka/test_late", "tests/kafka/test_tutorial"), "runs"),
-    **dict.fromkeys(("tests/kafka", "tests/page"), "brokers and browsers"),
+    "tests/kafka": "brokers and browsers",
+    "tests/page": "brokers and browsers",
     "tests/keyed": "keyed workers",
-    **dict.fromkeys([f"tests/{name}" for name in ("batch", "budgeted", "ensemble")], "kernels"),
-    **dict.fromkeys([f"tests/{name}" for name in ("features", "online", "polytope")], "kernels"),
 }
 
 
@@ -67,15 +65,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Units start first, one per worker; the other files follow."""
+    """Waiting tests start first, one unit per worker; the others compute meanwhile."""
     from xdist.scheduler import LoadFileScheduling
 
-    class UnitsFirst(LoadFileScheduling):
+    class WaitingFirst(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return next((unit for start, unit in UNITS.items() if file.startswith(start)), file)
+            return next((unit for start, unit in WAIT.items() if file.startswith(start)), file)
 
-    return UnitsFirst(config, log) if config.getvalue("dist") == "loadfile" else None
+    return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 # Files with the longest single tests. They start early, so that no worker computes alone at the end.
@@ -89,11 +87,11 @@ SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as slow that start a broker or a browser, or build a release. Units come first."""
+    """Mark tests as slow that start a broker or a browser, or build a release. Waiting tests come first."""
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (not item.nodeid.startswith(tuple(UNITS)), not item.nodeid.startswith(LONGEST)))
+    items.sort(key=lambda item: (not item.nodeid.startswith(tuple(WAIT)), not item.nodeid.startswith(LONGEST)))
 
 
 def pytest_collection_finish() -> None:
