@@ -67,7 +67,8 @@ def working(name: str, place: str = "") -> Iterator[None]:
         yield
     except (adbc_driver_manager.Error, pyarrow.ArrowException, OSError) as error:
         text = " ".join(_NOISE.sub("", str(error)).split())
-        is_refused = isinstance(error, adbc_driver_manager.ProgrammingError) or "FATAL" in text
+        # Before a connection exists, a fatal error is a wrong password or name; later, the server has stopped.
+        is_refused = isinstance(error, adbc_driver_manager.ProgrammingError) or ("FATAL" in text and not place)
         raise (ConnectorError if is_refused else UnreachableError)(f"{name}: {place}{text}", "database") from error
 
 

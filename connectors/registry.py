@@ -61,7 +61,7 @@ class Connector:
     suffixes
         For files: name suffixes, the default first.
     aliases
-        For files: further values of `format`.
+        For files: further values of `format`. For URLs: further prefixes.
     scheme
         Prefix of URLs; empty for files.
     meaning
@@ -146,7 +146,12 @@ _table = [
     ),
     Connector("sqlite", "sqlite:SqliteSource", "sql_sink:SqliteSink", scheme="sqlite:", meaning=_SQL_MEANING),
     Connector(
-        "postgresql", "postgres:PostgresSource", "sql_sink:PostgresSink", scheme="postgresql://", meaning=_SQL_MEANING
+        "postgresql",
+        "postgres:PostgresSource",
+        "sql_sink:PostgresSink",
+        scheme="postgresql://",
+        aliases=("postgres://",),
+        meaning=_SQL_MEANING,
     ),
     Connector("null:", sink="sinks:open_null", scheme="null:"),
 ]
@@ -175,7 +180,7 @@ def schemes() -> list[Connector]:
 
 def by_scheme(path: str) -> Connector | None:
     """Return the connector of a URL scheme, or None for files."""
-    return next((each for each in schemes() if path.startswith(each.scheme)), None)
+    return next((each for each in schemes() if path.startswith((each.scheme, *each.aliases))), None)
 
 
 def connector_of(path: str, options: Options) -> Connector:

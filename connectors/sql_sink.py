@@ -292,7 +292,8 @@ class PostgresSink(SqlSink):
                 yield cursor
                 self._connection.commit()
             except BaseException:
-                self._connection.rollback()
+                with contextlib.suppress(Exception):  # the connection may be lost
+                    self._connection.rollback()
                 raise
 
     def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:

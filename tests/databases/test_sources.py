@@ -171,7 +171,7 @@ def test_passwords_are_read_as_libpq_does_and_never_shown(
     with raises(ConnectorError, reason="database"):
         open_source(url)
     monkeypatch.setenv("PGPASSWORD", postgres.PASSWORD)
-    assert [len(batch) for batch in open_source(url, label="y")] == [1]
+    assert [len(batch) for batch in open_source(url.replace("postgresql:", "postgres:"), label="y")] == [1]
     with raises(ConnectorError, reason="database") as caught:
         open_source(f"postgresql://{postgres.LOCKED}:wrong%20one@127.0.0.1:{server.port}/postgres?table=a")
     assert "wrong" not in str(caught.value)
