@@ -134,7 +134,7 @@ def _stuck(X: Columns, _: float) -> None:
 
 
 def _missing(X: Columns, share: float) -> None:
-    X["x0"] = np.where(np.arange(len(X["x0"])) % 1000 < 1000 * share, np.nan, X["x0"])
+    X["x0"] = np.where(np.random.default_rng(3).random(len(X["x0"])) < share, np.nan, X["x0"])
 
 
 CHANGES: dict[str, tuple[Callable[[Columns, float], None], tuple[float, ...]]] = {

@@ -18,6 +18,7 @@ Ints: TypeAlias = "NDArray[np.int64]"
 Texts: TypeAlias = "NDArray[Any]"
 """Objects: str, and None for other cells."""
 
+_LARGEST = 1e140  # bound of sums, so that their squares do not overflow
 _LONGEST = 256  # longer texts are unseen values
 # Quantiles of the values, and of the different values: columns with a few frequent values also have cuts elsewhere.
 _LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 0.998)
@@ -169,8 +170,8 @@ def _sums(blocks: Floats) -> Floats:
         bad = ~np.isfinite(sums)
         if bad.any():
             finite = np.where(np.isfinite(blocks[bad]), blocks[bad], 0.0)
-            sums[bad] = np.clip(finite, -1e290, 1e290).sum(axis=1)
-    return sums
+            sums[bad] = np.clip(finite, -_LARGEST, _LARGEST).sum(axis=1)
+    return np.clip(sums, -_LARGEST, _LARGEST)
 
 
 def count_opposite(words: Words, pairs: Ints) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features.values import name_key
+from streamsvm.features.values import check_name, name_key
 from streamsvm.models.archive import decode_label, encode_label, whole
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.models.saved import Archived
@@ -249,6 +249,8 @@ class FeatureMonitor(Archived):
         return found
 
     def _add(self, names: list[Any], parts: list[Part], at: int) -> None:
+        for name in names:
+            check_name(name)
         room = MOST_COLUMNS - len(self._columns)
         if self._wanted is None and len(names) > room:
             n_values = {name: _n_values(_slice(parts, name, at, at + BLOCK)) for name in names}

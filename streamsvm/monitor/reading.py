@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from decimal import Decimal
 from numbers import Real
+from types import NoneType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -85,6 +87,8 @@ def _table_part(table: Mapping[Any, Any], wanted: Any) -> Part:
 
 
 def _dict_parts(rows: Sequence[Any], wanted: Any) -> Iterator[Part]:
+    for x in rows[:64]:
+        _check_event(x)
     step = max(64, _PART_CELLS // max(1, max(map(len, rows[:64]), default=1)))
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
@@ -93,10 +97,14 @@ def _dict_parts(rows: Sequence[Any], wanted: Any) -> Iterator[Part]:
             yield {name: Cells(plain[1][:, k]) for k, name in enumerate(plain[0]) if wanted(name)}, len(part)
             continue
         for x in part:
-            if not isinstance(x, Mapping):
-                raise TypeError(f"an event is a dict of features, got {type(x).__name__}")
+            _check_event(x)
         names = [name for name in dict.fromkeys(name for x in part for name in x) if wanted(name)]
         yield {name: _cells([x.get(name) for x in part]) for name in names}, len(part)
+
+
+def _check_event(x: Any) -> None:
+    if not isinstance(x, Mapping):
+        raise TypeError(f"an event is a dict of features, got {type(x).__name__}")
 
 
 def _sparse_parts(X: Any, wanted: Any) -> Iterator[Part]:
@@ -122,22 +130,22 @@ def _sparse_parts(X: Any, wanted: Any) -> Iterator[Part]:
 
 
 def _cells(values: list[Any]) -> Cells:
-    """Separate numbers and texts."""
+    """Separate numbers and texts; datetimes are left out, because they differ by nature."""
     kinds = set(map(type, values))
     if kinds <= {str, type(None)}:
         return Cells(np.full(len(values), math.nan), np.fromiter(values, object, len(values)))
     try:
-        if str not in kinds and bytes not in kinds:
+        if all(issubclass(kind, Real | NoneType) for kind in kinds):
             return Cells(np.array([math.nan if value is None else value for value in values], float))
     except (TypeError, ValueError, OverflowError):
         pass
     numbers, texts = np.full(len(values), math.nan), np.full(len(values), None, object)
     for i, value in enumerate(values):
-        if isinstance(value, Real | Decimal | np.number):
+        if isinstance(value, Real | Decimal | np.bool_):
             try:
                 numbers[i] = float(value)
             except OverflowError:
-                numbers[i] = math.copysign(math.inf, int(cast(int, value)))
-        elif value is not None and not is_nan(value):
+                numbers[i] = math.inf if cast(int, value) > 0 else -math.inf
+        elif value is not None and not isinstance(value, date | np.datetime64) and not is_nan(value):
             texts[i] = value if type(value) is str else str(value)
     return Cells(numbers, texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 
@@ -274,6 +275,24 @@ def test_a_file_that_is_not_json_is_refused(tmp_path):
 def test_a_wrong_parameter_is_refused(parameter, value):
     with raises(ParameterError, parameter=parameter):
         FeatureMonitor(**{parameter: value})
+
+
+@pytest.mark.parametrize("rows", [[1, 2], "abc", np.zeros(3), {"a": [1.0], "b": [1.0, 2.0]}, [{math.nan: 1.0}] * 64])
+def test_what_are_no_events_is_refused(rows):
+    with pytest.raises((TypeError, ValueError)):
+        FeatureMonitor().learn_many(rows)
+
+
+@pytest.mark.filterwarnings("error")
+def test_extreme_and_odd_values_are_counted():
+    monitor = FeatureMonitor(reference=256)
+    big = [1e308, -1e308, math.inf, 10**400, -(10**400)]
+    odd = [b"x", (1, 2), [1, 2], np.True_, None]
+    day = datetime.date(2026, 11, 28)
+    monitor.learn_many([{"big": big[i % 5], "odd": odd[i % 5], 3: np.float32(1), "day": day} for i in range(2048)])
+    kinds = {state.name: state.kind for state in monitor.columns()}
+    assert kinds == {3: "number", "big": "number", "odd": "category"}
+    assert monitor.alarms == []
 
 
 def test_a_named_column_without_values_is_reported(caplog):
