@@ -178,11 +178,19 @@ class _Names(dict[str, "str | None"]):
             if len(owner.known) + len(owner.added) >= MOST_NAMES:
                 raise ValueError(
                     f"more than {MOST_NAMES:,} columns from nested fields; leave out a field with many keys "
-                    f"(--ignore {self.prefix})"
+                    f"(--ignore {self._widest()})"
                 )
             owner.added.append((self, key))
         self[key] = name
         return name
+
+    def _widest(self) -> str:
+        """Return the name of the field around this object that has most keys."""
+        names, around = self, self._parent
+        while around is not None and around.prefix:
+            names = max(names, around, key=lambda each: len(each) + len(each.below))
+            around = around._parent
+        return names.prefix
 
     def full(self, key: str) -> str:
         """Return the name of a field of this object."""

@@ -138,6 +138,7 @@ def test_keys_that_are_data_are_bounded_and_reported(tmp_path: Path) -> None:
     batches = list(source)
     assert sum(map(len, batches)) == MOST_NAMES + 1
     assert [line for line, *_ in rejects(batches)] == [1, *range(MOST_NAMES + 2, MOST_NAMES + 12)]
+    assert "--ignore m)" in rejects(batches)[0][1]
     assert any("1,000 different keys" in notice and "--ignore m" in notice for notice in source.notices)
 
 
