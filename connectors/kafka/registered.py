@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from connectors.errors import ConnectorError
 from connectors.kafka.avro import AvroValues, load_avro_schema, parse_avro, read_avro
+from connectors.kafka.protobuf import SERIALIZED, protobuf_reader
 from connectors.kafka.schemas import Schema, SchemaRegistry, UnknownSchemaError
 from connectors.kafka.values import CsvValues, JsonValues, ValueFormat
 from connectors.options import Options
@@ -35,7 +36,7 @@ def value_format(options: Options) -> ValueFormat:
 
 
 class RegistryValues(JsonValues):
-    """Values with a schema id in their prefix: Avro and JSON, also mixed.
+    """Values with a schema id in their prefix: Avro, JSON and Protobuf, also mixed.
 
     Values of each id are read with its schema, so that a topic may have several versions. With the option `schema`, the
     file of an Avro schema, Avro values are converted to that schema by Avro's rules.
@@ -101,13 +102,22 @@ class RegistryValues(JsonValues):
             return self._read_json
         if schema.kind == "AVRO":
             return self._avro_reader(schema)
-        return _refusing(f"values of {schema.kind} are not supported; the schema must be Avro or JSON Schema")
+        if schema.kind == "PROTOBUF":
+            return self._protobuf_reader(number)
+        return _refusing(f"values of {schema.kind} are not supported")
 
     def _read_json(self, value: bytes) -> dict[str, Any]:
         row = self._format.row(str(value, "utf-8"))
         if isinstance(row, ValueError):
             raise row
         return row
+
+    def _protobuf_reader(self, number: int) -> Read:
+        schema = self.registry.schema(number, SERIALIZED)
+        try:
+            return protobuf_reader(schema)
+        except ValueError as error:
+            return _refusing(str(error))
 
     def _avro_reader(self, schema: Schema) -> Read:
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import json
 import signal
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -43,8 +45,8 @@ class Registry:
 
     Attributes
     ----------
-    schemas, subjects
-        Responses by schema id and by path of a subject.
+    schemas, subjects, serialized
+        Responses by schema id, by path of a subject, and by path if serialized descriptors are asked for.
     asked
         Paths of the requests so far, and the credentials of the last one.
     status
@@ -54,6 +56,7 @@ class Registry:
     def __init__(self) -> None:
         self.schemas: dict[int, Any] = {}
         self.subjects: dict[str, Any] = {}
+        self.serialized: dict[str, Any] = {}
         self.asked: list[str] = []
         self.credentials: str | None = None
         self.status, self.types, self.location = 200, b'["JSON", "PROTOBUF", "AVRO"]', ""
@@ -83,8 +86,9 @@ class Registry:
         self.asked.append(path)
         self.credentials = handler.headers["Authorization"]
         found: Any = self.subjects.get(path)
+        found = self.serialized.get(path, found) if "format=serialized" in handler.path else found
         if path.startswith("/schemas/ids/"):
-            found = self.schemas.get(int(path.rpartition("/")[2]))
+            found = found or self.schemas.get(int(path.rpartition("/")[2]))
         body = self.types if path == "/schemas/types" else json.dumps(found or {"error_code": 40403}).encode()
         body = b"<html>" if self.status == 404 else body
         status = self.status if self.status != 200 else 200 if found or body is self.types else 404
@@ -191,8 +195,59 @@ def test_malformed_values_cost_themselves_only(registry: Registry) -> None:
     assert "not framed" in reasons["plain"]
     assert "/schemas/ids/99" in reasons["unknown"]
     assert "id_bytes=8" in reasons["eight"]
-    assert "PROTOBUF" in reasons["protobuf"]
+    assert "serialized descriptors" in reasons["protobuf"]
     assert "schema id 1: not Avro" in reasons["damaged"]
+
+
+def descriptor(**fields: Any) -> Any:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    return FileDescriptorProto(syntax="proto3", **fields)
+
+
+def serialized(file: Any) -> str:
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_protobuf_by_serialized_descriptors(registry: Registry) -> None:
+    pytest.importorskip("google.protobuf")
+    lat = {"name": "lat", "number": 1, "type": 1, "label": 1}
+    geo = descriptor(package="geo", message_type=[{"name": "Geo", "field": [lat]}])
+    fields = [
+        {"name": "x", "number": 1, "type": 1, "label": 1},
+        {"name": "n", "number": 2, "type": 3, "label": 1, "proto3_optional": True, "oneof_index": 0},
+        {"name": "at", "number": 3, "type": 11, "label": 1, "type_name": ".google.protobuf.Timestamp"},
+        {"name": "geo", "number": 4, "type": 11, "label": 1, "type_name": ".geo.Geo"},
+        {"name": "l", "number": 5, "type": 5, "label": 3},
+        {"name": "e", "number": 6, "type": 14, "label": 1, "type_name": ".ex.E"},
+        {"name": "b", "number": 7, "type": 12, "label": 1},
+    ]
+    inner = {"name": "Inner", "field": fields, "oneof_decl": [{"name": "_n"}]}
+    values = [{"name": "RED", "number": 0}, {"name": "BLUE", "number": 1}]
+    file = descriptor(
+        package="ex",
+        dependency=["geo.proto", "google/protobuf/timestamp.proto"],
+        message_type=[{"name": "Other"}, {"name": "Outer", "nested_type": [inner]}],
+        enum_type=[{"name": "E", "value": values}],
+    )
+    registry.subjects["/subjects/geo/versions/1"] = {"schema": "source"}
+    registry.serialized["/subjects/geo/versions/1"] = {"schema": serialized(geo)}
+    references = [{"name": "geo.proto", "subject": "geo", "version": 1}]
+    registry.serialized["/schemas/ids/4"] = {"schema": serialized(file), "references": references}
+    body = b"\x09" + struct.pack("<d", 1.5) + b"\x1a\x02\x08\x05" + b"\x22\x09\x09" + struct.pack("<d", 2.0)
+    body += b"\x2a\x02\x07\x08" + b"\x30\x01" + b"\x3a\x01\xff"
+    indices = b"\x04\x02\x00"  # two of them: 1, 0
+    reader = values_of(registry, lists="length,mean")
+    row = {"x": 1.5, "at": "1970-01-01T00:00:05Z", "geo.lat": 2.0, "l.length": 2, "l.mean": 7.5, "e": "BLUE", "b": "ff"}
+    empty = {"x": 0.0, "l.length": 0, "e": "RED"}
+    assert rows(reader, [framed(4, indices + body), framed(4, indices + b"\x10\x2a"), framed(4, b"\0"), OLD]) == [
+        row,
+        empty | {"n": 42},
+        {},
+        {"x": 3},
+    ]
+    wrong = [framed(4, each) for each in (b"", b"\x80", b"\x02\x7f", b"\xfe\x7f", indices + b"\x09\x01")]
+    assert list(reader.read(wrong).bad) == [0, 1, 2, 3, 4]
 
 
 def test_ids_of_eight_bytes(registry: Registry) -> None:
