@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -67,7 +68,8 @@ class ArrowSource(PrefetchSource):
         """Return data to read. Tables in memory become Arrow tables."""
         import narwhals as nw
 
-        frame = nw.from_native(data, pass_through=True)
+        with self._converting(data):
+            frame = nw.from_native(data, pass_through=True)
         if isinstance(frame, nw.LazyFrame):
             if hasattr(data, "collect_batches") or hasattr(data, "__arrow_c_stream__"):
                 return data
@@ -116,13 +118,16 @@ class ArrowSource(PrefetchSource):
         """Return a data frame or Arrow data as an Arrow table."""
         import narwhals as nw
 
-        frame = nw.from_native(part, pass_through=True)
-        if isinstance(frame, nw.DataFrame):
-            return frame.to_arrow()
+        with self._converting(part):
+            frame = nw.from_native(part, pass_through=True)
+            return frame.to_arrow() if isinstance(frame, nw.DataFrame) else self._pa.table(part)
+
+    @contextlib.contextmanager
+    def _converting(self, part: Any) -> Iterator[None]:
         try:
-            return self._pa.table(part)
-        except (TypeError, ValueError) as error:
-            what = f"an item of type {type(part).__name__} is not a table: {error}"
+            yield
+        except Exception as error:  # each library has its own
+            what = f"a value of type {type(part).__name__} cannot be converted to an Arrow table: {error}"
             raise ConnectorError(f"{self.name}: {what}", "type") from error
 
     def _batches(self) -> Iterator[Batch]:

@@ -119,7 +119,7 @@ class SqlSource(PrefetchSource):
         if (table is None) == (query is None):
             what = "name either a table with ?table=NAME, or a query with ?query=SELECT..."
             raise ConnectorError(f"{without_user(url)}: {what}", "needs", option="table")
-        self._base = self._names(split_table(table), ".") if table else f"({str(query).strip().rstrip(';')}) AS q"
+        self._base = self._names(split_table(table), ".") if table else f"({str(query).strip().rstrip(';')}\n) AS q"
         self.name = f"{without_user(url)}?table={table}" if table is not None else f"{without_user(url)}?query=..."
         self._cursor = options.names("cursor")
         self._waits = options.choice("at_end", ("stop", "wait"), "stop") == "wait"

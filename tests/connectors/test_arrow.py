@@ -135,7 +135,15 @@ def test_later_batches_must_be_alike(last: Any, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "reason"),
-    [(7, "type"), ([1.0], "type"), (iter([]), "empty"), (pd.Series([1.0]), "read")],
+    [
+        (7, "type"),
+        ([1.0], "type"),
+        ([{"x": 1.0}], "type"),
+        (pd.DataFrame([[1.0, 2.0]], columns=["x", "x"]), "type"),
+        (pd.DataFrame({"x": ["a", 1]}), "type"),
+        (iter([]), "empty"),
+        (pd.Series([1.0]), "read"),
+    ],
 )
 def test_what_is_no_table_is_refused(data: Any, reason: str) -> None:
     with raises(ConnectorError, reason=reason):

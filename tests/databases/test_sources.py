@@ -44,7 +44,7 @@ def test_a_table_is_read_in_the_order_of_its_cursor(database: Database) -> None:
     insert(database, 0, 500)
     assert events(database.source()) == wanted(0, 900)
     assert sum(map(len, database.source("table=events"))) == 900
-    query = "query=SELECT id, x, y FROM events WHERE id < 10&cursor=id"
+    query = "query=SELECT id, x, y FROM events WHERE id < 10 -- first&cursor=id"
     assert [label for _, label, _ in events(database.source(query))] == [row(i)[3] for i in range(10)]
 
 
