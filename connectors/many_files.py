@@ -259,7 +259,7 @@ class ManyFilesSource(PrefetchSource):
         unit = next(iter(batch.origins.columns))
         self._unit = self._unit or unit
         if unit != self._unit:
-            what = f"counts {unit}s, but the files before {self._unit}s: name files of one kind with a glob"
+            what = f"numbers events by {unit}, but the files before by {self._unit}: name files of one kind by a glob"
             raise ConnectorError(f"{self._inner.name}: {what}", "formats")
         if self._partitions is not None:
             batch = self._partitions.added(batch, self._current.keys, self._inner.name)
