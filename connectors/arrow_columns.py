@@ -52,8 +52,8 @@ class ArrowColumns(TypedColumns):
         self._kinds = {name: self._kind(schema.field(name).type) for name in self.typed}
         for name in self.typed:
             self._check_type(name, schema.field(name).type)
-        self.read = self.used
-        if schema is not whole:
+        self.read, self._is_nested = self.used, schema is not whole
+        if self._is_nested:
             paths = nested.paths(whole)
             self.read = list(dict.fromkeys(paths[name] for name in self.used))
             self._columns.numbers.notices.say(*nested.notices(whole))
@@ -104,11 +104,16 @@ class ArrowColumns(TypedColumns):
 
     def look_at(self, rows: Any) -> None:
         """Make decisions by the first rows."""
-        self.decide(_by_name(self._nested.flat(rows)))
+        self.decide(self._by_name(rows))
 
     def events(self, rows: Any, origins: Origins, position: Any) -> Batch:
         """Convert a record batch; see `batch`."""
-        return self.batch(_by_name(self._nested.flat(rows)), len(rows), origins, position)
+        return self.batch(self._by_name(rows), len(rows), origins, position)
+
+    def _by_name(self, rows: Any) -> dict[str, Any]:
+        """Return flat columns by name. Access to a record batch by name searches all names."""
+        flat = self._nested.flat(rows) if self._is_nested else rows
+        return dict(zip(flat.schema.names, flat.columns, strict=True))
 
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
         kind = self._kind(column.type)
@@ -143,10 +148,6 @@ class ArrowColumns(TypedColumns):
             return values
         kind = float if column.type.scale > 0 else int
         return [None if value is None else kind(value) for value in values]
-
-
-def _by_name(rows: Any) -> dict[str, Any]:
-    return dict(zip(rows.schema.names, rows.columns, strict=True))  # access by name searches all names
 
 
 def _texts(name: str, column: Any, bad: Bad) -> list[str]:
