@@ -67,6 +67,7 @@ def test_an_event_that_waits_is_not_answered_by_no_label(model):
         [
             pd.DataFrame({"y": LABELS}),
             pl.DataFrame({"y": LABELS}),
+            pl.LazyFrame({"y": LABELS}),
             pa.table({"y": LABELS}),
             np.array(LABELS)[:, None],
             np.array([(label,) for label in LABELS], [("y", "U1")]),
@@ -88,7 +89,7 @@ def test_one_column_of_labels_is_taken_as_such(make, labels):
         "labels",
         [
             pd.DataFrame({"y": LABELS, "z": LABELS}),
-            pl.LazyFrame({"y": LABELS}),
+            pl.LazyFrame({"y": LABELS, "z": LABELS}),
             np.array([LABELS, LABELS]).T,
             dict.fromkeys("abcdef", 1),
             set("abcdef"),
