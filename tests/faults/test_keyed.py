@@ -1,34 +1,79 @@
-"""Models per key on an engine whose workers die, stall and exchange partitions, against a model per key alone."""
+"""Models per key on an engine whose workers die, stall and exchange partitions, against a model per key alone.
+
+The topic may get more partitions, so that keys move, and the keys may have a prior model.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import time
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import orjson
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamsvm import BSGDClassifier, CPMClassifier
-from streamsvm.keyed import KeyedClassifier
+from streamsvm.keyed import KeyedClassifier, moved
+from streamsvm.keyed.group import Growth
 from streamsvm.keyed.quix import Live
 
-KEYS, WORKERS, PARTITIONS = st.integers(0, 3), st.integers(0, 1), st.integers(0, 1)
+KEYS, WORKERS, PARTITIONS = st.integers(0, 3), st.integers(0, 1), st.integers(0, 3)
 EVENTS = st.fixed_dictionaries({"a": st.integers(-3, 3)}, optional={"label": st.sampled_from(["x", "y", 2])})
 
 
 class Topic:
-    """Events, and what was committed: offsets, states and answers."""
+    """Events, and what was committed: offsets, states with their changelog, and answers."""
 
-    def __init__(self) -> None:
-        self.events: dict[int, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.changelog = folder, list[Any]()
+        self.growth: Growth | None = None
+        self.events: dict[int, list[tuple[bytes, dict[str, Any]]]] = defaultdict(list)
         self.owners: dict[int, int] = {0: 0, 1: 1}
         self.offsets: dict[int, int] = defaultdict(int)
-        self.states: dict[tuple[int, int], bytes] = {}
+        self.states: dict[tuple[int, bytes], bytes] = {}
         self.answers: dict[tuple[int, int], Any] = {}
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the events from before new partitions were processed."""
+        return self.growth is None or all(
+            self.offsets[partition] >= end for partition, end in enumerate(self.growth.ends["events"])
+        )
+
+    def store(self, states: dict[tuple[int, bytes], bytes], offsets: dict[int, int]) -> None:
+        """Store states and append them to the changelog."""
+        self.states |= states
+        for (partition, key), data in states.items():
+            offset, processed = len(self.changelog), orjson.dumps({"events": offsets[partition] - 1})
+            headers = [
+                (moved.CHANGELOG_CF_MESSAGE_HEADER, b"default"),
+                (moved.CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER, processed),
+            ]
+            found = {"partition": partition, "offset": offset, "key": key + moved._SUFFIX, "value": data}
+            found |= {"headers": headers, "timestamp": (1, offset)}
+            self.changelog.append(SimpleNamespace(**{name: lambda value=value: value for name, value in found.items()}))
+
+
+class Copy(moved.MovedStates):
+    """Copy of the states of moved keys, read from the changelog of a topic."""
+
+    def __init__(self, topic: Topic, path: Path) -> None:
+        assert topic.growth is not None
+        super().__init__(None, "", path, [topic.growth])  # type: ignore[arg-type]
+        self._topic, self._db = topic, self._open()
+        self.catch_up()
+
+    def catch_up(self) -> int:
+        self._store(self._topic.changelog)
+        return 0
 
 
 class Transaction:
@@ -38,7 +83,7 @@ class Transaction:
         self.topic, self.states, self.answers = topic, dict[Any, bytes](), dict[Any, Any]()
         self.offsets: dict[int, int] = {}
 
-    def state(self, place: tuple[int, int]) -> Any:
+    def state(self, place: tuple[int, bytes]) -> Any:
         """Return the state of a key, valid until the commit."""
 
         def set_bytes(_: str, data: bytes, ttl: Any = None) -> None:
@@ -51,9 +96,18 @@ class Transaction:
 class Worker:
     """A worker of the engine with its cache of models."""
 
-    def __init__(self, number: int, topic: Topic, model: Any, lasting: bool) -> None:
+    def __init__(self, number: int, topic: Topic, keyed: KeyedClassifier, lasting: bool) -> None:
         self.number, self.topic = number, topic
-        self.live = Live(KeyedClassifier(model), max_live=3, lasting=lasting)
+        self.live = Live(keyed, max_live=3, lasting=lasting)
+        self._copy: Copy | None = None
+        self._has_seen_all = False
+        self.grow()
+
+    def grow(self) -> None:
+        """Begin, with a copy of the states of moved keys if partitions were added."""
+        if self.topic.growth is not None:
+            self._copy = Copy(self.topic, self.topic.folder / f"{self.number}.sqlite")
+            self.live.moved = self._copy.find
         self.begin()
 
     def begin(self) -> None:
@@ -63,7 +117,13 @@ class Worker:
         self.changes = Transaction(self.topic)
 
     def work(self, partition: int, n: int) -> None:
-        """Process the next events of a partition."""
+        """Process the next events of a partition; a new one waits for the events from before it."""
+        if partition > 1 and not self._has_seen_all:
+            if not self.topic.is_drained:
+                return
+            assert self._copy is not None
+            self._copy.catch_up()
+            self._has_seen_all = True
         offset = self.changes.offsets.get(partition, self.topic.offsets[partition])
         place = SimpleNamespace(partition=partition)
         for key, event in self.topic.events[partition][offset : offset + n]:
@@ -78,7 +138,7 @@ class Worker:
         """Commit, unless another worker has a partition: then changes are discarded."""
         self.live.flush()
         if all(self.topic.owners[partition] == self.number for partition in self.partitions):
-            self.topic.states |= self.changes.states
+            self.topic.store(self.changes.states, self.changes.offsets)
             self.topic.answers |= self.changes.answers
             self.topic.offsets |= self.changes.offsets
             self.changes = Transaction(self.topic)
@@ -88,12 +148,25 @@ class Worker:
 
 
 class KeyedMachine(RuleBasedStateMachine):
-    """Drives two workers with two partitions."""
+    """Drives two workers with two partitions, later four."""
 
-    @initialize(model=st.sampled_from([CPMClassifier(), BSGDClassifier(budget=3)]), lasting=st.booleans())
-    def begin(self, model: Any, lasting: bool) -> None:
-        self.topic, self.model, self.lasting = Topic(), model, lasting
-        self.workers = [Worker(number, self.topic, model, lasting) for number in range(2)]
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    @initialize(
+        model=st.sampled_from([CPMClassifier(), BSGDClassifier(budget=3)]), lasting=st.booleans(), prior=st.booleans()
+    )
+    def begin(self, model: Any, lasting: bool, prior: bool) -> None:
+        parent = CPMClassifier()
+        for i in range(20):
+            parent.learn_one({"a": float(i % 7 - 3)}, "x" if i % 7 > 3 else "y")
+        self.topic, self.lasting = Topic(self.folder), lasting
+        self.keyed = KeyedClassifier(model, parent=parent if prior else None)
+        self.workers = [Worker(number, self.topic, self.keyed, lasting) for number in range(2)]
 
     @rule(
         events=st.lists(st.tuples(KEYS, EVENTS), max_size=8),
@@ -103,7 +176,7 @@ class KeyedMachine(RuleBasedStateMachine):
     def work(self, events: list[tuple[int, dict[str, Any]]], n: int, commits: tuple[int, ...]) -> None:
         """Events arrive, workers process some, and some workers commit."""
         for key, event in events:
-            self.topic.events[key % 2].append((key, event))
+            self.topic.events[key % len(self.topic.owners)].append((b"%d" % key, event))
         for worker in self.workers:
             for partition in worker.partitions:
                 worker.work(partition, n)
@@ -113,11 +186,23 @@ class KeyedMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def die(self, worker: int) -> None:
         """A worker dies before its commit and starts again."""
-        self.workers[worker] = Worker(worker, self.topic, self.model, self.lasting)
+        self.workers[worker] = Worker(worker, self.topic, self.keyed, self.lasting)
+
+    @precondition(lambda self: self.topic.growth is None)
+    @rule()
+    def grow(self) -> None:
+        """The topic gets two more partitions, and workers start again."""
+        ends = [len(self.topic.events[partition]) for partition in range(2)]
+        self.topic.growth = Growth(2, {"events": ends}, time.time())
+        self.topic.owners |= {2: 0, 3: 1}
+        for worker in self.workers:
+            worker.live.drop()
+            worker.grow()
 
     @rule(partition=PARTITIONS, to=WORKERS)
     def move(self, partition: int, to: int) -> None:
         """Workers commit before a partition moves, and start again without their caches."""
+        partition %= len(self.topic.owners)
         for worker in self.workers:
             worker.commit()
         self.topic.owners[partition] = to
@@ -128,6 +213,7 @@ class KeyedMachine(RuleBasedStateMachine):
     @rule(partition=PARTITIONS)
     def lose(self, partition: int) -> None:
         """A stalled worker loses a partition, and learns of it at its next commit."""
+        partition %= len(self.topic.owners)
         heir = 1 - self.topic.owners[partition]
         self.workers[heir].commit()
         self.topic.owners[partition] = heir
@@ -137,15 +223,16 @@ class KeyedMachine(RuleBasedStateMachine):
     @invariant()
     def answers_are_those_of_a_model_per_key(self) -> None:
         """Each event up to the committed offset has one answer, and each key the state of a model alone."""
-        keyed = KeyedClassifier(self.model)
-        for partition, offset in self.topic.offsets.items():
-            events: dict[int, list[Any]] = defaultdict(list)
-            answers: dict[int, list[Any]] = defaultdict(list)
+        events: dict[bytes, list[Any]] = defaultdict(list)
+        answers: dict[bytes, list[Any]] = defaultdict(list)
+        newest: dict[bytes, bytes] = {}
+        for partition, offset in sorted(self.topic.offsets.items()):
             for i, (key, event) in enumerate(self.topic.events[partition][:offset]):
                 events[key].append(event)
                 answers[key].append(self.topic.answers[partition, i])
-            for key in events:
-                assert keyed.step(None, events[key]) == (answers[key], self.topic.states[partition, key])
+                newest[key] = self.topic.states[partition, key]
+        for key in events:
+            assert self.keyed.step(None, events[key]) == (answers[key], newest[key])
         assert len(self.topic.answers) == sum(self.topic.offsets.values())
 
 
