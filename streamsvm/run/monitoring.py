@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,7 @@ class RunMonitor:
         self.counts: Counter[str] = Counter()
         self._rows: list[dict[str, Any]] = []  # records to write once their events are processed
         self._n_processed = 0  # events
+        self._lock = threading.Lock()  # metrics are read by another thread
 
     @property
     def _known(self) -> list[Any]:
@@ -118,7 +120,8 @@ class RunMonitor:
         """Add the features of events; return the number of events of the batch up to each alarm."""
         features = self.features
         n_events, n_alarms = features.n_events, features.n_alarms
-        features.learn_many(batch.features or batch.rows())
+        with self._lock:
+            features.learn_many(batch.features or batch.rows())
         at = []
         for alarm in features.alarms[max(0, len(features.alarms) - features.n_alarms + n_alarms) :]:
             at.append(alarm.event - n_events)
@@ -202,7 +205,7 @@ class RunMonitor:
 
     def summary(self) -> dict[str, Any]:
         """Return the alarms and the changed columns for JSON."""
-        states = self.features.columns()
+        states = self._states()
         return {
             "columns": len(states),
             "counts": dict(self.counts),
@@ -228,7 +231,11 @@ class RunMonitor:
             Relevance by feature.
         """
         by_column = _by_column(relevance)
-        return sorted(self.features.columns(), key=lambda one: (not one.changed, -by_column.get(one.name, 0.0)))[:most]
+        return sorted(self._states(), key=lambda one: (not one.changed, -by_column.get(one.name, 0.0)))[:most]
+
+    def _states(self) -> list[ColumnState]:
+        with self._lock:
+            return self.features.columns()
 
     # Saving -----------------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,8 @@ def _quality(report: Report) -> str:
         parts.append(_late(report.late))
     if report.refits is not None and report.refits.last:
         parts.append(_refits(report.refits))
+    if report.monitor is not None and (n := report.monitor.counts.total()):
+        parts.append(f"{n:,} alarms")
     if metrics.rejected:
         parts.append(f"{metrics.rejected:,} rejected")
     if report.lag is not None:
