@@ -204,12 +204,16 @@ class RunMonitor:
             logger.warning("%s: the events lack the columns %s of the profile", where, _listed(gone))
 
     def summary(self) -> dict[str, Any]:
-        """Return the alarms and the changed columns for JSON."""
+        """Return the alarms, the changed columns and their share of the relevance for JSON."""
         states = self._states()
+        changed = [_name_of(state.name) for state in states if state.changed]
+        found = {alarm["column"]: alarm["relevance"] for alarm in self.alarms}
+        shares = [share for name in changed if (share := found.get(name)) is not None]
         return {
             "columns": len(states),
             "counts": dict(self.counts),
-            "changed": [_name_of(state.name) for state in states if state.changed],
+            "changed": changed,
+            "changed_relevance": sum(shares) if shares else None,
             "last": [dict(alarm) for alarm in self.alarms],
         }
 

@@ -238,6 +238,7 @@ def _late(report: Report) -> list[str]:
             f"estimated accuracy {now.accuracy:.4f} ± {now.error:.4f}   over the last {now.events:,} predictions, from "
             "their probabilities"
         )
+        lines += [] if report.monitor is None else _doubt(report.monitor.summary())
     return lines
 
 
@@ -260,6 +261,15 @@ def _monitor(report: Report) -> list[str]:
     ]
     left_out = sum(n for kind, n in found["counts"].items() if kind != "accuracy") - len(lines) + 1
     return [*lines, f"  and {left_out:,} more"] if left_out > 0 else lines
+
+
+def _doubt(found: dict[str, Any]) -> list[str]:
+    """Return a warning about the estimated accuracy, which assumes that probabilities are still right."""
+    if not found["changed"]:
+        return []
+    share = found["changed_relevance"]
+    what = "changed features" if share is None else f"changed features with {share:.0%} of the relevance"
+    return [f"  this estimate may be too high, because of {what}"]
 
 
 def _followed(alarm: dict[str, Any], metrics: Metrics) -> str:

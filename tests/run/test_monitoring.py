@@ -83,11 +83,13 @@ def test_records_do_not_depend_on_batches_or_the_format(
 
 
 def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
-    (tmp_path / "labels.csv").write_text(f"id,t,y\nk0,{1_700_000_000 + 2 * N},ok\n")
+    known = "".join(f"k{i},{1_700_000_001 + i},{'ok' if i % 2 else 'bad'}\n" for i in range(500))
+    (tmp_path / "labels.csv").write_text(f"id,t,y\n{known}k{N - 1},{1_700_000_000 + 2 * N},ok\n")
     late = ("--label-source", "labels.csv", "--join", "id", "--checkpoint", "state")
     options = ("run", stream, "--label", "y", "--time", "t", *late, "--alerts", "alerts.jsonl", "--reference", 1024)
-    streamsvm(*options, *CPM, check=True)
+    done = streamsvm(*options, "--model", "cpm", check=True)
     assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site"}
+    assert "this estimate may be too high, because of changed features" in done.stdout
     again = (tmp_path / "alerts.jsonl").read_bytes()
     streamsvm(*options, *CPM, check=True)  # resumes at the end
     assert (tmp_path / "alerts.jsonl").read_bytes() == again
