@@ -141,8 +141,11 @@ def _inside(root: str) -> Iterator[str]:
                 yield path
         return
     seen = set[tuple[int, int]]()
-    for folder, folders, names in os.walk(root, followlinks=True):
-        about = os.stat(folder)
+    for folder, folders, names in os.walk(root, followlinks=True, onerror=_refuse):
+        try:
+            about = os.stat(folder)
+        except FileNotFoundError:  # removed meanwhile
+            continue
         place = about.st_dev, about.st_ino
         if place in seen:  # a link to a directory above
             folders.clear()
@@ -165,6 +168,12 @@ def _listed_remote(root: str) -> list[ListedFile]:
     first = root.count("/") if root.endswith("/") else -1  # of a glob, only the last name counts
     visible = [file for file in found if all(map(_is_visible, file.path.split("/")[first:]))]
     return sorted(visible, key=lambda file: natural_key(file.path))
+
+
+def _refuse(error: OSError) -> None:
+    """Raise an error for a folder that cannot be read, unless it was removed."""
+    if not isinstance(error, FileNotFoundError):
+        raise ConnectorError(f"{printable(error.filename)}: cannot be read: {error.strerror}", "denied")
 
 
 def _is_visible(name: str) -> bool:

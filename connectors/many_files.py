@@ -19,7 +19,8 @@ from connectors.partitions import PartitionColumns
 from connectors.registry import connector_of, opener
 from connectors.streams import PrefetchSource
 
-_LOOK_S = 1.0  # between two looks for new files
+# Between two looks for new files: at least a second, and a multiple of the time that a look takes.
+_LOOK_S, _LOOK_PAUSES = 1.0, 10.0
 
 
 class ManyFilesSource(PrefetchSource):
@@ -222,18 +223,20 @@ class ManyFilesSource(PrefetchSource):
     # Reading ------------------------------------------------------------------------------------------------------
 
     def _batches(self) -> Iterator[Batch]:
-        looked = -math.inf
+        due = -math.inf
         while True:
             if self._current is not None or self._next_file():
                 yield from self._rest_of_file()
             elif not self._follow:
                 return
-            elif time.monotonic() - looked < _LOOK_S:
+            elif time.monotonic() < due:
                 time.sleep(_LOOK_S / 4)
                 yield Batch([], [], Origins({}, {}), self._at)
             else:
-                looked = time.monotonic()
+                began = time.monotonic()
                 self._look()
+                ended = time.monotonic()
+                due = ended + max(_LOOK_S, _LOOK_PAUSES * (ended - began))
 
     def _rest_of_file(self) -> Iterator[Batch]:
         """Yield the batches of the current file. The position of the last one is the end of the file."""
