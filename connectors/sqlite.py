@@ -31,6 +31,10 @@ class SqliteColumns(TypedColumns):
         super().__init__(source, names, roles)
         self._is_deciding = False
 
+    def say(self, text: str) -> None:
+        """Add a warning."""
+        self._columns.numbers.notices.say(text)
+
     def decide(self, columns: Mapping[str, Any]) -> None:
         for name in self.typed:
             if bytes in map(type, columns[name]):
@@ -76,10 +80,21 @@ class SqliteSource(SqlSource):
                 about = self._connection.execute(f"SELECT * FROM {self._base} LIMIT 0").description
                 if self._cursor:  # which may be `rowid`, although it is no column
                     self._connection.execute(f"SELECT {self._names(self._cursor)} FROM {self._base} LIMIT 0")
-            return SqliteColumns(self.name, [name for name, *_ in about], roles)
+            columns = SqliteColumns(self.name, [name for name, *_ in about], roles)
+            self._warn_of_sorts(columns)
+            return columns
         except BaseException:
             self._let_go()
             raise
+
+    def _warn_of_sorts(self, columns: SqliteColumns) -> None:
+        """Warn if each page needs a sort of all rows."""
+        with self._working():
+            plan = self._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {self._base}{self._order}").fetchall()
+        if any("TEMP B-TREE" in str(step) for step in plan):
+            names = ",".join(self._cursor)
+            what = f"the cursor {names} has no index, so that SQLite sorts the table for every {_PAGE_ROWS:,} rows"
+            columns.say(f"{self.name}: {what}: create one with CREATE INDEX")
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:

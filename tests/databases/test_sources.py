@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,16 @@ def test_sqlite_values_may_be_of_any_type(tmp_path: Path) -> None:
     assert [one.reason.partition(" ")[0] for batch in batches for one in batch.rejected] == ["'x'", "'code'", "'y'"]
     with raises(ConnectorError, reason="type", column="b"):
         list(database.source("query=SELECT 1 AS y, X'00' AS b"))
+
+
+def test_sqlite_warns_of_a_cursor_without_an_index(tmp_path: Path) -> None:
+    database = sqlite(tmp_path / "a.db")
+    database.run("CREATE TABLE events (id, y)")
+    with contextlib.closing(database.source()) as source:
+        assert [("index" in text) for text in source.notices] == [True]
+    database.run("CREATE UNIQUE INDEX ids ON events (id)")
+    with contextlib.closing(database.source()) as source:
+        assert not source.notices
 
 
 def test_sqlite_files_are_never_created_or_changed(tmp_path: Path) -> None:
