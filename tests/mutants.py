@@ -47,7 +47,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "store": ("streamsvm/delayed/store.py", _LATE),
     "archive": (
         "streamsvm/models/archive.py",
-        ("tests/test_hostile_files.py", "tests/test_models.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
+        ("tests/test_models.py", "tests/test_hostile_files.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
     ),
     "arrays": ("streamsvm/models/arrays.py", ("tests/test_models.py", "streamsvm/models/arrays.py")),
     "transactions": ("connectors/kafka/transactions.py", _BROKER),

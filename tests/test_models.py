@@ -21,13 +21,58 @@ from hypothesis import strategies as st
 import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.models import ArchiveError, Polytopes, Scaler
-from streamsvm.models.archive import FORMAT, VERSION, decode_label, encode_label, read_archive, write_archive
+from streamsvm.models.archive import (
+    FORMAT,
+    VERSION,
+    check_replaced,
+    decode_label,
+    encode_label,
+    is_saved_model,
+    read_archive,
+    real,
+    reals,
+    whole,
+    write_archive,
+)
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import snapshot
 
 NAN = math.nan
+
+
+def test_numbers_of_archives_are_within_bounds() -> None:
+    assert [whole(0), whole(1 << 62), whole(-2, -2), whole(7, 7, 7)] == [0, 1 << 62, -2, 7]
+    assert [real(0), real(1e300), real(-2.5, -3.0)] == [0.0, 1e300, -2.5]
+    given = np.array([[0.0, 1e300, NAN]])
+    assert reals(given, 2) is not given
+    assert reals(given, 2).tolist()[0][:2] == [0.0, 1e300]
+    for value in (-1, (1 << 62) + 1, 1.0, True, "1", None):
+        with raises(ArchiveError, reason="content"):
+            whole(value)
+    for number in (-1e-9, 2e300, NAN, True, "1", None):
+        with raises(ArchiveError, reason="content"):
+            real(number)
+    for array in (given[0], np.array([[1]]), np.array([[-0.1]]), np.array([[2e300]])):
+        with raises(ArchiveError, reason="content"):
+            reals(array, 2)
+
+
+def test_only_saved_models_are_replaced(tmp_path: Path) -> None:
+    write_archive(tmp_path / "model", {"class": "LinearModel"}, {})
+    write_archive(tmp_path / "checkpoint", {"class": "Checkpoint"}, {})
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "notes").write_text("mine")
+    for name in ("model", "empty", "absent", "."):
+        check_replaced(tmp_path / name)
+    for name in ("checkpoint", "notes"):
+        with raises(FileExistsError, named=name):
+            check_replaced(tmp_path / name)
+    assert [is_saved_model(tmp_path / name) for name in ("model", "checkpoint", "notes", "absent", ".")] == [
+        *(True, False, False, False, False)
+    ]
+
 
 ARRAYS = {
     "floats": np.arange(6.0).reshape(2, 3),

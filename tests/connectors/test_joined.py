@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -174,6 +175,51 @@ def test_both_streams_learn_what_a_checkpoint_contains() -> None:
 def test_another_position_is_refused(position: Any) -> None:
     with raises(ConnectorError, reason="position", named="events"):
         JoinedSource(Given("events", []), Given("labels", [])).seek(position)
+
+
+def test_identity_is_that_of_both_streams() -> None:
+    identity = JoinedSource(Given("e", []), Given("l", [])).identity
+    assert "e" in identity.split()
+    assert "l" in identity.split()
+
+
+class Live(Given):
+    """A stream that goes on after its records with empty batches."""
+
+    is_live = True
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._n == len(self._records)
+
+    def __iter__(self) -> Iterator[Batch]:
+        yield from super().__iter__()
+        while True:
+            yield Batch([], [], Origins({"stream": self.name}, {"line": []}), self.position)
+
+
+@pytest.mark.parametrize("live", ["events", "labels"])
+def test_a_live_stream_at_its_end_is_not_waited_for(live: str) -> None:
+    events, labels = [("a", 1, None), ("b", 5, None)], [("a", 7, "x"), ("b", 9, "y")]
+    kinds = {"events": Given, "labels": Given} | {live: Live}
+    source = JoinedSource(kinds["events"]("events", events), kinds["labels"]("labels", labels))
+    found: list[Any] = []
+    for batch in itertools.islice(source, 20):
+        assert batch.late is not None
+        found += [*(batch.keys or []), *batch.late.labels]
+    assert found == ["a", "b", "x", "y"]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(0, []), (1, ["a", "x"]), (2, ["a", "x", "b", "y"])])
+def test_after_the_last_event_come_the_labels_before_the_next(most: int, expected: list[str]) -> None:
+    events = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
+    source = JoinedSource(Given("events", events), Given("labels", [("a", 2, "x"), ("b", 6, "y"), ("c", 10, "z")]))
+    source.most, found = most, list[Any]()
+    for batch in source:
+        assert batch.late is not None
+        found += [*(batch.keys or []), *batch.late.labels]
+        source.most -= len(batch)
+    assert found == expected
 
 
 def test_lag_and_stalls_are_those_of_both_streams() -> None:
