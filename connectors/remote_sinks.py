@@ -43,7 +43,10 @@ class Place:
     def __init__(self, url: str) -> None:
         self.name, self._url = printable(url), url
         if url.partition("://")[0].lower() in WEB:
-            raise ConnectorError(f"{self.name}: a web server takes no results; write a local file or s3://", "no sink")
+            raise ConnectorError(
+                f"{self.name}: results cannot be written to a web server: use a local file or an object store",
+                "no sink",
+            )
         self.system, self.path = attempt(self.name, lambda: filesystem(url))
 
     def ask(self, request: Callable[[], T]) -> T:

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import logging
 import re
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -131,6 +132,8 @@ class WebFile(RemoteFile):
             if self._is_new and isinstance(cause, ssl.SSLCertVerificationError):
                 what = f"the certificate is not trusted: {cause.verify_message}"
                 raise ConnectorError(f"{self.name}: {what}; set SSL_CERT_FILE if it is your own", "ssl") from None
+            if self._is_new and isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME:
+                raise ConnectorError(f"{self.name}: no such host", "missing") from None
             raise TransientError(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__) from error
 
     def _refused(self, code: int, reason: object) -> Exception:

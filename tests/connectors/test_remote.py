@@ -128,6 +128,11 @@ def test_a_server_that_stays_down_is_unreachable(
     assert len(caplog.messages) == 1
 
 
+def test_an_unknown_host_is_not_asked_again() -> None:
+    with raises(ConnectorError, reason="missing"):
+        open_source("http://no-such-host.invalid/a.csv")
+
+
 def test_a_server_that_stalls_is_asked_again(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.remote_web.TIMEOUT_S", 0.05)
 

@@ -190,6 +190,7 @@ def test_results_in_a_store_replace_results_only(memory: Any, name: str) -> None
         sink.close()
     if name.endswith("parquet"):
         assert parts(memory, "/folder/out.parquet") == ["part-000000.parquet"]
+        assert [row["line"] for row in rows(f"{url}/")] == [2]
         memory.pipe_file("/folder/out.parquet/part-000000.parquet", b"another")
     else:
         assert [row["line"] for row in rows(url)] == [2]
