@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.monitor.bounds import Floats
+from streamsvm.monitor.bounds import Counts, Floats
 from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, OTHER, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
 from streamsvm.monitor.tally import BLOCK
 
@@ -18,7 +18,7 @@ Ints: TypeAlias = "NDArray[np.int64]"
 Texts: TypeAlias = "NDArray[Any]"
 """Objects: str, and None for other cells."""
 
-_LARGEST = 1e140  # bound of sums, so that their squares do not overflow
+_LARGEST = 1e30  # bound of sums, which have 32 bits
 _LONGEST = 256  # longer texts are unseen values
 # Quantiles of the values, and of the different values: columns with a few frequent values also have cuts elsewhere.
 _LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 0.998)
@@ -105,7 +105,7 @@ class Bins:
             self.codes[c] = dict.fromkeys(profile.others, OTHER) | {value: i for i, value in enumerate(profile.values)}
 
 
-def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previous: Floats) -> tuple[Floats, Words]:
+def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previous: Floats) -> tuple[Counts, Words]:
     """Count the values of columns per block.
 
     Parameters
@@ -126,7 +126,7 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
         One bit per event: whether the number is at most the split cut.
     """
     d, n = numbers.shape
-    counts, words = np.zeros((d, n // BLOCK, WIDTH)), np.zeros((d, n // BLOCK), np.uint64)
+    counts, words = np.zeros((d, n // BLOCK, WIDTH), np.float32), np.zeros((d, n // BLOCK), np.uint64)
     step = max(1, _CELLS // (N_EDGES * n))
     for start in range(0, d, step):
         part = slice(start, start + step)
@@ -154,7 +154,7 @@ def _are_texts(texts: Texts) -> NDArray[np.bool_]:
     return np.fromiter((text is not None for text in texts), bool, len(texts))
 
 
-def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Floats) -> None:
+def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Counts) -> None:
     if texts is None:
         counts[:, MISSING] = BLOCK
         return
@@ -174,9 +174,9 @@ def _sums(blocks: Floats) -> Floats:
     return np.clip(sums, -_LARGEST, _LARGEST)
 
 
-def count_opposite(words: Words, pairs: Ints) -> Floats:
+def count_opposite(words: Words, pairs: Ints) -> Counts:
     """Count the events per block in which the bits of two columns differ, shape (n_pairs, n_blocks, 1)."""
-    counts: Floats = np.bitwise_count(words[pairs[:, 0]] ^ words[pairs[:, 1]]).astype(float)
+    counts: Counts = np.bitwise_count(words[pairs[:, 0]] ^ words[pairs[:, 1]]).astype(np.float32)
     return counts[:, :, None]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = "NDArray[np.float64]"
+Counts: TypeAlias = "NDArray[np.float32]"
 
 
 def log_tail(k: Floats, m: Floats, r: Floats, n: Floats) -> Floats:

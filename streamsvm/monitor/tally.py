@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.monitor.bounds import Floats, critical_counts
+from streamsvm.monitor.bounds import Counts, Floats, critical_counts
 from streamsvm.monitor.design import design_effects
 
 BLOCK = 64
@@ -24,9 +24,9 @@ _NEVER = 1 << 60
 
 
 def window_sizes(n_events: int) -> list[int]:
-    """Return the sizes of windows in events, at most half of the reference."""
+    """Return the sizes of windows in events, at most half of the reference and 2^22, so that counts are exact."""
     sizes = [BLOCK]
-    while sizes[-1] * RATIO * 2 <= n_events:
+    while sizes[-1] * RATIO * 2 <= min(n_events, 1 << 23):
         sizes.append(sizes[-1] * RATIO)
     return sizes
 
@@ -45,7 +45,7 @@ class Closed:
         Number of blocks in a window.
     """
 
-    counts: Floats
+    counts: Counts
     ends: NDArray[np.int64]
     n_blocks: int
 
@@ -72,13 +72,14 @@ class Tally:
         self.learn_from = np.zeros(0, np.int64)
         self.learn_until = np.zeros(0, np.int64)
         self.n_blocks = 0
-        self.children = np.zeros((n - 1, 0, RATIO - 1, width))  # the last windows of the next smaller scale
+        # Counts have 32 bits: they are below 2^24, and their sizes determine the cost.
+        self.children = np.zeros((n - 1, 0, RATIO - 1, width), np.float32)  # the last windows of the next smaller scale
         self.n_windows = np.zeros((n, 0))
         self.sums = np.zeros((n, 0, width))
         self.squares = np.zeros((n, 0, width))
-        self.low = np.zeros((n, 0, width))
-        self.high = np.zeros((n, 0, width))
-        self.last = np.zeros((n, 0, width))  # the last closed window
+        self.low = np.zeros((n, 0, width), np.float32)
+        self.high = np.zeros((n, 0, width), np.float32)
+        self.last = np.zeros((n, 0, width), np.float32)  # the last closed window
 
     arrays = ("learn_from", "learn_until", "children", "n_windows", "sums", "squares", "low", "high", "last")
 
@@ -113,7 +114,7 @@ class Tally:
 
     # Windows ----------------------------------------------------------------------------------------------------------
 
-    def close(self, counts: Floats) -> tuple[list[Closed], Floats]:
+    def close(self, counts: Counts) -> tuple[list[Closed], Counts]:
         """Return the windows that close with these blocks, and the new state of `children`; changes nothing.
 
         Parameters
@@ -135,7 +136,7 @@ class Tally:
             new, ends = sums[:, aligned], ends[aligned]
         return closed, children
 
-    def commit(self, closed: Sequence[Closed], children: Floats) -> None:
+    def commit(self, closed: Sequence[Closed], children: Counts) -> None:
         """Take windows of `close`: learn from those in a reference."""
         self.children = children
         start = self.n_blocks
@@ -151,15 +152,15 @@ class Tally:
                 self._learn(s, learning, counts, starts >= self.learn_from[learning, None])
         self.n_blocks += closed[0].counts.shape[1]
 
-    def learn_row(self, row: int, counts: Floats) -> None:
+    def learn_row(self, row: int, counts: Counts) -> None:
         """Learn from blocks of the reference of a row, shape (n_blocks, width)."""
         for s in range(len(self.sizes)):
             n = len(counts) // RATIO**s
             windows = counts[: n * RATIO**s].reshape(n, RATIO**s, counts.shape[1]).sum(axis=1)[None]
             self._learn(s, np.array([row]), windows, np.ones((1, n), bool))
 
-    def _learn(self, s: int, rows: NDArray[np.int64], counts: Floats, valid: NDArray[np.bool_]) -> None:
-        counts = np.where(valid[:, :, None], counts, 0.0)
+    def _learn(self, s: int, rows: NDArray[np.int64], windows: Counts, valid: NDArray[np.bool_]) -> None:
+        counts = np.where(valid[:, :, None], windows, 0.0).astype(float)
         self.n_windows[s, rows] += valid.sum(axis=1)
         self.sums[s, rows] += counts.sum(axis=1)
         self.squares[s, rows] += (counts**2).sum(axis=1)
