@@ -262,7 +262,7 @@ def test_poison_between_good_events(broker, topic):
         b"\xff\xfe",
         good,
         b'{"x":"%s"}' % (b"a" * 5000),
-        b'{"x":[1]}',
+        b'{"x":[1],"x.length":1}',
         b'{"y":{}}',
         good,
     ]
