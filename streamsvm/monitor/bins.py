@@ -23,6 +23,7 @@ _LONGEST = 256  # longer texts are unseen values
 # Quantiles of the values, and of the different values: columns with a few frequent values also have cuts elsewhere.
 _LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 0.998)
 _LEVELS_OF_DIFFERENT = tuple(i / 12 for i in range(13))
+_FEW_CUTS = 24  # continuous columns have more, because the two kinds of levels coincide only at the median
 _SPLIT = 0.2  # least share on each side of the cut near the median
 
 Words: TypeAlias = "NDArray[np.uint64]"
@@ -215,12 +216,24 @@ def _numbers(profile: ColumnProfile, counts: Floats, present: float) -> dict[str
     shares = counts[:N_CUTS] / present
     for name, level in (("p05", 0.05), ("median", 0.5), ("p95", 0.95)):
         at = int(np.searchsorted(shares, level))
-        found[name] = profile.cuts[at] if at < N_CUTS else f"above {profile.cuts[-1]:.6g}"
+        found[name] = _quantile(profile.cuts, shares, at, level) if at < N_CUTS else f"above {profile.cuts[-1]:.6g}"
         if counts[BELOW] >= level * present:
             found[name] = f"below {profile.cuts[0]:.6g}"
     if counts[BELOW] + counts[ABOVE]:
         found["out_of_range"] = _share(counts[BELOW] + counts[ABOVE], present)
     return found | {"repeats": _share(counts[REPEATS], present)}
+
+
+def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) -> float:
+    """Return the quantile at a level within the bin that ends at cut `at`, by linear interpolation.
+
+    Whole numbers, and columns of few different values, take the cut itself, because it is one of their values.
+    """
+    is_discrete = len(set(cuts)) < _FEW_CUTS or all(cut.is_integer() for cut in cuts)
+    if at == 0 or is_discrete or shares[at] <= shares[at - 1]:
+        return cuts[at]
+    part = (level - shares[at - 1]) / (shares[at] - shares[at - 1])
+    return float(f"{cuts[at - 1] + part * (cuts[at] - cuts[at - 1]):.6g}")
 
 
 def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design: Floats) -> ColumnProfile:

@@ -317,3 +317,14 @@ def test_columns_are_chosen_by_name_or_are_the_first_thousand():
     many = FeatureMonitor()
     many.learn_many(X)
     assert (len(many.columns()), many.n_columns_left_out) == (1000, 500)
+
+
+def test_quantiles_of_a_reference_are_those_of_its_values():
+    rng = np.random.default_rng(0)
+    x, k = rng.normal(size=2_000), rng.integers(0, 60, 2_000)
+    monitor = FeatureMonitor(reference=2_000)
+    monitor.learn_many(pl.DataFrame({"x": x, "k": k}))
+    found, counted = (column.reference for column in monitor.columns())
+    assert found["median"] == pytest.approx(np.median(x[1_000:]), abs=0.1)
+    assert found["p95"] == pytest.approx(np.quantile(x[1_000:], 0.95), abs=0.1)
+    assert counted["median"] in k
