@@ -148,7 +148,10 @@ class JsonFormat(TextFormat):
         The check skips a label declared as late.
         """
         if whole:
+            self._check_envelope(rows)
             rows = self._flat(self._opened(rows), {})
+            if not rows:  # all are skipped; the next ones decide
+                return
             names = dict.fromkeys(name for row in rows for name in row)
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
             if not self._late_label:
@@ -201,6 +204,15 @@ class JsonFormat(TextFormat):
             if n < SAMPLE and not is_live:
                 raise
             self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
+
+    def _check_envelope(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Raise ConnectorError if no event is in the declared envelope."""
+        bad: Bad = {}
+        if self.envelope is not None:
+            self.envelope.unwrapped(rows, bad)
+        if bad and len(bad) == len(rows):
+            message = f"{self._source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
+            raise ConnectorError(message, "value", option="envelope")
 
     def _inner(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the record in an object, empty if there is none."""

@@ -108,6 +108,15 @@ def test_tombstones_of_kafka() -> None:
     assert again.notices == decoder.notices
 
 
+def test_a_file_without_such_envelopes_is_refused_and_one_that_begins_with_deletes_is_read(tmp_path: Path) -> None:
+    for kind in ("debezium", "connect"):
+        with raises(ConnectorError, reason="value", option="envelope"):
+            open_source(lines(tmp_path, {"x": 1, "y": 2}), envelope=kind, label="y")
+    deletes = [change("d", None)] * 1000
+    (batch,) = (each for each in open_source(lines(tmp_path, *deletes, *CHANGES), envelope="debezium", label="y"))
+    assert batch.labels == ["up", "down", "up", None]
+
+
 def test_unknown_envelopes_are_refused(tmp_path: Path) -> None:
     with raises(ConnectorError, reason="value", option="envelope"):
         open_source(lines(tmp_path, *CHANGES), envelope="soap")
