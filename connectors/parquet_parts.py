@@ -58,6 +58,7 @@ class ParquetPartsSink(PartsSink):
     def _sync(self, part: Part) -> None:
         with writing(part.path):
             write_table(self._pa, self._table(part), part.unfinished)
+        self._unsynced.add(os.path.dirname(part.path))  # a new file has replaced the one of the last flush
         part.durable = part.n_rows
 
     def _finish(self, folder: str) -> None:

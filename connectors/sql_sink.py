@@ -20,6 +20,7 @@ from connectors.streams import Sink
 NUMBER = "id"
 """Column with the number of each row, counted from 0."""
 _PART_ROWS = 1 << 15
+_BUSY_S = 30.0  # for other processes to unlock an SQLite database
 _INTEGERS = frozenset(("partition", "offset", "line", "row", "element", "event", "number", NUMBER))
 _FLOATS = frozenset(("score", "lag"))
 _FLAGS = frozenset(("alarm",))
@@ -221,7 +222,9 @@ class SqliteSink(SqlSink):
         options.finish()
         with self._working():
             uri = sqlite_uri(path_of(url), "rwc")
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+            self._connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_S
+            )
             self._connection.execute("PRAGMA synchronous = FULL")
 
     def _disconnect(self) -> None:
@@ -232,7 +235,10 @@ class SqliteSink(SqlSink):
         try:
             yield
         except (sqlite3.Error, OverflowError) as error:
-            raise ConnectorError(f"{self.name}: cannot be written: {error}", "write") from error
+            what = f"{self.name}: cannot be written: {error}"
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                what += f" for {_BUSY_S:g} s; if the run reads from it, name a cursor there, such as ?cursor=rowid"
+            raise ConnectorError(what, "write") from error
 
     def _found_names(self) -> list[str] | None:
         *schema, table = self._parts

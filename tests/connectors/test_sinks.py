@@ -217,6 +217,28 @@ def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
     assert [batch.labels for batch in open_source(str(path), label="y")] == [[None], [1, 2], ["a", "1"], ["3.5", None]]
 
 
+def test_columns_of_any_kind_are_lines_of_csv(tmp_path: Path) -> None:
+    with contextlib.closing(open_sink(str(tmp_path / "out.csv"))) as sink:
+        table = {"line": range(2, 4), "x": np.array([0.5, 1e15]), "why": [[["x", 0.5]], None], "s": ["a,b", "c"]}
+        sink.write(table)
+        sink.write(table | {"why": [None, None]})
+    line = '2,0.5,"[[""x"",0.5]]","a,b"'
+    assert (tmp_path / "out.csv").read_text() == (
+        f'line,x,why,s\n{line}\n3,1000000000000000.0,,c\n2,0.5,,"a,b"\n3,1000000000000000.0,,c\n'
+    )
+
+
+def test_a_parquet_part_ends_at_its_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.parquet_sink.PART_ROWS", 3)
+    with contextlib.closing(open_sink(str(tmp_path / "out.parquet"))) as sink:
+        found = []
+        for n in range(4):
+            sink.write({"n": [n]})
+            found.append(len(list((tmp_path / "out.parquet").iterdir())))
+    assert found == [0, 0, 1, 1]
+    assert content(tmp_path / "out.parquet") == [{"n": n} for n in range(4)]
+
+
 def test_parquet_parts_keep_the_types_of_earlier_ones(tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     for n, values in enumerate(([1.5, None], [2])):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,3 +127,21 @@ def test_changes_by_others_are_noticed_while_writing(database: Database) -> None
 def test_a_table_must_be_named(database: Database) -> None:
     with raises(ConnectorError, reason="needs", option="table"):
         open_sink(database.url)
+
+
+def test_an_sqlite_database_that_is_read_by_one_long_query_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.sql_sink._BUSY_S", 0.01)
+    url = f"sqlite:///{tmp_path}/a.db?table=results"
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as other:
+        other.execute("CREATE TABLE events (x)")
+        reading = other.execute("BEGIN IMMEDIATE")
+        sink = open_sink(url)
+        sink.write(results(0, 3))
+        with raises(ConnectorError, reason="write", named="cursor"):
+            sink.flush()
+        reading.close()
+        other.rollback()
+        sink.close()
+        assert other.execute("SELECT count(*) FROM results").fetchall() == [(3,)]

@@ -35,6 +35,7 @@ def test_some_moments_of_a_run_with_late_labels(tmp_path: Path) -> None:
 
 
 PARTS = ["out?format=csv&rotate_bytes=8", "out?format=csv&partition_by=date"]
+PARTS += ["out.parquet?rotate_bytes=1000", "out.parquet?partition_by=date"]
 
 
 @pytest.mark.parametrize("url", ["out.csv", "out.csv.gz", "out.parquet", *PARTS])
