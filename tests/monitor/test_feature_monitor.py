@@ -324,7 +324,8 @@ def test_quantiles_of_a_reference_are_those_of_its_values():
     x, k = rng.normal(size=2_000), rng.integers(0, 60, 2_000)
     monitor = FeatureMonitor(reference=2_000)
     monitor.learn_many(pl.DataFrame({"x": x, "k": k}))
-    found, counted = (column.reference for column in monitor.columns())
+    references = {column.name: column.reference for column in monitor.columns()}
+    found, counted = references["x"], references["k"]
     assert found["median"] == pytest.approx(np.median(x[1_000:]), abs=0.1)
     assert found["p95"] == pytest.approx(np.quantile(x[1_000:], 0.95), abs=0.1)
     assert counted["median"] in k
