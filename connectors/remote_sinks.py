@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -89,8 +90,9 @@ class RemoteTextSink(Sink):
             raise ConnectorError(f"{self.name}: {what}", "not seekable", option="--checkpoint")
         self._overwrite, self._is_used = setting.overwrite, False
         self._place.exists()  # refused credentials end the run before the first event
-        self._folder = tempfile.mkdtemp(prefix="streamsvm-")
-        self._local = os.path.join(self._folder, os.path.basename(self._place.path))
+        folder = tempfile.mkdtemp(prefix="streamsvm-")
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # also if it is not closed
+        self._local = os.path.join(folder, os.path.basename(self._place.path))
         self._inner: TextSink | None = TextSink(self._local, lines, Options(self.name, {}), Setting())
 
     def check_replaced(self) -> None:
@@ -129,9 +131,10 @@ class RemoteTextSink(Sink):
             try:
                 self._place.ask(lambda: self._place.system.put_file(self._local, self._place.path))
             except ConnectorError as error:
+                self._remove.detach()
                 error.args = (f"{error}; the results are in {self._local}",)
                 raise
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove()
 
 
 class RemoteParquetSink(ParquetSink):
