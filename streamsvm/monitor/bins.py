@@ -139,7 +139,7 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
         counts[part, :, BELOW], counts[part, :, ABOVE] = up_to[:, 0], up_to[:, -1] - up_to[:, -2]
         counts[part, :, MISSING] = BLOCK - up_to[:, -1]
     counts[:, :, REPEATS] = count_bits(numbers == np.concatenate([previous[:, None], numbers[:, :-1]], axis=1))
-    counts[:, :, TOTAL] = _sums(numbers.reshape(d, -1, BLOCK))
+    counts[:, :, TOTAL] = _sums(numbers.reshape(d, n // BLOCK, BLOCK))
     others = {c: _are_texts(own) for c, own in texts.items() if c not in bins.codes}
     for c, codes in bins.codes.items():
         counts[c] = 0.0

@@ -329,3 +329,10 @@ def test_quantiles_of_a_reference_are_those_of_its_values():
     assert found["median"] == pytest.approx(np.median(x[1_000:]), abs=0.1)
     assert found["p95"] == pytest.approx(np.quantile(x[1_000:], 0.95), abs=0.1)
     assert counted["median"] in k
+
+
+def test_a_stream_may_begin_without_any_value():
+    monitor = FeatureMonitor(reference=256)
+    monitor.learn_many([{"size": None}, {}] * 64)
+    monitor.learn_many([{"size": float(i % 7)} for i in range(512)])
+    assert [(state.name, state.status) for state in monitor.columns()] == [("size", "monitored")]
