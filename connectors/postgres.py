@@ -27,6 +27,7 @@ _NOISE = re.compile(
     r"^[A-Z_]+: (?:\[libpq\] )?|Failed to (?:prepare|execute) query[^:]*: |ERROR:|\n(?:LINE \d|Query was)[\s\S]*"
 )
 """Parts of messages of the driver that do not help."""
+_UNCODED = re.compile(r"[/@]|%(?![0-9A-Fa-f]{2})|%00")
 _PAGE_BYTES = str(1 << 22)
 
 
@@ -36,9 +37,13 @@ def connect(url: str, options: Options, *, autocommit: bool = True) -> Any:
     Raises
     ------
     ConnectorError
-        If the extra is missing, or the connection is refused.
+        If the password is not encoded, the extra is missing, or the connection is refused.
     """
     name = without_user(url)
+    user, at, _ = url.partition("://")[2].rpartition("@")
+    if at and ":" in user and _UNCODED.search(user):  # libpq would quote a part of the password in its message
+        what = "user and password contain a character that must be encoded: write %25 for %, %2F for / and %40 for @"
+        raise ConnectorError(f"{name}: {what}", "value")
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError as error:

@@ -68,8 +68,10 @@ def without_user(url: str) -> str:
     --------
     >>> without_user("postgresql://me:secret@host/shop")
     'postgresql://host/shop'
+    >>> without_user("postgresql://me:not/encoded@host/shop")
+    'postgresql://host/shop'
     """
-    return re.sub("//[^/]*@", "//", url, count=1)
+    return re.sub("//.*@", "//", url, count=1)
 
 
 def path_of(url: str) -> str:

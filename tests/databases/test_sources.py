@@ -188,6 +188,13 @@ def test_passwords_are_read_as_libpq_does_and_never_shown(
     assert "wrong" not in str(caught.value)
 
 
+@pytest.mark.parametrize("password", ["hun%zz", "hun/ter", "12@hun", "hun%00"])
+def test_passwords_that_are_not_encoded_are_refused_and_not_shown(password: str) -> None:
+    with raises(ConnectorError, reason="value") as caught:
+        open_source(f"postgresql://me:{password}@127.0.0.1:1/postgres?table=a")
+    assert "hun" not in str(caught.value)
+
+
 def test_a_lost_connection_is_an_error_after_which_reading_resumes(server: postgres.Server) -> None:
     server.execute("DROP TABLE IF EXISTS events")
     server.execute(
