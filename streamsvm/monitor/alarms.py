@@ -63,7 +63,7 @@ class ColumnState:
         "number" or "category"; empty before the bins are chosen.
     status
         "learning" the reference, "monitored", or "dependent": successive values depend on each other over times as long
-        as the reference, so that only missing values, types and repeats are monitored.
+        as the reference, or are texts of times, so that only missing values, types and repeats are monitored.
     reference, recent
         Descriptions of the reference and of the last window; empty before they are known.
     evidence

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.time_texts import formats_of
+from connectors.times import is_spelled_out
 from streamsvm.monitor.bounds import Counts, Floats
 from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, OTHER, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
 from streamsvm.monitor.tally import BLOCK
@@ -237,5 +239,13 @@ def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) ->
 
 
 def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design: Floats) -> ColumnProfile:
-    """Return a profile with counts of a reference."""
+    """Return a profile with counts of a reference; dates are marked as dependent, because they differ by nature."""
+    if profile.kind == "category" and are_times(profile.values):
+        design = design.copy()
+        design[:, 0] = np.maximum(design[:, 0], n_events)
     return replace(profile, n_events=n_events, counts=counts, design=design)
+
+
+def are_times(texts: Sequence[str]) -> bool:
+    """Return whether all texts are dates or times, such as the days of partitions."""
+    return bool(texts) and (all(map(is_spelled_out, texts)) or bool(formats_of(texts)))

@@ -297,6 +297,9 @@ class Columns:
         known_pairs = [p for p in pairs if self.pair_profiles[p] is not None]
         pair_profiles = [pair for p in known_pairs if (pair := self.pair_profiles[p]) is not None]
         self.pair_tally.set_limits(known_pairs, pair_profiles, levels)
+        dependent = [c for c, profile in enumerate(self.profiles) if profile is not None and not profile.is_stationary]
+        if dependent:
+            self.pair_tally.accept_all(np.flatnonzero(np.isin(self.pairs, dependent).any(axis=1)))
 
     @property
     def log_levels(self) -> list[float]:

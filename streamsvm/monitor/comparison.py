@@ -106,13 +106,15 @@ def _alarm(columns: Columns, windows: Closed, beyond: NDArray[np.bool_], hit: Hi
 def _kind(profile: ColumnProfile, counts: Floats, n_events: int, among: NDArray[np.int64]) -> str:
     """Name a change of values by the counts that deviate."""
     present = n_events - counts[MISSING] - counts[TYPE]
+    outside = counts[BELOW] + counts[ABOVE]
+    is_beyond = profile.kind == "number" and (BELOW in among or ABOVE in among)
+    if is_beyond and outside > 0.5 * present:  # also if the values are equal, such as -999
+        return "range"
     if REPEATS in among and (counts[REPEATS] > 0.9 * present or profile.counts[REPEATS] < 0.05 * profile.n_events):
         return "stuck"
     if profile.kind == "category":
         return "unseen" if BELOW in among else "distribution"
-    outside = counts[BELOW] + counts[ABOVE]
-    is_only = outside > 0.5 * present or not (among < N_CUTS).any()
-    return "range" if is_only and (BELOW in among or ABOVE in among) else "distribution"
+    return "range" if is_beyond and not (among < N_CUTS).any() else "distribution"
 
 
 def _evidence(log_p: float, n_tests: int) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streamsvm.monitor.bounds import Floats
 
 _LEAST_WINDOWS = 8  # fewer windows have no estimate of their own
+_LEAST_BLOCKS = 4  # at the smallest scale, so that trends are found in the smallest reference
 _CENTRAL = 0.05  # shares nearer to 0 or 1 do not enter the estimate of a group with other counts
 
 
@@ -25,7 +26,7 @@ def design_effects(
     """Return the design effect per scale and group, with that of the whole reference in the last row.
 
     Estimates are raised by one standard error, and do not fall with the scale. Scales with fewer than eight windows
-    continue the growth of the scales before.
+    continue the growth of the scales before; four suffice at the first scale.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def _by_scale(sizes: Sequence[int], n_windows: Floats, sums: Floats, squares: Fl
     before = growth = 1.0
     for s, size in enumerate(sizes):
         k = float(n_windows[s])
-        if k < _LEAST_WINDOWS:
+        if k < (_LEAST_WINDOWS if s else _LEAST_BLOCKS):
             found.append(max(1.0, found[-1] * growth if found else 1.0))
             continue
         variance = float((squares[s] - sums[s] ** 2 / k).sum()) / (k - 1.0)

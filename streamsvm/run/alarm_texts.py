@@ -36,6 +36,10 @@ def moved(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     'p95 1.6 to 3.3'
     >>> moved("distribution", {"values": {"web": 0.7, "app": 0.3}}, {"values": {"web": 0.2, "app": 0.5}})
     'share of web 70.0 % to 20.0 %'
+    >>> moved("type", {"missing": 0.0}, {"other_type": 0.31, "missing": 0.0, "examples": ["n/a"]})
+    'share of another type 0.0 % to 31.0 %, such as n/a'
+    >>> moved("distribution", {"mean": 1767226.0}, {"mean": 1767321.0})
+    'mean 1767226 to 1767321'
     >>> moved("missing", {"missing": 0.0}, {"missing": 0.31})
     'share missing 0.0 % to 31.0 %'
     """
@@ -43,7 +47,10 @@ def moved(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
         return f"{moved('', before, after)}, {_percent(after.get('out_of_range'))} outside the range"
     if kind in _SHARES:
         name = _SHARES[kind]
-        return f"{_TITLES[name]} {_percent(before.get(name))} to {_percent(after.get(name))}"
+        some = ", ".join(shown(str(value)) for value in after.get("examples", ()))
+        return (
+            f"{_TITLES[name]} {_percent(before.get(name))} to {_percent(after.get(name))}{some and f', such as {some}'}"
+        )
     if "values" in before and "values" in after:
         old, new = before["values"], after["values"]
         value = max([*old, *new], key=lambda name: abs(new.get(name, 0.0) - old.get(name, 0.0)))
@@ -52,7 +59,7 @@ def moved(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     if not names:
         return "values are absent"
     name = max(names, key=lambda name: _WEIGHTS.get(name, 0.0) * _distance(before[name], after[name]))
-    return f"{name} {_figure(before[name])} to {_figure(after[name])}"
+    return f"{name} {' to '.join(_figures(before[name], after[name]))}"
 
 
 def _distance(before: Any, after: Any) -> float:
@@ -65,8 +72,13 @@ def _percent(share: Any) -> str:
     return f"{100.0 * float(share or 0.0):.1f} %"
 
 
-def _figure(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else shown(value)
+def _figures(*values: Any) -> list[str]:
+    """Return figures with four digits, or with more if they would look equal."""
+    for digits in (4, 7, 9):
+        found = [f"{value:.{digits}g}" if isinstance(value, int | float) else shown(value) for value in values]
+        if len(set(found)) == len(found):
+            break
+    return found
 
 
 def line(alarm: Mapping[str, Any]) -> str:

@@ -213,6 +213,7 @@ class RunMonitor:
             "columns": len(states),
             "counts": dict(self.counts),
             "changed": changed,
+            "dependent": [_name_of(state.name) for state in states if state.status == "dependent"],
             "changed_relevance": sum(shares) if shares else None,
             "last": [dict(alarm) for alarm in self.alarms],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -249,18 +250,28 @@ def _monitor(report: Report) -> list[str]:
     found = report.monitor.summary()
     alarms = [alarm for alarm in found["last"] if alarm["column"] is not None]
     changed = found["changed"]
-    now = f"changed now: {', '.join(map(shown, changed[:_MOST_FEATURES]))}" if changed else "none is changed now"
-    more = f" and {len(changed) - _MOST_FEATURES:,} more" if len(changed) > _MOST_FEATURES else ""
+    now = f"changed now: {_names(changed)}" if changed else "none is changed now"
     counts = ", ".join(f"{kind} {n:,}" for kind, n in found["counts"].items() if kind != "accuracy")
-    lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}{more}"]
+    lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}"]
+    n_lines = len(lines)
     # The most relevant first, then the latest.
     alarms.sort(key=lambda alarm: (-(alarm["relevance"] or 0.0), -alarm["events"]))
     lines += [
         f"  after event {alarm['events']:,}: {line(alarm)}{_followed(alarm, report.metrics)}"
         for alarm in alarms[:_MOST_DROPS]
     ]
-    left_out = sum(n for kind, n in found["counts"].items() if kind != "accuracy") - len(lines) + 1
-    return [*lines, f"  and {left_out:,} more"] if left_out > 0 else lines
+    left_out = sum(found["counts"].values()) - found["counts"].get("accuracy", 0) - len(lines) + n_lines
+    lines += [f"  and {left_out:,} more"] if left_out > 0 else []
+    if found["dependent"]:
+        why = "dates, or values that depend on each other for as long as the reference"
+        lines.append(f"  values not compared: {_names(found['dependent'])} ({why})")
+    return lines
+
+
+def _names(names: Sequence[str | None]) -> str:
+    """Return the first names of some columns."""
+    more = f" and {len(names) - _MOST_FEATURES:,} more" if len(names) > _MOST_FEATURES else ""
+    return ", ".join(map(shown, names[:_MOST_FEATURES])) + more
 
 
 def _doubt(found: dict[str, Any]) -> list[str]:

@@ -224,6 +224,23 @@ def test_a_random_walk_is_dependent_and_raises_no_alarms_of_values():
     assert [alarm.kind for alarm in monitor.alarms] == ["missing"]
 
 
+def test_what_only_counts_up_or_is_a_date_is_dependent_even_in_the_smallest_reference():
+    i = np.arange(8192)
+    days = np.datetime_as_string(np.datetime64("2026-01-01") + i // 300)
+    slow = 20.0 + 8.0 * np.sin(i / 1400.0)
+    monitor = FeatureMonitor(reference=256)
+    monitor.learn_many({"row": i, "at": 1.7e9 + 10.0 * i, "day": days, "slow": slow, "saw": i % 100})
+    assert ({state.status for state in monitor.columns()}, monitor.alarms) == ({"dependent"}, [])
+
+
+def test_a_code_outside_the_range_is_no_stuck_sensor():
+    x = np.random.default_rng(0).normal(size=4096)
+    x[3072:] = -999.0
+    monitor = FeatureMonitor(reference=2048)
+    monitor.learn_many({"x": x})
+    assert [alarm.kind for alarm in monitor.alarms] == ["range"]
+
+
 def test_a_profile_is_a_reference_for_other_streams(tmp_path):
     rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=4096)
     monitor.learn_many(columns(rng, 4096))

@@ -201,6 +201,16 @@ def test_a_stream_shorter_than_its_reference_is_reported(stream: Path) -> None:
     assert str(report).count(notice) == 1
 
 
+def test_the_report_names_columns_whose_values_are_not_compared(tmp_path: Path) -> None:
+    path, rng = tmp_path / "rows.csv", np.random.default_rng(0)
+    rows = [f"{i},2026-01-{1 + i // 100:02},{x:.3f},{int(x > 0)}" for i, x in enumerate(rng.normal(size=1024))]
+    path.write_text("\n".join(["row,day,x,y", *rows]))
+    report = Run(RunConfig(source=str(path), label="y", reference=512, model="cpm")).start()
+    assert report.monitor is not None
+    assert set(report.monitor.summary()["dependent"]) == {"row", "day"}
+    assert "values not compared: day, row" in str(report)
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "streamsvm profile", "version": 99}', "[1, 2"])
 def test_a_file_that_is_no_profile_is_refused(content: str, stream: Path, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(content)
