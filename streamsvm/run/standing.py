@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.rejects import Rejects
+
+logger = logging.getLogger("streamsvm.run")
 
 _EXAMPLES = 3
 
@@ -165,7 +168,10 @@ class Report:
         if self.late is not None and self.late.key_notice:
             self.notices.append(self.late.key_notice)
         if self.monitor is not None:
-            self.notices += self.monitor.notices()
+            found_none = self.monitor.notices()
+            self.notices += found_none
+            for notice in found_none:  # also if the report is not shown
+                logger.warning("%s", notice)
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 
     @property

@@ -194,11 +194,12 @@ def test_columns_that_differ_are_named_and_a_label_in_a_profile_is_ignored(
     assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site", None}
 
 
-def test_a_stream_shorter_than_its_reference_is_reported(stream: Path) -> None:
+def test_a_stream_shorter_than_its_reference_is_reported(stream: Path, caplog: pytest.LogCaptureFixture) -> None:
     report = Run(RunConfig(source=str(stream), label="y", time="t", model="cpm", reference=5_000)).start()
     (notice,) = (notice for notice in report.notices if "5,000" in notice)
     assert "3,000" in notice
     assert str(report).count(notice) == 1
+    assert notice in caplog.messages
 
 
 def test_the_report_names_columns_whose_values_are_not_compared(tmp_path: Path) -> None:
@@ -230,6 +231,7 @@ def test_a_profile_needs_events(
     assert done.returncode == code
     assert message in done.stdout + done.stderr
     assert (tmp_path / "profile.json").exists() == (not code)
+    assert ("values not compared: t" in done.stdout) == (not code)
 
 
 def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
