@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from connectors.cells import MISSING, MISSING_NUMBERS
 from connectors.errors import ConnectorError
@@ -81,6 +81,25 @@ def is_remote(path: str) -> bool:
     """Return whether a path is the URL of a file on a server or in an object store."""
     scheme, colons, _ = path.partition("://")
     return bool(colons) and scheme.lower() in ("http", "https", *STORES)
+
+
+def check_address(path: str) -> None:
+    """Refuse a web address with an invalid port before any message names it.
+
+    What looks like a port may be a part of a password that is not encoded.
+
+    Raises
+    ------
+    ConnectorError
+        If the address is not valid.
+    """
+    if not path.lower().startswith(_WEB):
+        return
+    try:
+        _ = urlsplit(path).port
+    except ValueError:
+        what = "is no valid web address: check host and port, and encode user and password (%2F for /, %3F for ?)"
+        raise ConnectorError(f"{path.partition(':')[0]}://...: {what}", "value") from None
 
 
 def printable(path: str) -> str:

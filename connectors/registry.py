@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from connectors.compression import uncompressed_name
 from connectors.errors import ConnectorError
 from connectors.file_lists import is_several
-from connectors.options import Options, is_remote, printable, split_url, split_urls
+from connectors.options import Options, check_address, is_remote, printable, split_url, split_urls
 from connectors.streams import Sink, Source
 
 
@@ -195,6 +195,7 @@ def connector_of(path: str, options: Options) -> Connector:
 
 
 def _format_of(path: str, options: Options) -> Connector:
+    check_address(path)
     formats = {name: each for each in file_formats() for name in (each.name, *each.aliases)}
     suffixes = {suffix: each.name for each in file_formats() for suffix in each.suffixes}
     suffix = os.path.splitext(uncompressed_name(printable(path)))[1].lower()

@@ -12,7 +12,7 @@ import ssl
 import urllib.error
 import urllib.request
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from connectors.errors import ConnectorError
 from connectors.remote import RemoteFile, TransientError
@@ -33,8 +33,8 @@ class WebFile(RemoteFile):
     """
 
     def __init__(self, url: str) -> None:
-        parts = _parts(url)
         super().__init__(url)
+        parts = urlsplit(url)
         user, at, host = parts.netloc.rpartition("@")
         self._authorization = f"Basic {base64.b64encode(unquote(user).encode()).decode()}" if at else None
         path = quote(parts.path, safe="/%:=&;+,$@!*'()~")
@@ -152,14 +152,3 @@ class WebFile(RemoteFile):
         response, self._response = self._response, None
         if response is not None:
             response.close()
-
-
-def _parts(url: str) -> SplitResult:
-    """Split a web address, and refuse an invalid port before a request, since its error would quote the text."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        what = "is no valid web address: check host and port, and encode user and password (%2F for /, %3F for ?)"
-        raise ConnectorError(f"{url.partition(':')[0]}://...: {what}", "value") from None
-    return parts

@@ -196,7 +196,7 @@ def test_credentials_are_sent_and_not_shown(web: Web, caplog: pytest.LogCaptureF
     assert "hunter2" not in without_secrets(f"cannot open {url}")
 
 
-@pytest.mark.parametrize("host", ["me:hun/ter2@127.0.0.1", "127.0.0.1:80555", "[::1"])
+@pytest.mark.parametrize("host", ["me:hun/ter2@127.0.0.1", "me:hun?ter2@127.0.0.1", "127.0.0.1:80555", "[::1"])
 def test_invalid_addresses_are_refused_at_once_without_the_password(host: str) -> None:
     with raises(ConnectorError, reason="value") as caught:
         open_source(f"http://{host}/a.csv", label="y")
