@@ -82,7 +82,7 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
     if follow and path == "-":
         raise ConnectorError(f"standard input: {_NOT_GROWING}", option="at_end")
     if "://" in path:
-        from connectors.remote import open_remote_bytes
+        from connectors.remote.files import open_remote_bytes
 
         return open_remote_bytes(path, follow=follow)
     if path == "-":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
+from connectors.arrow.cells import APART, CODED, LISTED, NUMBERS, TIMES
 from connectors.cells import MISSING, Bad, Cells, Memo, shown
 from connectors.counters import is_index, warn_of_numbers
 from connectors.errors import ConnectorError

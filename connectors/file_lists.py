@@ -158,11 +158,11 @@ def _inside(root: str) -> Iterator[str]:
 def _listed_remote(root: str) -> list[ListedFile]:
     """Return the files of a URL: a file, or a directory or glob of an object store."""
     if not is_several(root):
-        from connectors.remote import open_remote
+        from connectors.remote.files import open_remote
 
         with contextlib.closing(open_remote(root)) as file:
             return [ListedFile(root, printable(root), file.size or 1, 0.0, root, root)]
-    from connectors.remote_store import list_files
+    from connectors.remote.store import list_files
 
     found = [ListedFile(path, printable(path), size, time, path, root) for path, size, time in list_files(root)]
     first = root.count("/") if root.endswith("/") else -1  # of a glob, only the last name counts

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from connectors.arrow_cells import ArrowCells
+from connectors.arrow.cells import ArrowCells
 from connectors.cells import is_number
 from connectors.columns import Events
 from connectors.errors import ConnectorError

@@ -129,7 +129,12 @@ _table = [
         labelled=True,
     ),
     Connector("arff", "format_arff:open_arff", suffixes=(".arff",), labelled=True),
-    Connector("parquet", "parquet:ParquetSource", "parquet_sink:open_parquet", suffixes=(".parquet", ".pq")),
+    Connector(
+        "parquet",
+        "arrow.parquet:ParquetSource",
+        "arrow.parquet_sink:open_parquet",
+        suffixes=(".parquet", ".pq"),
+    ),
     Connector(
         "synthetic",
         "synthetic.source:open_synthetic",
@@ -144,11 +149,11 @@ _table = [
         meaning=_MEANING,
         sink_options=("broker_timeout",),
     ),
-    Connector("sqlite", "sqlite:SqliteSource", "sql_sink:SqliteSink", scheme="sqlite:", meaning=_SQL_MEANING),
+    Connector("sqlite", "sql.sqlite:SqliteSource", "sql.sink:SqliteSink", scheme="sqlite:", meaning=_SQL_MEANING),
     Connector(
         "postgresql",
-        "postgres:PostgresSource",
-        "sql_sink:PostgresSink",
+        "sql.postgres:PostgresSource",
+        "sql.sink:PostgresSink",
         scheme="postgresql://",
         aliases=("postgres://",),
         meaning=_SQL_MEANING,
@@ -236,7 +241,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
     ----------
     url
         Several files, globs or directories as a list, a data frame, a lazy frame or Arrow data (see
-        `connectors.arrow.ArrowSource`), or one of the following. Options may follow as a query, such as
+        `connectors.arrow.source.ArrowSource`), or one of the following. Options may follow as a query, such as
         ``a.csv?label=y&types=x:category``:
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
@@ -291,7 +296,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
     [{'x': 1.5, 'colour': 'red'}, {'colour': 'blue'}] [0, 1] 'x' is not a number: 'oops'
     """
     if not (isinstance(url, str) or are_paths(url)):
-        table: Source = opener("arrow:ArrowSource")(url, Options(name_of(url), options))
+        table: Source = opener("arrow.source:ArrowSource")(url, Options(name_of(url), options))
         return table
     paths, query = split_urls([url] if isinstance(url, str) else list(map(os.fspath, url)))
     path = ", ".join(paths) if len(paths) < 3 else f"{paths[0]}, ..., {paths[-1]}"

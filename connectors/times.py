@@ -12,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow_cells import FURTHEST_MS
+from connectors.arrow.cells import FURTHEST_MS
 from connectors.cells import MISSING_NUMBERS, Bad, shown
 from connectors.errors import ConnectorError
 from connectors.options import TIME_UNITS

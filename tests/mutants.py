@@ -40,7 +40,7 @@ _BROKER = ("tests/kafka/test_sink.py", "tests/kafka/test_failures.py", "tests/ka
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
     "sinks": ("connectors/sinks.py", _SINKS),
-    "parquet": ("connectors/parquet_sink.py", _SINKS),
+    "parquet": ("connectors/arrow/parquet_sink.py", _SINKS),
     "results": ("connectors/results.py", ("connectors/results.py", "tests/run/test_overwriting.py", *_SINKS)),
     "joined": ("connectors/joined.py", ("connectors/joined.py", "tests/connectors/test_joined.py")),
     "join": ("streamsvm/delayed/join.py", _LATE),

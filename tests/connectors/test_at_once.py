@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from connectors import arrow_cells, open_source
+from connectors import open_source
+from connectors.arrow import cells as arrow_cells
 from connectors.files import TextSource
 from connectors.results import CsvLines
 from tests.connectors.streams import events, rejects, write

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors import ConnectorError, arrow_cells, open_source
+from connectors import ConnectorError, open_source
+from connectors.arrow import cells as arrow_cells
 from connectors.counters import direction
 from tests.choices import each_choice
 from tests.connectors.streams import labels, read, rows, write

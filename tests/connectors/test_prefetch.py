@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from connectors import arrow_cells, open_source, streams
+from connectors import open_source, streams
+from connectors.arrow import cells as arrow_cells
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
 from connectors.streams import LEAST_EVENTS, PrefetchSource

@@ -34,9 +34,9 @@ def _server() -> Iterator[Web]:
 
 @pytest.fixture
 def web(_server: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
-    monkeypatch.setattr("connectors.remote._PAUSE_S", 0.01)
-    monkeypatch.setattr("connectors.remote.RETRY_S", 30.0)
-    monkeypatch.setattr("connectors.remote._warned", set())
+    monkeypatch.setattr("connectors.remote.files._PAUSE_S", 0.01)
+    monkeypatch.setattr("connectors.remote.files.RETRY_S", 30.0)
+    monkeypatch.setattr("connectors.remote.files._warned", set())
     _server.__init__(_server.port)  # type: ignore[misc]
     return _server
 
@@ -120,7 +120,7 @@ def test_errors_are_not_repeated(web: Web, code: int, reason: str) -> None:
 def test_a_server_that_stays_down_is_unreachable(
     web: Web, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("connectors.remote.RETRY_S", 0.1)
+    monkeypatch.setattr("connectors.remote.files.RETRY_S", 0.1)
     web.faults = [status(503)] * 100
     with raises(UnreachableError):
         open_source(web.put("/a.csv", DATA))
@@ -134,7 +134,7 @@ def test_an_unknown_host_is_not_asked_again() -> None:
 
 
 def test_a_server_that_stalls_is_asked_again(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.remote_web.TIMEOUT_S", 0.05)
+    monkeypatch.setattr("connectors.remote.web.TIMEOUT_S", 0.05)
 
     def stalled(handler: Any, body: bytes) -> None:
         handler.connection.recv(1)

@@ -229,7 +229,7 @@ def test_columns_of_any_kind_are_lines_of_csv(tmp_path: Path) -> None:
 
 
 def test_a_parquet_part_ends_at_its_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.parquet_sink.PART_ROWS", 3)
+    monkeypatch.setattr("connectors.arrow.parquet_sink.PART_ROWS", 3)
     with contextlib.closing(open_sink(str(tmp_path / "out.parquet"))) as sink:
         found = []
         for n in range(4):

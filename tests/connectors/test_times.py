@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors import ConnectorError, arrow_cells, open_source
+from connectors import ConnectorError, open_source
+from connectors.arrow import cells as arrow_cells
 from connectors.kafka.avro import AvroValues
 from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from connectors.arrow.parquet import import_arrow
+from connectors.arrow.parquet_sink import PART_ROWS, array_of, write_table
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.parquet import import_arrow
-from connectors.parquet_sink import PART_ROWS, array_of, write_table
 from connectors.parts_sink import Part, PartsSink
 from connectors.registry import Setting
 from connectors.results import flat_columns

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from connectors.arrow_columns import ArrowColumns
-from connectors.arrow_nested import ArrowFlattening
+from connectors.arrow.columns import ArrowColumns
+from connectors.arrow.nested import ArrowFlattening
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import Options, Roles
-from connectors.sql import Page, SqlSource, quoted, without_user
+from connectors.sql.source import Page, SqlSource, quoted, without_user
 from connectors.typed_columns import TypedColumns
 
 _CONNECTION = (

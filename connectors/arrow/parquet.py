@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from connectors.arrow_columns import ArrowColumns
-from connectors.arrow_nested import ArrowFlattening
+from connectors.arrow.columns import ArrowColumns
+from connectors.arrow.nested import ArrowFlattening
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options, Roles, printable
@@ -146,7 +146,7 @@ def _bytes_of(path: str) -> Any:
     """Open a path or a URL as a binary file."""
     if "://" not in path:
         return open(path, "rb")
-    from connectors.remote import open_random
+    from connectors.remote.files import open_random
 
     return open_random(path)
 

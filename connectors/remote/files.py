@@ -1,6 +1,6 @@
 """Files of web servers and object stores, read by ranges of bytes.
 
-Web servers are read by `connectors.remote_web`, all others through fsspec by `connectors.remote_store`.
+Web servers are read by `connectors.remote.web`, all others through fsspec by `connectors.remote.store`.
 """
 
 from __future__ import annotations
@@ -200,10 +200,10 @@ def open_remote(url: str) -> RemoteFile:
         If there is no such file, or it cannot be read.
     """
     if url.partition("://")[0].lower() in WEB:
-        from connectors.remote_web import WebFile
+        from connectors.remote.web import WebFile
 
         return WebFile(url)
-    from connectors.remote_store import StoreFile
+    from connectors.remote.store import StoreFile
 
     return StoreFile(url)
 

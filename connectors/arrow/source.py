@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from connectors.arrow_columns import ArrowColumns
-from connectors.arrow_nested import ArrowFlattening
+from connectors.arrow.columns import ArrowColumns
+from connectors.arrow.nested import ArrowFlattening
+from connectors.arrow.parquet import import_arrow
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options, Roles
-from connectors.parquet import import_arrow
 from connectors.streams import PrefetchSource
 from connectors.typed_columns import SAMPLE
 

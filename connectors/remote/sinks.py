@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from connectors.arrow.parquet_sink import ParquetSink
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options, printable
-from connectors.parquet_sink import ParquetSink
 from connectors.registry import Setting
-from connectors.remote import WEB, attempt
-from connectors.remote_store import failure, filesystem
+from connectors.remote.files import WEB, attempt
+from connectors.remote.store import failure, filesystem
 from connectors.results import LineWriter, are_results, names_in
 from connectors.sinks import TextSink
 from connectors.streams import Sink

@@ -11,10 +11,10 @@ from typing import Any
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.postgres import connect, working
 from connectors.registry import Setting
 from connectors.results import are_results, flat_columns
-from connectors.sql import path_of, quoted, split_table, sqlite_uri, without_user
+from connectors.sql.postgres import connect, working
+from connectors.sql.source import path_of, quoted, split_table, sqlite_uri, without_user
 from connectors.streams import Sink
 
 NUMBER = "id"

@@ -8,7 +8,7 @@ from typing import Any
 
 from connectors.errors import ConnectorError, without_secrets
 from connectors.options import printable
-from connectors.remote import RemoteFile, TransientError, attempt
+from connectors.remote.files import RemoteFile, TransientError, attempt
 
 PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),

@@ -13,7 +13,7 @@ import numpy as np
 from connectors.cells import Bad
 from connectors.errors import ConnectorError
 from connectors.options import Options, Roles
-from connectors.sql import Page, SqlSource, path_of, sqlite_uri
+from connectors.sql.source import Page, SqlSource, path_of, sqlite_uri
 from connectors.typed_columns import TypedColumns
 
 _PAGE_ROWS = 1 << 14

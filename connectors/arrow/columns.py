@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow_cells import floats_of
-from connectors.arrow_nested import ArrowFlattening, is_nested
+from connectors.arrow.cells import floats_of
+from connectors.arrow.nested import ArrowFlattening, is_nested
 from connectors.cells import Bad
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins

@@ -6,10 +6,10 @@ import glob
 import os
 from typing import Any
 
+from connectors.arrow.parquet import import_arrow
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.parquet import import_arrow
 from connectors.registry import Setting
 from connectors.results import check_link, flat_columns, make_directory, sync_directory
 from connectors.sinks import FileSink, writing
@@ -195,10 +195,10 @@ def open_parquet(path: str, options: Options, setting: Setting) -> Sink:
     """Open a directory of parts, local or in a store."""
     if "://" not in path:
         if options.has("rotate_bytes") or options.has("partition_by"):
-            from connectors.parquet_parts import ParquetPartsSink
+            from connectors.arrow.parquet_parts import ParquetPartsSink
 
             return ParquetPartsSink(path, options, setting)
         return ParquetSink(path, options, setting)
-    from connectors.remote_sinks import RemoteParquetSink
+    from connectors.remote.sinks import RemoteParquetSink
 
     return RemoteParquetSink(path, options, setting)

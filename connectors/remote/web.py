@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from connectors.errors import ConnectorError
-from connectors.remote import RemoteFile, TransientError
+from connectors.remote.files import RemoteFile, TransientError
 
 TIMEOUT_S = 30.0
 """How long a server may send nothing before the request counts as failed."""

@@ -1,0 +1,3 @@
+"""Arrow data: data frames, Arrow streams and Parquet files."""
+
+from __future__ import annotations

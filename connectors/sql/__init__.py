@@ -1,0 +1,3 @@
+"""SQL databases as sources and outputs."""
+
+from __future__ import annotations
