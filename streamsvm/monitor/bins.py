@@ -239,8 +239,13 @@ def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) ->
 
 
 def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design: Floats) -> ColumnProfile:
-    """Return a profile with counts of a reference; dates are marked as dependent, because they differ by nature."""
-    if profile.kind == "category" and are_times(profile.values):
+    """Return a profile with counts of a reference.
+
+    Dates are marked as dependent, because they differ by nature. So are numbers that mostly leave the range of the
+    first values, such as those of a counter: the cuts say nothing about them.
+    """
+    outside, present = counts[BELOW] + counts[ABOVE], n_events - counts[MISSING] - counts[TYPE]
+    if are_times(profile.values) if profile.kind == "category" else outside > 0.5 * present:
         design = design.copy()
         design[:, 0] = np.maximum(design[:, 0], n_events)
     return replace(profile, n_events=n_events, counts=counts, design=design)

@@ -233,6 +233,12 @@ def test_what_only_counts_up_or_is_a_date_is_dependent_even_in_the_smallest_refe
     assert ({state.status for state in monitor.columns()}, monitor.alarms) == ({"dependent"}, [])
 
 
+def test_a_counter_is_dependent_in_a_long_profile():
+    monitor = FeatureMonitor(reference=1_000_000)
+    monitor.learn_many({"row": np.arange(65_536)})
+    assert [column.is_stationary for column in monitor.profile().columns] == [False]
+
+
 def test_a_code_outside_the_range_is_no_stuck_sensor():
     x = np.random.default_rng(0).normal(size=4096)
     x[3072:] = -999.0
