@@ -50,7 +50,7 @@ group.min.session.timeout.ms=1000
 auto.create.topics.enable=false
 log.retention.ms=-1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=500
-broker.session.timeout.ms=2000
+broker.session.timeout.ms=6000
 broker.heartbeat.interval.ms=400
 """
 
