@@ -79,7 +79,7 @@ def _is_glob(path: str) -> bool:
 
 
 def natural_key(path: str) -> tuple[Any, ...]:
-    """Return a sort key of a path by which numbers in names ascend.
+    """Return a sort key of a path that sorts numbers in names by value.
 
     Examples
     --------

@@ -257,7 +257,7 @@ def statistics(items: Sequence[Any], wanted: Collection[str]) -> dict[str, Any]:
 
 
 def list_notice(name: str, wanted: Collection[str]) -> Notice:
-    """Return the warning that a field is a list, of which only statistics are features."""
+    """Return the warning that a field is a list and only its statistics are features."""
     form = (
         f"field '{{name}}' is a list, and only its statistics are features ({', '.join(wanted)}): "
         f"--set lists={','.join(STATISTICS)} selects them, --ignore {{name}} drops the list"

@@ -26,7 +26,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
 _CHUNK = 1 << 18
 WEB = ("http", "https")
 
-_warned: set[str] = set()  # files of which a failed request was reported
+_warned: set[str] = set()  # files whose failed requests were reported
 
 logger = logging.getLogger("connectors")
 

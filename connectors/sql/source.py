@@ -89,7 +89,7 @@ def path_of(url: str) -> str:
 
 
 def sqlite_uri(path: str, mode: str) -> str:
-    """Return the URI by which SQLite opens a file."""
+    """Return the URI of a file for SQLite."""
     return f"file:{quote(path)}?mode={mode}"
 
 

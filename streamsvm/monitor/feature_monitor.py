@@ -64,7 +64,7 @@ class FeatureMonitor(Archived):
     columns
         Names of the columns to monitor; None for all, up to 1,000.
     seed
-        Seed of the choice of pairs, of which at most 256 are monitored.
+        Seed of the choice of pairs. At most 256 pairs are monitored.
 
     Attributes
     ----------

@@ -48,7 +48,7 @@ class Url(str):
     path, query
         URL without its query, and the options in the query. For several files, the path lists all.
     paths
-        Paths, of which there are several for several files.
+        Paths; several files have several.
     kind
         Connector named by the scheme; None for files and standard input.
     table

@@ -288,7 +288,7 @@ def read_profile(path: str) -> Profile:
 
 
 def _place_of(n: int, answers: Answer, batch: Batch) -> int:
-    """Return the index in a batch of the n-th of its judged events, of which some may have been rejected."""
+    """Return the index in a batch of its n-th judged event. Some may have been rejected."""
     is_known = np.fromiter((label is not None for label in answers.batch.labels), bool)
     i = int(np.flatnonzero(is_known & (answers.codes >= 0))[n])
     if len(answers.batch) == len(batch):

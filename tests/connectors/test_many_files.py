@@ -188,7 +188,7 @@ def test_parquet_files_may_differ_in_columns_and_types(tmp_path: Path) -> None:
 
 
 def many(path: Path) -> Path:
-    """Four files of CSV, of which one adds a column and the last is an empty table."""
+    """Four files of CSV: one adds a column, and the last is an empty table."""
     files = {f"k={i % 2}/{i}.csv": csv(*range(10 * i, 10 * i + 7)) for i in range(3)}
     return folder(path, files | {"k=1/3.csv": "m,y,n\n0x1,1,\n7,1,2\n", "k=1/4.csv": "n,y\n"})
 
